@@ -7,16 +7,16 @@ use std::process::ExitCode;
 use anyhow::anyhow;
 use clap::{Parser, Subcommand};
 
-use crate::siege::{self, CrashTestKind, FigureOutput};
+use crate::crash_tests::{self, CrashTestKind, FigureOutput};
 use crate::workspace::CargoWorkspace;
-use crate::{bench, ci, engines, schemathesis, shell, sim, stage, stops, test, tidy, up};
+use crate::{bench, ci, engines, playground, schemathesis, shell, sim, stops, test, tidy, up};
 
 /// The chores of this repository.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", arg_required_else_help = true)]
 struct XtaskArguments {
     #[command(subcommand)]
-    chore: XtaskCommand,
+    command: XtaskCommand,
 }
 
 #[derive(Subcommand)]
@@ -50,10 +50,11 @@ enum XtaskCommand {
         #[arg(long, conflicts_with = "json")]
         write: bool,
     },
-    /// Put a real agent program on stage, to try Abide with it: a model on the loopback interface plays its part.
-    #[command(after_help = "Examples:\n  cargo xtask stage codex\n  cargo xtask stage claude\n\n\
-        Needs no account and no key. The program goes to .cache/engines, Abide's home and the project to target/stage.")]
-    Stage {
+    /// Try Abide with a real agent program and without an account; a scripted model answers on the loopback interface.
+    #[command(after_help = "Examples:\n  cargo xtask playground codex\n  cargo xtask playground claude\n\n\
+        Needs no account and no key. The program goes to .cache/engines, Abide's home and the project to\n\
+        target/playground.")]
+    Playground {
         /// Which of the programs that `cargo xtask engines` lists.
         engine: String,
     },
@@ -125,7 +126,7 @@ enum XtaskCommand {
         /// Write the figures to docs/reliability.md.
         #[arg(long)]
         write: bool,
-        /// The commit whose daemon is replaced; it is built once, below target/siege.
+        /// The commit whose daemon is replaced; it is built once, below target/crash-tests.
         #[arg(long, default_value = "HEAD~1")]
         from: String,
     },
@@ -163,7 +164,7 @@ enum XtaskCommand {
 pub(crate) fn main() -> ExitCode {
     let args = XtaskArguments::parse();
     let done = shell::watch_signals().and_then(|()| CargoWorkspace::load()).and_then(|workspace| match args
-        .chore
+        .command
     {
         XtaskCommand::Up { args } => up::run(&workspace, &args),
         XtaskCommand::Test { filter } => test::run(&workspace, &filter),
@@ -175,12 +176,12 @@ pub(crate) fn main() -> ExitCode {
             };
             engines::run(&workspace, format)
         }
-        XtaskCommand::Stage { engine } => stage::run(&workspace, &engine),
+        XtaskCommand::Playground { engine } => playground::run(&workspace, &engine),
         XtaskCommand::Schemathesis { args } => schemathesis::run(&workspace, &args),
         XtaskCommand::Sim { args } => sim::run(&workspace, &args),
         XtaskCommand::Kill { write, kills, seed } => {
             let args = ["--kills".to_owned(), kills.to_string(), "--seed".to_owned(), seed.to_string()];
-            siege::run(&workspace, CrashTestKind::Kill, FigureOutput::from(write), &args)
+            crash_tests::run(&workspace, CrashTestKind::Kill, FigureOutput::from(write), &args)
         }
         XtaskCommand::Stops { count } => stops::run(&workspace, count),
         XtaskCommand::Load { write, waiting, runs, readers, output } => {
@@ -189,12 +190,14 @@ pub(crate) fn main() -> ExitCode {
                 [("--waiting", waiting), ("--runs", runs), ("--readers", readers), ("--output", output)];
             let args: Vec<String> =
                 figures.iter().flat_map(|(name, n)| [(*name).to_owned(), n.to_string()]).collect();
-            siege::run(&workspace, CrashTestKind::Load, FigureOutput::from(write), &args)
+            crash_tests::run(&workspace, CrashTestKind::Load, FigureOutput::from(write), &args)
         }
-        XtaskCommand::Upgrade { write, from } => siege::upgrade(&workspace, FigureOutput::from(write), &from),
+        XtaskCommand::Upgrade { write, from } => {
+            crash_tests::upgrade(&workspace, FigureOutput::from(write), &from)
+        }
         XtaskCommand::Bench { name, against: None, args } => bench::run(&workspace, &name, &args),
         XtaskCommand::Bench { name, against: Some(commit), args } => match args.as_slice() {
-            [] => bench::run_against(&workspace, &name, &commit),
+            [] => bench::compare_with(&workspace, &name, &commit),
             _ => Err(anyhow!("--against takes no further arguments")),
         },
         XtaskCommand::Tidy => tidy::run(&workspace),
@@ -228,11 +231,11 @@ mod tests {
     fn a_benchmark_is_compared_with_a_commit_or_gets_the_arguments() {
         let parsed =
             XtaskArguments::try_parse_from(["xtask", "bench", "runs", "--against", "abc123"]).unwrap();
-        assert!(matches!(parsed.chore, XtaskCommand::Bench { against: Some(commit), args, .. }
+        assert!(matches!(parsed.command, XtaskCommand::Bench { against: Some(commit), args, .. }
             if commit == "abc123" && args.is_empty()));
         let parsed = XtaskArguments::try_parse_from(["xtask", "bench", "runs", "--only-cycles"]).unwrap();
         assert!(
-            matches!(parsed.chore, XtaskCommand::Bench { against: None, args, .. } if args == ["--only-cycles"])
+            matches!(parsed.command, XtaskCommand::Bench { against: None, args, .. } if args == ["--only-cycles"])
         );
     }
 }

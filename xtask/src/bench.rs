@@ -65,7 +65,7 @@ const BENCHES: &[BenchmarkSpec] = &[
 ];
 
 /// Measures an earlier commit and the present tree alternately, and fails if the present tree is slower.
-pub(crate) fn run_against(workspace: &CargoWorkspace, name: &str, commit: &str) -> Result<()> {
+pub(crate) fn compare_with(workspace: &CargoWorkspace, name: &str, commit: &str) -> Result<()> {
     against::run(workspace, find(name)?, commit)
 }
 
@@ -92,13 +92,13 @@ pub(crate) fn run(workspace: &CargoWorkspace, name: &str, args: &[String]) -> Re
             }
             peers::run(workspace, wanted)
         }
-        BenchmarkNeeds::Engines => match env::var_os(engines::FOUND_VARIABLE) {
+        BenchmarkNeeds::Engines => match env::var_os(engines::ENGINES_VARIABLE) {
             // The programs are installed elsewhere.
-            Some(list) => cargo(args).env(engines::FOUND_VARIABLE, list).run(),
+            Some(list) => cargo(args).env(engines::ENGINES_VARIABLE, list).run(),
             None => {
                 let engines = InstalledEngines::prepare(workspace)?;
                 engines.report();
-                cargo(args).env(engines::FOUND_VARIABLE, engines.found()).run()
+                cargo(args).env(engines::ENGINES_VARIABLE, engines.list_path()).run()
             }
         },
         BenchmarkNeeds::Nothing => cargo(args).run(),

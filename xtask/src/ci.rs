@@ -9,7 +9,7 @@ use crate::engines::MissingPolicy;
 use crate::shell::EchoedCommand;
 use crate::stopwatch::{ElapsedTime, Stopwatch};
 use crate::workspace::CargoWorkspace;
-use crate::{schemathesis, siege, sim, test, tidy, tools};
+use crate::{crash_tests, schemathesis, sim, test, tidy, tools};
 
 /// The steps in their order: fast steps that fail often come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -29,7 +29,7 @@ pub(crate) enum CiStep {
     /// The simulator's seeds, and its deliberate faults.
     Sim,
     /// The real daemon: killed more than a hundred times at its commit points and at random, replaced, and loaded a little.
-    Siege,
+    CrashTests,
     /// The documentation builds without a warning, private items included.
     Rustdoc,
     /// Licences, banned crates, and where crates come from.
@@ -67,7 +67,7 @@ pub(crate) fn run(workspace: &CargoWorkspace, only: &[CiStep]) -> Result<()> {
     }
     eprintln!("\n== summary ==");
     for (step, outcome, took) in &done {
-        eprintln!("{:<12} {:<15} {took}", step.name(), outcome.told());
+        eprintln!("{:<12} {:<15} {took}", step.name(), outcome.label());
     }
     eprintln!("{:<12} {:<15} {}", "in all", "", whole.read());
     let count = |wanted: StepOutcome| done.iter().filter(|(_, outcome, _)| *outcome == wanted).count();
@@ -96,7 +96,7 @@ impl CiStep {
             Self::Schemathesis => schemathesis::run(workspace, &[])?,
             Self::Doctest => test::doc_tests(workspace)?,
             Self::Sim => sim::run_for_tests(workspace)?,
-            Self::Siege => siege::run_for_ci(workspace)?,
+            Self::CrashTests => crash_tests::run_for_ci(workspace)?,
             Self::Rustdoc => {
                 cargo(&["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"])
                     .env("RUSTDOCFLAGS", "-D warnings")
@@ -104,24 +104,26 @@ impl CiStep {
             }
             // Advisories are left out: their database is not in a package registry, so a machine with access only to
             // registries could never pass.
-            Self::Deny => EchoedCommand::new(tools::DENY.ready(workspace)?)
+            Self::Deny => EchoedCommand::new(tools::DENY.ensure_installed(workspace)?)
                 .args(["--locked", "check", "licenses", "bans", "sources"])
                 .dir(&workspace.root)
                 .run()?,
             Self::Machete => {
-                EchoedCommand::new(tools::MACHETE.ready(workspace)?)
+                EchoedCommand::new(tools::MACHETE.ensure_installed(workspace)?)
                     .args(["crates", "xtask"])
                     .dir(&workspace.root)
                     .run()?;
             }
-            Self::Typos => EchoedCommand::new(tools::TYPOS.ready(workspace)?).dir(&workspace.root).run()?,
+            Self::Typos => {
+                EchoedCommand::new(tools::TYPOS.ensure_installed(workspace)?).dir(&workspace.root).run()?
+            }
         }
         Ok(())
     }
 }
 
 impl StepOutcome {
-    fn told(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Self::Passed => "passed",
             Self::Failed => "FAILED",

@@ -1,7 +1,7 @@
 //! An earlier commit, checked out and built next to the present tree, for commands that compare or replace binaries.
 //!
-//! The work tree and its builds are below `target/siege` and are kept: a second command with the same commit builds
-//! nothing.
+//! The work tree and its builds are below `target/crash-tests` and are kept: a second command with the same commit
+//! builds nothing.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ impl EarlierCommit {
             )
         })?;
         let commit = commit.trim().to_owned();
-        let folder = workspace.target.join("siege/from");
+        let folder = workspace.target.join("crash-tests/from");
         let tree = folder.to_string_lossy().into_owned();
         let present = EchoedCommand::new("git").args(["rev-parse", "HEAD"]).dir(&folder).read();
         let is_worktree = folder.join(".git").is_file();
@@ -44,7 +44,7 @@ impl EarlierCommit {
             git(&["worktree", "prune"]).run()?;
             git(&["worktree", "add", "--detach", &tree, &commit]).run()?;
         }
-        Ok(Self { folder, target: workspace.target.join("siege/from-target"), commit })
+        Ok(Self { folder, target: workspace.target.join("crash-tests/from-target"), commit })
     }
 
     /// Builds `abide` and returns its path.

@@ -1,20 +1,20 @@
-//! The development commands of this repository: `cargo xtask up`, `test`, `engines`, `stage`, `sim`, `kill`, `load`,
-//! `bench`, `tidy` and `ci`.
+//! The development commands of this repository: `cargo xtask up`, `test`, `engines`, `playground`, `sim`, `kill`,
+//! `load`, `bench`, `tidy` and `ci`.
 //!
 //! This binary is never shipped; commands for users are in `abide`.
 
 mod args;
 mod bench;
 mod ci;
+mod crash_tests;
 mod earlier;
 mod engines;
+mod playground;
 mod postgres;
 mod schemathesis;
 mod shell;
-mod siege;
 mod sim;
 mod skips;
-mod stage;
 mod stops;
 mod stopwatch;
 mod test;

@@ -24,7 +24,7 @@ const SEED: &str = "4870";
 
 /// Starts a daemon, runs schemathesis, and fails on any finding. Further arguments go to schemathesis.
 pub(crate) fn run(workspace: &CargoWorkspace, args: &[String]) -> Result<()> {
-    let schemathesis = ready(workspace)?;
+    let schemathesis = ensure_installed(workspace)?;
     EchoedCommand::new("cargo")
         .args(["build", "--quiet", "--package", "abide"])
         .dir(&workspace.root)
@@ -64,7 +64,7 @@ pub(crate) fn run(workspace: &CargoWorkspace, args: &[String]) -> Result<()> {
 }
 
 /// Returns the program, installed once for the list of packages in `xtask/schemathesis`.
-fn ready(workspace: &CargoWorkspace) -> Result<PathBuf> {
+fn ensure_installed(workspace: &CargoWorkspace) -> Result<PathBuf> {
     let list = workspace.root.join("xtask/schemathesis/requirements.txt");
     let wanted = fs::read_to_string(&list).with_context(|| format!("could not read {}", list.display()))?;
     let folder = workspace.root.join(".cache/schemathesis");
@@ -99,7 +99,7 @@ impl SchemathesisDaemon {
             .env("ABIDE_HOME", home)
             // The rate limit is for clients that are slower than this one.
             .env("ABIDE_HTTP_REQUESTS_PER_SECOND", "0")
-            .converse(log)?;
+            .start_with_pipes(log)?;
         let output = child.stdout.take().context("the daemon has no output")?;
         let mut url = String::new();
         BufReader::new(output).read_line(&mut url).context("the daemon says nothing")?;
@@ -116,19 +116,19 @@ impl SchemathesisDaemon {
     /// Stops the daemon in order. A daemon that a request has damaged is detected here at the latest.
     fn stop(mut self) -> Result<()> {
         let address = self.url.trim_start_matches("http://").to_owned();
-        let said = (|| -> std::io::Result<String> {
+        let response = (|| -> std::io::Result<String> {
             let mut stream = TcpStream::connect(&address)?;
             write!(
                 stream,
                 "POST /v1/stop HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\r\n",
                 self.token
             )?;
-            let mut said = String::new();
-            stream.read_to_string(&mut said)?;
-            Ok(said)
+            let mut response = String::new();
+            stream.read_to_string(&mut response)?;
+            Ok(response)
         })();
-        let said = match said {
-            Ok(said) => said,
+        let response = match response {
+            Ok(response) => response,
             Err(error) => {
                 // The daemon may have exited.
                 self.child.kill().ok();
@@ -137,7 +137,7 @@ impl SchemathesisDaemon {
             }
         };
         let status = self.child.wait().context("could not wait for the daemon")?;
-        ensure!(said.starts_with("HTTP/1.1 200"), "the daemon did not stop in order: {said}");
+        ensure!(response.starts_with("HTTP/1.1 200"), "the daemon did not stop in order: {response}");
         ensure!(status.success(), "the daemon ended with {status}");
         Ok(())
     }

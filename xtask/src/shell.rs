@@ -66,7 +66,7 @@ impl EchoedCommand {
     }
 
     /// Passes only `PATH` of our environment.
-    pub(crate) fn clean(mut self) -> Self {
+    pub(crate) fn path_only_env(mut self) -> Self {
         self.command.env_clear();
         match env::var_os("PATH") {
             Some(path) => self.env("PATH", path),
@@ -117,11 +117,11 @@ impl EchoedCommand {
         let output = child.wait_with_output();
         drop(running);
         let output = output.with_context(|| format!("could not wait for `{}`", self.line()))?;
-        self.printed(output)
+        self.check_output(output)
     }
 
     /// Runs the command silently and returns its output, also if it fails; its standard error is shown.
-    pub(crate) fn read_whatever(mut self) -> Result<String> {
+    pub(crate) fn read_even_on_failure(mut self) -> Result<String> {
         self.command.stdin(Stdio::null()).stdout(Stdio::piped());
         let child = self.spawn()?;
         let running = ForegroundChild::enter(&child);
@@ -152,7 +152,7 @@ impl EchoedCommand {
         match output {
             Ok(output) => {
                 let output = output.with_context(|| format!("could not wait for `{}`", self.line()))?;
-                self.printed(output)
+                self.check_output(output)
             }
             Err(_) => {
                 // The process has not been reaped, so the id still belongs to this group.
@@ -172,12 +172,12 @@ impl EchoedCommand {
 
     /// Starts the command in its own process group with pipes for input and output; standard error goes to `log`. The
     /// caller must end it.
-    pub(crate) fn converse(mut self, log: File) -> Result<Child> {
+    pub(crate) fn start_with_pipes(mut self, log: File) -> Result<Child> {
         self.command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         self.spawn()
     }
 
-    fn printed(&self, output: Output) -> Result<String> {
+    fn check_output(&self, output: Output) -> Result<String> {
         if interrupted() {
             bail!("interrupted");
         }
@@ -199,7 +199,7 @@ impl EchoedCommand {
     /// Formats the command for a shell. Environment variables are left out: some are secrets.
     fn line(&self) -> String {
         let words = std::iter::once(self.command.get_program()).chain(self.command.get_args());
-        words.map(typed).collect::<Vec<_>>().join(" ")
+        words.map(shell_quote).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -220,7 +220,7 @@ pub(crate) fn watch_signals() -> Result<()> {
             if signal == SIGINT && io::stdin().is_terminal() {
                 continue;
             }
-            end_current();
+            forward_signal();
         }
     });
     Ok(())
@@ -230,7 +230,7 @@ pub(crate) fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }
 
-fn end_current() {
+fn forward_signal() {
     for child in current().iter() {
         // It may have exited in the meantime.
         let _ = kill_process(*child, Signal::TERM);
@@ -250,7 +250,7 @@ impl ForegroundChild {
         current().push(pid);
         // The signal may have come before the command was registered.
         if interrupted() {
-            end_current();
+            forward_signal();
         }
         Self(pid)
     }
@@ -271,7 +271,7 @@ fn drain(pipe: &mut Option<impl Read>) -> Vec<u8> {
     bytes
 }
 
-fn typed(word: &OsStr) -> String {
+fn shell_quote(word: &OsStr) -> String {
     let word = OsString::from(word).to_string_lossy().into_owned();
     let plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_printed_is_given_back_whole() {
+    fn output_is_returned_completely() {
         assert_eq!(EchoedCommand::new("printf").args(["a b\n"]).read().unwrap(), "a b\n");
     }
 
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_in_time_is_read_like_any_other() {
+    fn a_command_that_ends_in_time_is_read_normally() {
         let limit = Duration::from_secs(600);
         assert_eq!(EchoedCommand::new("printf").args(["a"]).read_within(limit).unwrap(), "a");
         let error =
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_clean_command_sees_the_path_and_what_it_is_given() {
-        let said = EchoedCommand::new("env").clean().env("GIVEN", "1").read().unwrap();
+        let said = EchoedCommand::new("env").path_only_env().env("GIVEN", "1").read().unwrap();
         let names: Vec<&str> = said.lines().filter_map(|line| line.split('=').next()).collect();
         assert_eq!(names, ["GIVEN", "PATH"]);
     }

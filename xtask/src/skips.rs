@@ -24,14 +24,14 @@ pub(crate) struct SkippedTests {
 
 impl SkippedTests {
     /// Creates an empty list.
-    pub(crate) fn listen(workspace: &CargoWorkspace) -> Result<Self> {
+    pub(crate) fn create(workspace: &CargoWorkspace) -> Result<Self> {
         let file = workspace.target.join("skipped-tests.txt");
         fs::write(&file, "").with_context(|| format!("could not write {}", file.display()))?;
         Ok(Self { file })
     }
 
     /// Adds the file for skips, and whether they are failures, to the command that runs the tests.
-    pub(crate) fn told_to(&self, tests: EchoedCommand, demand: MissingPolicy) -> EchoedCommand {
+    pub(crate) fn add_to_env(&self, tests: EchoedCommand, demand: MissingPolicy) -> EchoedCommand {
         let tests = tests.env(FILE_VARIABLE, &self.file);
         match demand {
             MissingPolicy::Required => tests.env(FAIL_VARIABLE, "1"),
@@ -43,11 +43,11 @@ impl SkippedTests {
     pub(crate) fn summary(&self) -> Result<String> {
         let text = fs::read_to_string(&self.file)
             .with_context(|| format!("could not read {}", self.file.display()))?;
-        Ok(told(&text))
+        Ok(format_summary(&text))
     }
 }
 
-fn told(lines: &str) -> String {
+fn format_summary(lines: &str) -> String {
     let mut skipped: Vec<&str> = lines.lines().collect();
     skipped.sort_unstable();
     skipped.dedup();
@@ -59,13 +59,13 @@ fn told(lines: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::told;
+    use super::format_summary;
 
     #[test]
     fn every_skip_is_in_the_summary_once() {
-        assert_eq!(told(""), "skipped tests: none");
+        assert_eq!(format_summary(""), "skipped tests: none");
         assert_eq!(
-            told("b: no mount\na: no node\nb: no mount\n"),
+            format_summary("b: no mount\na: no node\nb: no mount\n"),
             "skipped tests, or parts of tests: 2\n  a: no node\n  b: no mount"
         );
     }

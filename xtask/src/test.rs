@@ -42,9 +42,9 @@ pub(crate) fn tests(workspace: &CargoWorkspace, filter: &[String], demand: Missi
         built.and(engines)
     })?;
     engines.report();
-    engines.judge(demand)?;
+    engines.check(demand)?;
     let server = PostgresServer::start(workspace)?;
-    let skips = SkippedTests::listen(workspace)?;
+    let skips = SkippedTests::create(workspace)?;
     let mut tests = match &nextest {
         Some(_) => cargo(&[]).args(filter),
         None if filter.is_empty() => cargo(&[]),
@@ -53,12 +53,12 @@ pub(crate) fn tests(workspace: &CargoWorkspace, filter: &[String], demand: Missi
     tests = tests
         .env(postgres::URL_VARIABLE, server.url())
         .env(postgres::CERTIFICATES_VARIABLE, server.certificates())
-        .env(engines::FOUND_VARIABLE, engines.found())
+        .env(engines::ENGINES_VARIABLE, engines.list_path())
         .env(engines::RECORD_VARIABLE, workspace.root.join(engines::RECORD));
     if let Some(path) = path_with(engines.node_folder()) {
         tests = tests.env("PATH", path);
     }
-    tests = skips.told_to(tests, demand);
+    tests = skips.add_to_env(tests, demand);
     if demand == MissingPolicy::Required {
         tests = tests.env(engines::REQUIRE_VARIABLE, "1");
     }

@@ -98,7 +98,7 @@ fn install(tools: &[SystemTool]) -> Result<()> {
     }
     let packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
     if which("apt-get").is_none() || !geteuid().is_root() {
-        bail!("{}", by_hand(&packages));
+        bail!("{}", manual_install_hint(&packages));
     }
     EchoedCommand::new("apt-get").args(["update", "--quiet"]).run()?;
     EchoedCommand::new("apt-get")
@@ -116,7 +116,7 @@ fn install(tools: &[SystemTool]) -> Result<()> {
 ///
 /// It only runs the tests, so its version does not matter, and tests can run without it.
 pub(crate) fn nextest(workspace: &CargoWorkspace) -> Option<PathBuf> {
-    which(NEXTEST.binary).or_else(|| match NEXTEST.ready(workspace) {
+    which(NEXTEST.binary).or_else(|| match NEXTEST.ensure_installed(workspace) {
         Ok(path) => Some(path),
         Err(error) => {
             eprintln!("warning: no nextest, falling back to `cargo test`: {error:#}");
@@ -127,10 +127,11 @@ pub(crate) fn nextest(workspace: &CargoWorkspace) -> Option<PathBuf> {
 
 impl CrateTool {
     /// Returns the path of the tool, after building it if needed.
-    pub(crate) fn ready(&self, workspace: &CargoWorkspace) -> Result<PathBuf> {
+    pub(crate) fn ensure_installed(&self, workspace: &CargoWorkspace) -> Result<PathBuf> {
         let cache = workspace.root.join(".cache/tools");
         let cached = cache.join("bin").join(self.binary);
-        if let Some(found) = which(self.binary).into_iter().chain([cached.clone()]).find(|path| self.is(path))
+        if let Some(found) =
+            which(self.binary).into_iter().chain([cached.clone()]).find(|path| self.has_pinned_version(path))
         {
             return Ok(found);
         }
@@ -151,14 +152,14 @@ impl CrateTool {
         // The build folder has half a gigabyte and is not used again.
         let _ = std::fs::remove_dir_all(cache.join("build"));
         eprintln!("built {} in {}", self.package, watch.read());
-        if self.is(&cached) {
+        if self.has_pinned_version(&cached) {
             Ok(cached)
         } else {
             bail!("{} does not say that it is version {}", cached.display(), self.version)
         }
     }
 
-    fn is(&self, path: &PathBuf) -> bool {
+    fn has_pinned_version(&self, path: &PathBuf) -> bool {
         path.is_file()
             && EchoedCommand::new(path)
                 .args(["--version"])
@@ -167,7 +168,7 @@ impl CrateTool {
     }
 }
 
-fn by_hand(packages: &[&str]) -> String {
+fn manual_install_hint(packages: &[&str]) -> String {
     format!(
         "cannot install {0} here (that takes root and apt-get); install the Debian packages, or what your system \
          calls them, and run this again: sudo apt-get install {0}",
@@ -189,21 +190,21 @@ pub(crate) fn python() -> Result<PathBuf> {
     on_path
         .chain(managed)
         .filter_map(|path| Some((minor(&path)?, path)))
-        .filter(|(minor, _)| *minor >= OLDEST_PYTHON)
+        .filter(|(minor, _)| *minor >= MIN_PYTHON_MINOR)
         .min()
         .map(|(_, path)| path)
-        .with_context(|| format!("no Python 3.{OLDEST_PYTHON} or later with venv is installed"))
+        .with_context(|| format!("no Python 3.{MIN_PYTHON_MINOR} or later with venv is installed"))
 }
 
 /// The minor version that OpenHands requires.
-const OLDEST_PYTHON: u32 = 12;
+const MIN_PYTHON_MINOR: u32 = 12;
 
 #[cfg(test)]
 mod tests {
-    use super::by_hand;
+    use super::manual_install_hint;
 
     #[test]
-    fn who_cannot_install_is_told_what_to_install() {
-        assert!(by_hand(&["postgresql", "zsh"]).ends_with("sudo apt-get install postgresql zsh"));
+    fn a_failed_install_lists_the_packages() {
+        assert!(manual_install_hint(&["postgresql", "zsh"]).ends_with("sudo apt-get install postgresql zsh"));
     }
 }

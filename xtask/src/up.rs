@@ -50,19 +50,19 @@ pub(crate) fn run(workspace: &CargoWorkspace, args: &[String]) -> Result<()> {
 /// Whether this binary exists and no source is newer.
 fn is_newest(binary: &Path, root: &Path) -> bool {
     let built = |path: &Path| path.metadata().and_then(|meta| meta.modified());
-    match (built(binary), youngest(&root.join("crates"))) {
+    match (built(binary), newest_modification(&root.join("crates"))) {
         (Ok(built), Some(source)) => source <= built,
         (Ok(_) | Err(_), _) => false,
     }
 }
 
-fn youngest(folder: &Path) -> Option<SystemTime> {
+fn newest_modification(folder: &Path) -> Option<SystemTime> {
     let entries = std::fs::read_dir(folder).ok()?;
     entries
         .filter_map(|entry| {
             let entry = entry.ok()?;
             if entry.file_type().ok()?.is_dir() {
-                youngest(&entry.path())
+                newest_modification(&entry.path())
             } else {
                 entry.metadata().ok()?.modified().ok()
             }

@@ -10,67 +10,62 @@ use crate::{
 };
 
 impl ToolRunner for ToolWorkbench {
-    fn carry_out(
-        &mut self,
-        action_id: &str,
-        tool: &ToolDefinition,
-        arguments: &RawArguments,
-    ) -> ActionOutcome {
+    fn execute(&mut self, action_id: &str, tool: &ToolDefinition, arguments: &RawArguments) -> ActionOutcome {
         match self.run(action_id, tool, arguments) {
-            Ok(observation) => done(observation),
+            Ok(observation) => action_outcome(observation),
             // The model did not cause the error, but it may find another way to reach its goal.
             Err(error) => ActionOutcome::refused(format!("the tool could not be used: {error}")),
         }
     }
 
     fn end_session(&mut self, session_id: &str) -> ActionOutcome {
-        done(ToolWorkbench::end_session(self, session_id))
+        action_outcome(ToolWorkbench::end_session(self, session_id))
     }
 
     fn end_sessions(&mut self, session_ids: &[String]) {
-        self.end_all(session_ids);
+        self.end_existing_sessions(session_ids);
     }
 
     fn start_directory(&self, tool: &ToolDefinition) -> String {
         ToolWorkbench::start_directory(self, tool)
     }
 
-    fn is_alive(&mut self, session_id: &str) -> bool {
+    fn is_session_alive(&mut self, session_id: &str) -> bool {
         ToolWorkbench::is_alive(self, session_id)
     }
 
-    fn abandon(&mut self, action_id: &str) -> Option<AbandonedAction> {
+    fn recover_action(&mut self, action_id: &str) -> Option<AbandonedAction> {
         match self.recover(action_id) {
-            Ok(recovered) if !recovered.begun => None,
+            Ok(recovered) if !recovered.was_started => None,
             Ok(recovered) => Some(AbandonedAction {
-                told: told(&recovered),
+                description: describe_recovered_call(&recovered),
                 exit_code: recovered.exit_code,
                 execution_ref: recovered.execution_ref,
                 session_id: recovered.session,
             }),
             Err(error) => Some(AbandonedAction {
-                told: format!("What is left of it could not be looked at: {error}."),
+                description: format!("What is left of it could not be looked at: {error}."),
                 ..AbandonedAction::default()
             }),
         }
     }
 
-    fn end_others(&mut self, known: &[&str]) {
+    fn end_sessions_except(&mut self, journalled_ids: &[&str]) {
         let others: Vec<String> = self
             .sessions()
             .into_iter()
             .map(|session| session.id)
-            .filter(|id| !known.contains(&id.as_str()))
+            .filter(|id| !journalled_ids.contains(&id.as_str()))
             .collect();
-        self.end_all(&others);
+        self.end_existing_sessions(&others);
     }
 
-    fn keep_out(&mut self, secrets: Vec<String>) {
+    fn redact(&mut self, secrets: Vec<String>) {
         self.setup_mut().secrets = secrets;
     }
 }
 
-fn done(observation: ToolCallResult) -> ActionOutcome {
+fn action_outcome(observation: ToolCallResult) -> ActionOutcome {
     let ToolCallResult {
         text,
         status,
@@ -95,17 +90,17 @@ fn done(observation: ToolCallResult) -> ActionOutcome {
 }
 
 /// Describes to the model a call whose end was not recorded.
-fn told(recovered: &RecoveredCall) -> String {
+fn describe_recovered_call(recovered: &RecoveredCall) -> String {
     let session = recovered.session.as_deref().unwrap_or_default();
-    let mut told = match (recovered.progress, recovered.was_running, recovered.exit_code) {
-        (Some(ProgramState::AtWork), ..) => format!(
+    let mut text = match (recovered.program_state, recovered.was_running, recovered.exit_code) {
+        (Some(ProgramState::Busy), ..) => format!(
             "Session {session} is alive and its program is still at work on this call. It was not stopped. Call the tool \
              again without text to see what has come since, or end the session."
         ),
-        (Some(ProgramState::Finished), ..) => {
+        (Some(ProgramState::WaitingForInput), ..) => {
             format!("Session {session} is alive; its program has dealt with the call and waits for input.")
         }
-        (Some(ProgramState::Unclear), ..) => format!(
+        (Some(ProgramState::Unknown), ..) => format!(
             "Session {session} is alive; whether its program is still at work on this call is not known. Call the tool \
              again without text to see what has come since."
         ),
@@ -115,10 +110,10 @@ fn told(recovered: &RecoveredCall) -> String {
         (None, false, None) => "It was begun, and nothing of it runs any more.".to_owned(),
     };
     if let Some(session) = &recovered.ended_session {
-        told.push_str(&format!(" The session {session} that it started was ended."));
+        text.push_str(&format!(" The session {session} that it started was ended."));
     }
     if !recovered.output.is_empty() {
-        told.push_str(&format!(" Output so far:\n{}", recovered.output));
+        text.push_str(&format!(" Output so far:\n{}", recovered.output));
     }
-    told
+    text
 }

@@ -167,16 +167,16 @@ pub enum MessageLevel {
 impl ModelThought {
     /// Whether this is the final answer: complete text and no calls.
     pub fn is_answer(&self) -> bool {
-        self.calls == 0 && !self.is_empty() && !self.is_cut() && !self.is_withheld()
+        self.calls == 0 && !self.is_empty() && !self.is_truncated() && !self.is_filtered()
     }
 
     /// Whether the text was truncated at the length limit of a reply.
-    pub fn is_cut(&self) -> bool {
+    pub fn is_truncated(&self) -> bool {
         self.finish.as_deref() == Some("length")
     }
 
     /// Whether the content filter of the model's service removed the reply or the rest of it.
-    pub fn is_withheld(&self) -> bool {
+    pub fn is_filtered(&self) -> bool {
         self.finish.as_deref() == Some("content_filter")
     }
 
@@ -204,19 +204,19 @@ impl AgentJournalEntry {
     }
 
     /// The line, without a newline.
-    pub fn line(&self) -> serde_json::Result<String> {
+    pub fn to_line(&self) -> serde_json::Result<String> {
         match &self.event {
-            AgentEvent::RunStart(payload) => self.written(EventKind::RunStart, payload),
-            AgentEvent::RunEnd(payload) => self.written(EventKind::RunEnd, payload),
-            AgentEvent::UserMessage(payload) => self.written(EventKind::UserMessage, payload),
-            AgentEvent::Thought(payload) => self.written(EventKind::Thought, payload),
-            AgentEvent::ActionRequest(payload) => self.written(EventKind::ActionRequest, payload),
-            AgentEvent::ActionResult(payload) => self.written(EventKind::ActionResult, payload),
-            AgentEvent::SystemMessage(payload) => self.written(EventKind::SystemMessage, payload),
+            AgentEvent::RunStart(payload) => self.serialize_line(EventKind::RunStart, payload),
+            AgentEvent::RunEnd(payload) => self.serialize_line(EventKind::RunEnd, payload),
+            AgentEvent::UserMessage(payload) => self.serialize_line(EventKind::UserMessage, payload),
+            AgentEvent::Thought(payload) => self.serialize_line(EventKind::Thought, payload),
+            AgentEvent::ActionRequest(payload) => self.serialize_line(EventKind::ActionRequest, payload),
+            AgentEvent::ActionResult(payload) => self.serialize_line(EventKind::ActionResult, payload),
+            AgentEvent::SystemMessage(payload) => self.serialize_line(EventKind::SystemMessage, payload),
         }
     }
 
-    fn written<T: Serialize>(&self, kind: EventKind, payload: &T) -> serde_json::Result<String> {
+    fn serialize_line<T: Serialize>(&self, kind: EventKind, payload: &T) -> serde_json::Result<String> {
         serde_json::to_string(&WrittenLine { seq: self.seq, ts: &self.ts, kind, payload })
     }
 }
@@ -293,7 +293,7 @@ mod tests {
         };
         let ts = "2026-11-16T08:00:00Z".to_owned();
         let entry = AgentJournalEntry { seq: 3, ts, event: AgentEvent::ActionRequest(request) };
-        let line = entry.line().unwrap();
+        let line = entry.to_line().unwrap();
         assert_eq!(
             line,
             r#"{"seq":3,"ts":"2026-11-16T08:00:00Z","type":"ACTION_REQUEST","payload":{"action_id":"act_3_ab12","call_id":"call_1","tool_name":"read","tool_args":{"path":"a\nb"}}}"#
@@ -315,12 +315,16 @@ mod tests {
             };
             let entry =
                 AgentJournalEntry { seq: 1, ts: String::new(), event: AgentEvent::ActionRequest(request) };
-            assert_eq!(AgentJournalEntry::parse(entry.line().unwrap().as_bytes()).unwrap(), entry, "{depth}");
+            assert_eq!(
+                AgentJournalEntry::parse(entry.to_line().unwrap().as_bytes()).unwrap(),
+                entry,
+                "{depth}"
+            );
         }
     }
 
     #[test]
-    fn only_something_said_to_the_end_is_an_answer() {
+    fn only_a_complete_reply_is_an_answer() {
         let said = |text: &str| ModelThought { text: Some(text.to_owned()), ..ModelThought::default() };
         assert!(said("done").is_answer());
         assert!(!said(" \n").is_answer());

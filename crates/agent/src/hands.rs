@@ -17,7 +17,7 @@ pub trait ChatModel {
     fn think(
         &mut self,
         request: &ModelRequest<'_>,
-        said: &mut dyn FnMut(ReplyDelta<'_>),
+        on_delta: &mut dyn FnMut(ReplyDelta<'_>),
     ) -> Result<ModelReply, ModelError>;
 }
 
@@ -25,12 +25,7 @@ pub trait ChatModel {
 /// methods return no errors.
 pub trait ToolRunner {
     /// Executes a call and returns after it has ended.
-    fn carry_out(
-        &mut self,
-        action_id: &str,
-        tool: &ToolDefinition,
-        arguments: &RawArguments,
-    ) -> ActionOutcome;
+    fn execute(&mut self, action_id: &str, tool: &ToolDefinition, arguments: &RawArguments) -> ActionOutcome;
     /// Ends a session and all of its processes. A session that is already gone counts as ended.
     fn end_session(&mut self, session_id: &str) -> ActionOutcome;
     /// Ends several sessions concurrently, so that slow ones together take no longer than one.
@@ -38,15 +33,15 @@ pub trait ToolRunner {
     /// The directory in which a new session of the tool starts.
     fn start_directory(&self, tool: &ToolDefinition) -> String;
     /// Whether the program of this session runs. A different process with the same pid does not count.
-    fn is_alive(&mut self, session_id: &str) -> bool;
+    fn is_session_alive(&mut self, session_id: &str) -> bool;
     /// Cleans up an action that was running when an earlier process died. Its processes are ended, except a session
     /// that existed before. `None` if the action left no trace.
-    fn abandon(&mut self, action_id: &str) -> Option<AbandonedAction>;
+    fn recover_action(&mut self, action_id: &str) -> Option<AbandonedAction>;
     /// Ends sessions of this state folder that the journal does not contain, because a crash prevented the record of
     /// their start.
-    fn end_others(&mut self, known: &[&str]);
+    fn end_sessions_except(&mut self, kept_ids: &[&str]);
     /// Keeps these texts out of the records of later calls.
-    fn keep_out(&mut self, secrets: Vec<String>);
+    fn redact(&mut self, secrets: Vec<String>);
 }
 
 /// The outcome of an action.
@@ -66,7 +61,7 @@ pub struct ActionOutcome {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AbandonedAction {
     /// Sentences for the model.
-    pub told: String,
+    pub description: String,
     pub exit_code: Option<i32>,
     /// Folder with the output, relative to the state folder.
     pub execution_ref: Option<String>,
@@ -77,13 +72,13 @@ pub struct AbandonedAction {
 /// Receives journal entries and pieces of replies as they arrive.
 pub trait AgentObserver {
     /// Called after an entry was written to the journal; `line` is its text.
-    fn happened(&mut self, entry: &AgentJournalEntry, line: &str);
+    fn on_entry(&mut self, entry: &AgentJournalEntry, line: &str);
     /// Called for each piece of a reply.
-    fn saying(&mut self, piece: ReplyDelta<'_>);
+    fn on_reply_delta(&mut self, piece: ReplyDelta<'_>);
     /// Called for a notice that is not journalled.
-    fn note(&mut self, text: &str);
+    fn on_notice(&mut self, text: &str);
     /// Asks the person, if one is present.
-    fn ask(&mut self, question: &HumanQuestion) -> HumanReply;
+    fn ask_person(&mut self, question: &HumanQuestion) -> HumanReply;
 }
 
 /// The result of asking a person.
@@ -91,7 +86,7 @@ pub trait AgentObserver {
 pub enum HumanReply {
     Answered(String),
     /// No person is present, or the person gave no answer.
-    Nobody,
+    NoAnswer,
     Interrupted,
 }
 
@@ -116,8 +111,8 @@ impl ChatModel for ModelClient {
     fn think(
         &mut self,
         request: &ModelRequest<'_>,
-        said: &mut dyn FnMut(ReplyDelta<'_>),
+        on_delta: &mut dyn FnMut(ReplyDelta<'_>),
     ) -> Result<ModelReply, ModelError> {
-        self.ask(request, said)
+        self.complete(request, on_delta)
     }
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{definition, event::ActionRequest, state::StateDirectory};
 
-pub const TOOL: &str = "ask_human";
+pub const TOOL_NAME: &str = "ask_human";
 
 /// A question to the person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,10 +26,10 @@ pub struct HumanQuestion {
 
 impl HumanQuestion {
     /// Parses the arguments of a call, or returns an error text for the model.
-    pub fn of(request: &ActionRequest) -> Result<Self, String> {
+    pub fn from_request(request: &ActionRequest) -> Result<Self, String> {
         let arguments: AskHumanArguments = serde_json::from_value(request.tool_args.clone()).map_err(|error| {
             format!(
-                "{TOOL} needs {{\"question\": \"…\", \"options\": [\"…\"], \"sensitive\": false}}: {error}"
+                "{TOOL_NAME} needs {{\"question\": \"…\", \"options\": [\"…\"], \"sensitive\": false}}: {error}"
             )
         })?;
         let AskHumanArguments { question, options, sensitive } = arguments;
@@ -42,17 +42,17 @@ impl HumanQuestion {
     }
 
     /// Writes the question file.
-    pub(crate) fn show(&self, state: &StateDirectory) -> io::Result<()> {
+    pub(crate) fn write_file(&self, state: &StateDirectory) -> io::Result<()> {
         // The format of all of Abide's questions (D1).
         let kind = if self.options.is_empty() { "open_text" } else { "choose_one" };
-        let shown = QuestionFile {
+        let file = QuestionFile {
             interaction_id: self.interaction_id.clone(),
             kind: kind.to_owned(),
             prompt: self.question.clone(),
             options: self.options.clone(),
             sensitive: self.sensitive,
         };
-        state.replace(FILE, format!("{:#}\n", json!(shown)).as_bytes())
+        state.replace(QUESTION_FILE, format!("{:#}\n", json!(file)).as_bytes())
     }
 
     /// Resolves the text that a person typed: an option by its text or number, otherwise the text itself. The text of
@@ -75,16 +75,16 @@ impl HumanQuestion {
     }
 
     /// The question in the question file, if it can be read.
-    pub fn shown(state: &StateDirectory) -> Option<Self> {
-        let bytes = state.directory().read_bounded(FILE, MAX_QUESTION_BYTES).ok()?;
+    pub fn read_file(state: &StateDirectory) -> Option<Self> {
+        let bytes = state.directory().read_bounded(QUESTION_FILE, MAX_QUESTION_BYTES).ok()?;
         let QuestionFile { interaction_id, kind: _, prompt: question, options, sensitive } =
             serde_json::from_slice(&bytes).ok()?;
         Some(Self { interaction_id, question, options, sensitive })
     }
 
     /// Removes the question file.
-    pub(crate) fn withdraw(state: &StateDirectory) -> io::Result<()> {
-        Ok(state.remove_file(FILE)?)
+    pub(crate) fn remove_file(state: &StateDirectory) -> io::Result<()> {
+        Ok(state.remove_file(QUESTION_FILE)?)
     }
 }
 
@@ -101,7 +101,7 @@ struct QuestionFile {
 /// Size limit of the question file.
 const MAX_QUESTION_BYTES: u64 = 16 << 20;
 
-const FILE: &str = "interaction.json";
+const QUESTION_FILE: &str = "interaction.json";
 
 #[derive(Deserialize)]
 struct AskHumanArguments {
@@ -111,7 +111,7 @@ struct AskHumanArguments {
 }
 
 /// Describes the tool to the model.
-pub(crate) fn offer() -> String {
+pub(crate) fn tool_json() -> String {
     let about = "Ask the person a question and wait for the answer, which may take days. Only for what you cannot \
                  find out yourself or must not decide alone.";
     let parameters = json!({
@@ -129,7 +129,7 @@ pub(crate) fn offer() -> String {
         "required": ["question"],
         "additionalProperties": false,
     });
-    definition::offer(TOOL, about, &parameters)
+    definition::tool_json(TOOL_NAME, about, &parameters)
 }
 
 #[cfg(test)]
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_stands_for_an_option_and_any_other_text_for_itself() {
+    fn a_number_selects_an_option_and_other_text_is_kept() {
         let of = |options: &[&str], typed: &str| {
             let options = options.iter().map(|option| (*option).to_owned()).collect();
             let interaction_id = "act_1".to_owned();

@@ -13,22 +13,22 @@ pub struct AgentRunRequest {
     pub message: Option<String>,
     pub answer: Option<String>,
     /// The answer if the last question is open, and a message otherwise.
-    pub said: Option<String>,
+    pub answer_or_message: Option<String>,
     /// Starts a completed run again.
-    pub again: bool,
+    pub restart_completed: bool,
     pub max_iterations: Option<u64>,
-    pub company: HumanAvailability,
-    pub at_end: SessionPolicy,
+    pub human_availability: HumanAvailability,
+    pub session_policy: SessionPolicy,
 }
 
 /// Whether a person can be asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HumanAvailability {
     #[default]
-    Somebody,
+    Available,
     /// No person is available, now or later. The tool `ask_human` is not offered, and the model has to decide by
     /// itself.
-    Nobody,
+    Unavailable,
 }
 
 /// The treatment of stateful tools at the end of a run.
@@ -44,7 +44,7 @@ pub enum SessionPolicy {
 /// The decision about a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AgentRunPlan {
-    pub(crate) begin: AgentStartMode,
+    pub(crate) start_mode: AgentStartMode,
     /// The answer to the open question.
     pub(crate) answer: Option<String>,
     /// A new message to the run.
@@ -57,46 +57,51 @@ pub(crate) enum AgentStartMode {
     /// Starts a new run.
     Fresh,
     /// Continues the unfinished run.
-    GoOn,
+    Continue,
     /// Continues a run that failed or exhausted its budget, with a fresh budget.
     Resume { run_id: String },
     /// The run is completed: its recorded answer is returned again.
-    Recorded,
+    ReturnRecorded,
 }
 
 /// Decides about a command, or returns the reason why it is invalid in this state. `shown` is the question in the
 /// question file, if there is one. `last_answer` has the text without tokens, if it is still known.
-pub(crate) fn plan(
-    story: &JournalState,
-    order: &AgentRunRequest,
-    shown: Option<&HumanQuestion>,
+pub(crate) fn plan_run(
+    journal: &JournalState,
+    run_request: &AgentRunRequest,
+    shown_question: Option<&HumanQuestion>,
     last_answer: Option<&LastAnswer>,
 ) -> Result<AgentRunPlan, String> {
-    let order = &settled(order, story, shown);
-    let Some(run) = story.run() else { return first(order) };
-    let answer = match &order.answer {
-        Some(answer) => meant(story, answer, shown, last_answer)?,
+    let run_request = &resolve_answer_or_message(run_request, journal, shown_question);
+    let Some(run) = journal.run() else { return plan_first_run(run_request) };
+    let answer = match &run_request.answer {
+        Some(answer) => accept_answer(journal, answer, shown_question, last_answer)?,
         None => None,
     };
-    let message = order.message.clone().filter(|text| !run.was_told(text));
-    let begin = match &run.end {
-        None => AgentStartMode::GoOn,
-        Some(_) if run.is_completed() => return Ok(after_completion(run, order, message)),
+    let message = run_request.message.clone().filter(|text| !run.has_message(text));
+    let start_mode = match &run.end {
+        None => AgentStartMode::Continue,
+        Some(_) if run.is_completed() => return Ok(plan_after_completion(run, run_request, message)),
         Some(_) => AgentStartMode::Resume { run_id: run.id.clone() },
     };
-    Ok(AgentRunPlan { begin, answer, message })
+    Ok(AgentRunPlan { start_mode, answer, message })
 }
 
 /// Turns `said` into an answer or a message. It is an answer only if the open question was shown.
-fn settled(order: &AgentRunRequest, story: &JournalState, shown: Option<&HumanQuestion>) -> AgentRunRequest {
-    let mut order = order.clone();
-    if let Some(said) = order.said.take() {
-        let open = story.open().filter(|request| request.tool_name == crate::human::TOOL);
+fn resolve_answer_or_message(
+    run_request: &AgentRunRequest,
+    journal: &JournalState,
+    shown_question: Option<&HumanQuestion>,
+) -> AgentRunRequest {
+    let mut run_request = run_request.clone();
+    if let Some(text) = run_request.answer_or_message.take() {
+        let open = journal.open_requests().filter(|request| request.tool_name == crate::human::TOOL_NAME);
         let mut open = open.map(|request| request.action_id.as_str());
-        let is_asked = shown.is_some_and(|shown| open.any(|open| open == shown.interaction_id));
-        *(if is_asked { &mut order.answer } else { &mut order.message }) = Some(said);
+        let is_asked = shown_question
+            .is_some_and(|shown_question| open.any(|open| open == shown_question.interaction_id));
+        *(if is_asked { &mut run_request.answer } else { &mut run_request.message }) = Some(text);
     }
-    order
+    run_request
 }
 
 /// The last answer of a person.
@@ -104,57 +109,65 @@ fn settled(order: &AgentRunRequest, story: &JournalState, shown: Option<&HumanQu
 pub(crate) enum LastAnswer {
     Known(String),
     /// The answer was sensitive and has been deleted.
-    Forgotten,
+    Deleted,
 }
 
-fn first(order: &AgentRunRequest) -> Result<AgentRunPlan, String> {
-    if order.answer.is_some() {
+fn plan_first_run(run_request: &AgentRunRequest) -> Result<AgentRunPlan, String> {
+    if run_request.answer.is_some() {
         return Err("there is no run here yet, so there is no question to answer".to_owned());
     }
-    let Some(message) = order.message.clone() else {
+    let Some(message) = run_request.message.clone() else {
         return Err("there is no run here yet; say what to do with --message TEXT".to_owned());
     };
-    Ok(AgentRunPlan { begin: AgentStartMode::Fresh, answer: None, message: Some(message) })
+    Ok(AgentRunPlan { start_mode: AgentStartMode::Fresh, answer: None, message: Some(message) })
 }
 
 /// Whether an answer is for the open question, or repeats the previous answer.
-fn meant(
-    story: &JournalState,
+fn accept_answer(
+    journal: &JournalState,
     answer: &str,
-    shown: Option<&HumanQuestion>,
-    last: Option<&LastAnswer>,
+    shown_question: Option<&HumanQuestion>,
+    last_answer: Option<&LastAnswer>,
 ) -> Result<Option<String>, String> {
-    let is_repeated = match last {
-        Some(LastAnswer::Known(last)) => last == answer,
-        Some(LastAnswer::Forgotten) => true,
+    let is_repeated = match last_answer {
+        Some(LastAnswer::Known(last_answer)) => last_answer == answer,
+        Some(LastAnswer::Deleted) => true,
         None => false,
     };
-    match story.open().find(|request| request.tool_name == crate::human::TOOL) {
+    match journal.open_requests().find(|request| request.tool_name == crate::human::TOOL_NAME) {
         // The open question was not shown yet, so the answer repeats the previous one.
-        Some(open) if is_repeated && shown.is_none_or(|shown| shown.interaction_id != open.action_id) => {
+        Some(open)
+            if is_repeated
+                && shown_question
+                    .is_none_or(|shown_question| shown_question.interaction_id != open.action_id) =>
+        {
             Ok(None)
         }
         Some(_) => Ok(Some(answer.to_owned())),
         None if is_repeated => Ok(None),
-        None => Err(match last {
+        None => Err(match last_answer {
             Some(LastAnswer::Known(_)) => {
                 "the question was answered already, with another text; use --message TEXT to say more"
                     .to_owned()
             }
-            Some(LastAnswer::Forgotten) | None => {
+            Some(LastAnswer::Deleted) | None => {
                 "there is no open question to answer; use --message TEXT to say something".to_owned()
             }
         }),
     }
 }
 
-fn after_completion(run: &AgentRunState, order: &AgentRunRequest, message: Option<String>) -> AgentRunPlan {
-    let message = match (message, order.again) {
-        (None, true) => order.message.clone().or_else(|| run.messages.first().cloned()),
+fn plan_after_completion(
+    run: &AgentRunState,
+    run_request: &AgentRunRequest,
+    message: Option<String>,
+) -> AgentRunPlan {
+    let message = match (message, run_request.restart_completed) {
+        (None, true) => run_request.message.clone().or_else(|| run.messages.first().cloned()),
         (message, _) => message,
     };
-    let begin = if message.is_some() { AgentStartMode::Fresh } else { AgentStartMode::Recorded };
-    AgentRunPlan { begin, answer: None, message }
+    let begin = if message.is_some() { AgentStartMode::Fresh } else { AgentStartMode::ReturnRecorded };
+    AgentRunPlan { start_mode: begin, answer: None, message }
 }
 
 #[cfg(test)]
@@ -168,9 +181,9 @@ mod tests {
 
     /// The state of a run with the message `go` and this many questions, of which all but the last are answered with
     /// `yes`.
-    fn asked(questions: u64) -> JournalState {
-        let mut story = JournalState::default();
-        let mut apply = |event: AgentEvent| story.apply(&event).unwrap();
+    fn journal_with_questions(questions: u64) -> JournalState {
+        let mut journal = JournalState::default();
+        let mut apply = |event: AgentEvent| journal.apply(&event).unwrap();
         let start = RunStart { run_id: "r".to_owned(), agent: String::new(), model: String::new() };
         apply(AgentEvent::RunStart(start));
         apply(AgentEvent::UserMessage(UserMessage { text: "go".to_owned() }));
@@ -179,7 +192,7 @@ mod tests {
             apply(AgentEvent::ActionRequest(ActionRequest {
                 action_id: format!("act_{number}"),
                 call_id: format!("c{number}"),
-                tool_name: crate::human::TOOL.to_owned(),
+                tool_name: crate::human::TOOL_NAME.to_owned(),
                 tool_args: json!({ "question": "?" }),
                 tool_args_raw: None,
             }));
@@ -195,38 +208,41 @@ mod tests {
                 }));
             }
         }
-        story
+        journal
     }
 
-    fn shown(number: u64) -> HumanQuestion {
+    fn shown_question(number: u64) -> HumanQuestion {
         let interaction_id = format!("act_{number}");
         HumanQuestion { interaction_id, question: "?".to_owned(), options: Vec::new(), sensitive: false }
     }
 
-    fn answering(text: &str) -> AgentRunRequest {
+    fn answer_request(text: &str) -> AgentRunRequest {
         AgentRunRequest { answer: Some(text.to_owned()), ..AgentRunRequest::default() }
     }
 
     #[test]
-    fn the_last_answer_again_is_none_to_a_question_that_nobody_has_seen() {
-        let (story, last) = (asked(2), LastAnswer::Known("yes".to_owned()));
+    fn a_repeated_answer_does_not_answer_a_question_that_was_not_shown() {
+        let (journal, last) = (journal_with_questions(2), LastAnswer::Known("yes".to_owned()));
         let answer = |text: &str, shown: Option<&HumanQuestion>| {
-            plan(&story, &answering(text), shown, Some(&last)).unwrap().answer
+            plan_run(&journal, &answer_request(text), shown, Some(&last)).unwrap().answer
         };
         assert_eq!(answer("yes", None), None);
-        assert_eq!(answer("yes", Some(&shown(1))), None);
-        assert_eq!(answer("yes", Some(&shown(2))), Some("yes".to_owned()));
+        assert_eq!(answer("yes", Some(&shown_question(1))), None);
+        assert_eq!(answer("yes", Some(&shown_question(2))), Some("yes".to_owned()));
         assert_eq!(answer("no", None), Some("no".to_owned()));
     }
 
     #[test]
-    fn what_was_said_already_is_not_said_again() {
-        let story = asked(0);
+    fn a_repeated_message_is_not_added_again() {
+        let journal = journal_with_questions(0);
         let message = |text: &str| {
             let order = AgentRunRequest { message: Some(text.to_owned()), ..AgentRunRequest::default() };
-            plan(&story, &order, None, None).unwrap()
+            plan_run(&journal, &order, None, None).unwrap()
         };
-        assert_eq!(message("go"), AgentRunPlan { begin: AgentStartMode::GoOn, answer: None, message: None });
+        assert_eq!(
+            message("go"),
+            AgentRunPlan { start_mode: AgentStartMode::Continue, answer: None, message: None }
+        );
         assert_eq!(message("more").message.as_deref(), Some("more"));
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     clock,
     event::{AgentEvent, AgentJournalEntry},
     failpoint::{self, AgentFailpoint},
-    memory::JOURNAL,
+    memory::JOURNAL_FILE,
     provenance::{ForeignStatePolicy, JournalVerdict, ProvenanceRecord, StateStanding},
     state::StateDirectory,
 };
@@ -31,8 +31,8 @@ pub struct AgentJournal {
     state: StateDirectory,
     path: PathBuf,
     record: ProvenanceRecord,
-    length: u64,
-    next: u64,
+    length_bytes: u64,
+    next_seq: u64,
 }
 
 /// The result of opening a journal.
@@ -41,11 +41,11 @@ pub(crate) struct OpenedJournal {
     pub(crate) journal: AgentJournal,
     pub(crate) entries: Vec<AgentJournalEntry>,
     /// The file that received the torn tail.
-    pub(crate) torn: Option<PathBuf>,
+    pub(crate) torn_tail_path: Option<PathBuf>,
     /// Whether the journal was foreign and serves as history only.
     pub(crate) is_adopted: bool,
     /// Whether the journal of an earlier run was deleted, so that this one is new.
-    pub(crate) is_lost: bool,
+    pub(crate) was_deleted: bool,
 }
 
 /// The contents of a journal file.
@@ -53,9 +53,9 @@ pub(crate) struct OpenedJournal {
 pub struct ParsedJournal {
     pub entries: Vec<AgentJournalEntry>,
     /// The torn tail, if there is one.
-    pub torn: Option<TornTail>,
+    pub torn_tail: Option<TornTail>,
     /// Whether the last line lacks only its newline.
-    unended: bool,
+    lacks_newline: bool,
 }
 
 /// The end of a journal that a kill truncated.
@@ -72,7 +72,7 @@ pub enum JournalError {
     Io { path: PathBuf, source: io::Error },
     #[error("{}, line {line}: {why}", path.display())]
     Broken { path: PathBuf, line: usize, why: String },
-    #[error("{}, line {line}: {why}. {ADOPT}", path.display())]
+    #[error("{}, line {line}: {why}. {ADOPT_ADVICE}", path.display())]
     Foreign { path: PathBuf, line: usize, why: String },
     #[error(
         "{} was deleted or replaced while the agent worked or waited; its sessions were ended, and nothing more is recorded", 
@@ -92,35 +92,35 @@ impl AgentJournal {
         standing: StateStanding,
         on_foreign: ForeignStatePolicy,
     ) -> Result<OpenedJournal, JournalError> {
-        let path = &state.path().join(JOURNAL);
+        let path = &state.path().join(JOURNAL_FILE);
         let fail = |source| JournalError::Io { path: path.clone(), source };
-        let found = read(state).map_err(fail)?;
-        let is_lost = found.is_none() && standing == StateStanding::Recorded && !record.is_empty();
-        let mut bytes = found.unwrap_or_default();
+        let parsed = read(state).map_err(fail)?;
+        let is_lost = parsed.is_none() && standing == StateStanding::Recorded && !record.is_empty();
+        let mut bytes = parsed.unwrap_or_default();
         let verdict = match standing {
             StateStanding::Recorded if is_lost => None,
             StateStanding::Recorded => Some(record.compare(&bytes)),
             StateStanding::New | StateStanding::EarlierVersion | StateStanding::Adopted => None,
         };
-        let (found, is_adopted) = match (verdict, on_foreign) {
+        let (parsed, is_adopted) = match (verdict, on_foreign) {
             (Some(JournalVerdict::Ours { length }), _) => {
-                let mut found = parse(path, &bytes[..length])?;
+                let mut parsed = parse(path, &bytes[..length])?;
                 if length < bytes.len() {
-                    found.cut(length, false, &bytes);
+                    parsed.mark_torn(length, false, &bytes);
                 }
-                (found, false)
+                (parsed, false)
             }
             (Some(JournalVerdict::Foreign { line }), ForeignStatePolicy::Refuse) => {
-                return Err(foreign(path, line, &bytes));
+                return Err(foreign_error(path, line, &bytes));
             }
             (Some(JournalVerdict::Foreign { .. }), ForeignStatePolicy::Adopt) => (parse(path, &bytes)?, true),
             (None, _) => (parse(path, &bytes)?, standing == StateStanding::Adopted),
         };
-        let ParsedJournal { entries, torn, unended } = found;
-        let mut file = state.append(JOURNAL).map_err(|error| fail(error.into()))?;
-        let mut aside = None;
+        let ParsedJournal { entries, torn_tail: torn, lacks_newline: unended } = parsed;
+        let mut file = state.append(JOURNAL_FILE).map_err(|error| fail(error.into()))?;
+        let mut torn_tail_path = None;
         if let Some(torn) = torn {
-            aside = Some(put_aside(state, &torn).map_err(fail)?);
+            torn_tail_path = Some(save_torn_tail(state, &torn).map_err(fail)?);
             file.set_len(torn.offset).map_err(fail)?;
             bytes.truncate(usize::try_from(torn.offset).unwrap_or(usize::MAX));
         } else if unended {
@@ -129,16 +129,22 @@ impl AgentJournal {
         }
         file.sync_all().map_err(fail)?;
         state.directory().sync().map_err(|error| fail(error.into()))?;
-        record.restart(&bytes).map_err(fail)?;
+        record.reset(&bytes).map_err(fail)?;
         let next = entries.last().map_or(1, |entry| entry.seq + 1);
-        let journal =
-            Self { file, state: state.clone(), path: path.clone(), record, length: bytes.len() as u64, next };
-        Ok(OpenedJournal { journal, entries, torn: aside, is_adopted, is_lost })
+        let journal = Self {
+            file,
+            state: state.clone(),
+            path: path.clone(),
+            record,
+            length_bytes: bytes.len() as u64,
+            next_seq: next,
+        };
+        Ok(OpenedJournal { journal, entries, torn_tail_path, is_adopted, was_deleted: is_lost })
     }
 
     /// Reads a journal without changes. A missing file is an empty journal.
     pub fn read(state: &StateDirectory) -> Result<ParsedJournal, JournalError> {
-        let path = state.path().join(JOURNAL);
+        let path = state.path().join(JOURNAL_FILE);
         match read(state) {
             Ok(bytes) => parse(&path, &bytes.unwrap_or_default()),
             Err(source) => Err(JournalError::Io { path, source }),
@@ -146,8 +152,8 @@ impl AgentJournal {
     }
 
     /// The sequence number of the next event.
-    pub fn next(&self) -> u64 {
-        self.next
+    pub fn next_seq(&self) -> u64 {
+        self.next_seq
     }
 
     /// Appends events atomically. They are durable when this returns.
@@ -155,13 +161,13 @@ impl AgentJournal {
         let ts = clock::now();
         let mut entries = Vec::with_capacity(events.len());
         let mut text = String::new();
-        for (seq, event) in (self.next..).zip(events) {
+        for (seq, event) in (self.next_seq..).zip(events) {
             let entry = AgentJournalEntry { seq, ts: ts.clone(), event };
-            text.push_str(&entry.line()?);
+            text.push_str(&entry.to_line()?);
             text.push('\n');
             entries.push(entry);
         }
-        self.check_place()?;
+        self.check_in_place()?;
         let path = self.path.clone();
         let fail = |source| JournalError::Io { path: path.clone(), source };
         self.record.announce(text.as_bytes()).map_err(fail)?;
@@ -169,27 +175,27 @@ impl AgentJournal {
         if let Err(source) = self.write(text.as_bytes()) {
             // After a write error, for instance of a full disk, a partial line must not precede the next event. The
             // next start repairs a failed truncation.
-            self.file.set_len(self.length).ok();
+            self.file.set_len(self.length_bytes).ok();
             return Err(fail(source));
         }
         failpoint::reach(AgentFailpoint::AfterWrite);
         self.record.confirm(text.as_bytes()).map_err(fail)?;
-        self.length += text.len() as u64;
-        self.next += entries.len() as u64;
+        self.length_bytes += text.len() as u64;
+        self.next_seq += entries.len() as u64;
         Ok(entries)
     }
 
     /// Fails if the file at the journal's path is not the open one, because writes would be lost.
-    pub(crate) fn check_place(&self) -> Result<(), JournalError> {
+    pub(crate) fn check_in_place(&self) -> Result<(), JournalError> {
         let identity = |file: &File| file.metadata().map(|found| (found.dev(), found.ino()));
         let own = identity(&self.file);
         let own = own.map_err(|source| JournalError::Io { path: self.path.clone(), source })?;
-        let at_path = self.state.directory().open_file(JOURNAL);
+        let at_path = self.state.directory().open_file(JOURNAL_FILE);
         let is_same = at_path.is_ok_and(|file| identity(&file).is_ok_and(|found| found == own));
         if is_same && self.state.is_in_place() {
             return Ok(());
         }
-        Err(self.gone())
+        Err(self.gone_error())
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -206,11 +212,11 @@ impl AgentJournal {
 }
 
 /// The remedy in errors about foreign journals.
-pub(crate) const ADOPT: &str = "Nothing was changed. With --adopt it is used as history only: open calls get an unknown \
+pub(crate) const ADOPT_ADVICE: &str = "Nothing was changed. With --adopt it is used as history only: open calls get an unknown \
                                 result, and its sessions, secrets and open question are not used";
 
 /// The error for a foreign journal. A syntax error from that line on is reported instead, because it is more specific.
-fn foreign(path: &Path, line: usize, bytes: &[u8]) -> JournalError {
+fn foreign_error(path: &Path, line: usize, bytes: &[u8]) -> JournalError {
     let why = match parse(path, bytes) {
         Err(JournalError::Broken { line: broken, why, .. }) if broken == line => why,
         _ if bytes.is_empty() => "abide wrote a journal here, and the file is empty".to_owned(),
@@ -234,14 +240,14 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<ParsedJournal, JournalError> {
         }
         let entry = match AgentJournalEntry::parse(line) {
             Ok(entry) => entry,
-            Err(_) if offset == bytes.len() && is_cut(line) => {
+            Err(_) if offset == bytes.len() && is_truncated_line(line) => {
                 let offset = batch.map_or(start, |(start, _)| start);
-                found.cut(offset, batch.is_some(), bytes);
+                found.mark_torn(offset, batch.is_some(), bytes);
                 return Ok(found);
             }
-            Err(error) => return Err(broken(number, explain(line, &error))),
+            Err(error) => return Err(broken(number, explain_parse_error(line, &error))),
         };
-        found.unended = !ended;
+        found.lacks_newline = !ended;
         let expected = found.entries.last().map_or(1, |entry| entry.seq + 1);
         if entry.seq != expected {
             return Err(broken(number, format!("expected event {expected}, found event {}", entry.seq)));
@@ -269,13 +275,13 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<ParsedJournal, JournalError> {
         found.entries.push(entry);
     }
     if let Some((start, _)) = batch {
-        found.cut(start, true, bytes);
+        found.mark_torn(start, true, bytes);
     }
     Ok(found)
 }
 
 impl AgentJournal {
-    pub(crate) fn gone(&self) -> JournalError {
+    pub(crate) fn gone_error(&self) -> JournalError {
         JournalError::Gone { path: self.path.clone() }
     }
 }
@@ -291,20 +297,20 @@ impl JournalError {
 
 impl ParsedJournal {
     /// Marks the bytes from `offset` on as torn. If a batch is incomplete, its reply is removed as well.
-    fn cut(&mut self, offset: usize, batch: bool, bytes: &[u8]) {
+    fn mark_torn(&mut self, offset: usize, batch: bool, bytes: &[u8]) {
         if batch {
             let thought =
                 self.entries.iter().rposition(|entry| matches!(entry.event, AgentEvent::Thought(_)));
             self.entries.truncate(thought.unwrap_or(0));
         }
-        self.unended = false;
-        self.torn = Some(TornTail { offset: offset as u64, bytes: bytes[offset..].to_vec() });
+        self.lacks_newline = false;
+        self.torn_tail = Some(TornTail { offset: offset as u64, bytes: bytes[offset..].to_vec() });
     }
 }
 
 /// Whether this can be a truncated line: a prefix of a JSON object, optionally followed by zeros of blocks that did not
 /// reach the disk.
-fn is_cut(line: &[u8]) -> bool {
+fn is_truncated_line(line: &[u8]) -> bool {
     let prefix = match line.iter().position(|byte| *byte == 0) {
         None if line.ends_with(b"\n") => return false,
         None => line,
@@ -333,7 +339,7 @@ fn is_cut(line: &[u8]) -> bool {
 }
 
 /// The reason why a line cannot be parsed, for users.
-fn explain(line: &[u8], error: &serde_json::Error) -> String {
+fn explain_parse_error(line: &[u8], error: &serde_json::Error) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim();
     if text.starts_with('\u{feff}') {
@@ -367,7 +373,7 @@ fn explain(line: &[u8], error: &serde_json::Error) -> String {
 
 /// The bytes of the journal; `None` if the file does not exist.
 fn read(state: &StateDirectory) -> io::Result<Option<Vec<u8>>> {
-    match state.directory().read_bounded(JOURNAL, MAX_JOURNAL_BYTES) {
+    match state.directory().read_bounded(JOURNAL_FILE, MAX_JOURNAL_BYTES) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error.into()),
@@ -378,7 +384,7 @@ fn read(state: &StateDirectory) -> io::Result<Option<Vec<u8>>> {
 const MAX_JOURNAL_BYTES: u64 = 4 << 30;
 
 /// Writes the torn tail to a new file beside the journal.
-fn put_aside(state: &StateDirectory, torn: &TornTail) -> io::Result<PathBuf> {
+fn save_torn_tail(state: &StateDirectory, torn: &TornTail) -> io::Result<PathBuf> {
     for number in 1_u32.. {
         let name = format!("journal.torn-{number}");
         match state.directory().create_file(&name, 0o600) {

@@ -29,6 +29,5 @@ pub mod story;
 mod bench;
 mod clock;
 mod lock;
-mod private;
 mod recovery;
 mod secrets;

@@ -34,14 +34,16 @@ use std::{
 use abide_keeper::{former::FormerKeepers, identity::ProcessIdentity};
 use abide_os::{
     OsError,
+    atomic_file::{self, Durability},
     beneath::{Directory, FileKind},
     clock::monotonic,
+    private_file, random,
     remove::remove_path,
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{clock, private, state::StateDirectory, tool::FormerSessions};
+use crate::{state::StateDirectory, tool::FormerSessions};
 
 /// A state folder, and the location of its record in the home.
 #[derive(Clone, Debug)]
@@ -120,7 +122,7 @@ pub(crate) struct ProvenanceRecord {
     slots: File,
     lines: File,
     /// Number of the newest slot.
-    number: u64,
+    slot_number: u64,
     written: WrittenPart,
     /// Hash of the confirmed part.
     hash: Sha256,
@@ -173,43 +175,44 @@ enum VersionEvidence {
     Keeper,
 }
 
-const FOLDER: &str = "folder.json";
-const WRITTEN: &str = "written";
-const LINES: &str = "lines";
+const IDENTITY_FILE: &str = "folder.json";
+const WRITTEN_FILE: &str = "written";
+const LINES_FILE: &str = "lines";
 /// The file in the state folder with the random id that names its record.
-const ID: &str = "id";
+const ID_FILE: &str = "id";
 const SLOT_BYTES: usize = 512;
-const SLOTS: u64 = 3;
+const SLOT_COUNT: u64 = 3;
 /// Offset of the announced lines, after the slots.
 const LINES_OFFSET: u64 = 4096;
-const LINE_BYTES: usize = 8;
-const FIRST_USE: &str = "first-use.json";
+const LINE_HASH_BYTES: usize = 8;
+const FIRST_USE_FILE: &str = "first-use.json";
 const MAX_ID_BYTES: u64 = 64;
 /// Limits of the search for a running keeper of an earlier version.
-const MAX_SEARCHED: usize = 1_000;
+const MAX_SEARCHED_ENTRIES: usize = 1_000;
 const MAX_SEARCH_TIME: Duration = Duration::from_secs(10);
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
 
 /// Entries that make a state folder without a record foreign. A `.gitignore` and the folders of named sessions do not.
-const CONTENTS: [&str; 7] =
-    [crate::memory::JOURNAL, "interaction.json", "executions", "sessions", "secrets", "lock", ID];
+const OWN_ENTRY_NAMES: [&str; 7] =
+    [crate::memory::JOURNAL_FILE, "interaction.json", "executions", "sessions", "secrets", "lock", ID_FILE];
 
 /// Whether the state folder of a record, or its journal, was deleted or replaced. If the workspace is missing too, it
 /// was moved, or its file system is not mounted.
 pub(crate) fn is_deleted(record: &Path) -> bool {
-    let bytes = fs::read(record.join(FOLDER)).unwrap_or_default();
-    let Ok(known) = serde_json::from_slice::<StateIdentity>(&bytes) else { return false };
+    let bytes = fs::read(record.join(IDENTITY_FILE)).unwrap_or_default();
+    let Ok(identity) = serde_json::from_slice::<StateIdentity>(&bytes) else { return false };
     let is_missing =
         |path: &Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-    match fs::symlink_metadata(&known.path) {
-        Ok(found) if (found.dev(), found.ino()) == (known.device, known.inode) => {
-            is_missing(&known.path.join(crate::memory::JOURNAL))
+    match fs::symlink_metadata(&identity.path) {
+        Ok(found) if (found.dev(), found.ino()) == (identity.device, identity.inode) => {
+            is_missing(&identity.path.join(crate::memory::JOURNAL_FILE))
         }
         Ok(_) => true,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // The innermost one, because a workspace may be in a home directory of the same name.
-            let own = known.path.ancestors().find(|path| path.file_name().is_some_and(|it| it == ".abide"));
-            own.unwrap_or(&known.path).parent().is_some_and(Path::is_dir)
+            let own =
+                identity.path.ancestors().find(|path| path.file_name().is_some_and(|it| it == ".abide"));
+            own.unwrap_or(&identity.path).parent().is_some_and(Path::is_dir)
         }
         Err(_) => false,
     }
@@ -222,28 +225,28 @@ impl StateFolder {
 
     /// Finds the record of the folder, or creates one. A refused folder is not changed.
     pub(crate) fn locate(&self, on_foreign: ForeignStatePolicy) -> Result<LocatedState, StateFolderError> {
-        note_first_use(&self.records).map_err(|source| StateFolderError::io(&self.records, source))?;
-        let present = match StateDirectory::open(&self.root, &self.relative) {
+        record_first_use(&self.records).map_err(|source| StateFolderError::io(&self.records, source))?;
+        let existing = match StateDirectory::open(&self.root, &self.relative) {
             Ok(state) => Some(state),
             Err(error) if error.is_not_found() => None,
             Err(error) => return Err(error.into()),
         };
-        if let Some(state) = &present {
+        if let Some(state) = &existing {
             refuse_links(state)?;
-            if let Some(record) = self.find(state)? {
+            if let Some(record) = self.find_record(state)? {
                 return Ok(LocatedState { state: state.clone(), record, standing: StateStanding::Recorded });
             }
         }
         let is_there =
-            |name: &&str| present.as_ref().is_some_and(|state| state.directory().metadata(name).is_ok());
-        let foreign = CONTENTS.into_iter().find(is_there);
-        let is_shown = || present.as_ref().is_some_and(|state| self.holds_former_keeper(state));
-        let (standing, evidence) = match (foreign, self.origin, on_foreign) {
+            |name: &&str| existing.as_ref().is_some_and(|state| state.directory().metadata(name).is_ok());
+        let foreign_entry = OWN_ENTRY_NAMES.into_iter().find(is_there);
+        let has_former_keeper = || existing.as_ref().is_some_and(|state| self.has_former_keeper(state));
+        let (standing, evidence) = match (foreign_entry, self.origin, on_foreign) {
             (None, ..) => (StateStanding::New, None),
             (Some(_), StateOrigin::EarlierVersion, _) => {
                 (StateStanding::EarlierVersion, Some(VersionEvidence::Note))
             }
-            (Some(_), StateOrigin::Unknown, _) if is_shown() => {
+            (Some(_), StateOrigin::Unknown, _) if has_former_keeper() => {
                 (StateStanding::EarlierVersion, Some(VersionEvidence::Keeper))
             }
             (Some(_), StateOrigin::Unknown, ForeignStatePolicy::Adopt) => (StateStanding::Adopted, None),
@@ -253,10 +256,10 @@ impl StateFolder {
         };
         let state = StateDirectory::create(&self.root, &self.relative)?;
         ignore_for_git(&state).map_err(|source| StateFolderError::io(state.path(), source))?;
-        match self.make_record(&state, standing, evidence) {
+        match self.create_record(&state, standing, evidence) {
             // Another process created the id first, so its record is used.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let record = self.find(&state)?.ok_or(StateFolderError::Foreign { name: ID })?;
+                let record = self.find_record(&state)?.ok_or(StateFolderError::Foreign { name: ID_FILE })?;
                 Ok(LocatedState { state, record, standing: StateStanding::Recorded })
             }
             Ok(record) => Ok(LocatedState { state, record, standing }),
@@ -266,13 +269,13 @@ impl StateFolder {
 
     /// Whether keepers of an earlier version may be in the folder of this record.
     pub(crate) fn former_sessions(&self, record: &Path) -> FormerSessions {
-        let bytes = fs::read(record.join(FOLDER)).unwrap_or_default();
-        let known = serde_json::from_slice::<StateIdentity>(&bytes).ok();
-        match known.and_then(|known| known.earlier_version) {
+        let bytes = fs::read(record.join(IDENTITY_FILE)).unwrap_or_default();
+        let identity = serde_json::from_slice::<StateIdentity>(&bytes).ok();
+        match identity.and_then(|identity| identity.earlier_version) {
             None => FormerSessions::None,
-            Some(VersionEvidence::Note) => FormerSessions::Served { started_before: None },
+            Some(VersionEvidence::Note) => FormerSessions::Accepted { started_before: None },
             Some(VersionEvidence::Keeper) => match first_use(&self.records) {
-                Some(first) => FormerSessions::Served { started_before: Some(first) },
+                Some(first) => FormerSessions::Accepted { started_before: Some(first) },
                 None => FormerSessions::None,
             },
         }
@@ -283,69 +286,72 @@ impl StateFolder {
         let path = self.path();
         let records = fs::read_dir(&self.records).into_iter().flatten().flatten().map(|entry| entry.path());
         let is_former = |record: &PathBuf| {
-            let bytes = fs::read(record.join(FOLDER)).unwrap_or_default();
-            let known = serde_json::from_slice::<StateIdentity>(&bytes);
-            record != own && known.is_ok_and(|known| known.path == path)
+            let bytes = fs::read(record.join(IDENTITY_FILE)).unwrap_or_default();
+            let identity = serde_json::from_slice::<StateIdentity>(&bytes);
+            record != own && identity.is_ok_and(|identity| identity.path == path)
         };
         records.filter(is_former).collect()
     }
 
     /// Whether a keeper that an earlier version started in the folder runs.
-    fn holds_former_keeper(&self, state: &StateDirectory) -> bool {
+    fn has_former_keeper(&self, state: &StateDirectory) -> bool {
         let Some(first) = first_use(&self.records) else { return false };
         let keepers = FormerKeepers { arguments: self.keeper_arguments.clone(), started_before: Some(first) };
         let deadline = monotonic() + MAX_SEARCH_TIME;
         // The keeper of a session is in its folder, and that of a call one level deeper.
         [("sessions", None), ("executions", Some("held"))].into_iter().any(|(folder, below)| {
-            let Ok(folder) = state.directory().directory(folder) else { return false };
+            let Ok(folder) = state.directory().open_directory(folder) else { return false };
             let Ok(entries) = folder.entries() else { return false };
-            let in_time = entries.take(MAX_SEARCHED).take_while(|_| monotonic() < deadline);
+            let in_time = entries.take(MAX_SEARCHED_ENTRIES).take_while(|_| monotonic() < deadline);
             let folders = in_time.flatten().filter(|entry| entry.kind == FileKind::Directory);
             folders.into_iter().any(|entry| {
-                let place =
+                let keeper_path =
                     below.map_or_else(|| entry.name.clone().into(), |name| Path::new(&entry.name).join(name));
-                folder.directory(place).is_ok_and(|place| keepers.attach(&place).is_some())
+                folder
+                    .open_directory(keeper_path)
+                    .is_ok_and(|keeper_path| keepers.attach(&keeper_path).is_some())
             })
         })
     }
 
-    fn find(&self, state: &StateDirectory) -> Result<Option<PathBuf>, StateFolderError> {
+    fn find_record(&self, state: &StateDirectory) -> Result<Option<PathBuf>, StateFolderError> {
         let Some(id) = self.record_id.clone().or_else(|| read_id(state.directory())) else { return Ok(None) };
         let record = self.records.join(id);
-        let path = record.join(FOLDER);
+        let path = record.join(IDENTITY_FILE);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(StateFolderError::io(&path, source)),
         };
-        let known: StateIdentity =
+        let identity: StateIdentity =
             serde_json::from_slice(&bytes).map_err(|error| StateFolderError::io(&path, error.into()))?;
-        Ok((state.identity()? == (known.device, known.inode)).then_some(record))
+        Ok((state.identity()? == (identity.device, identity.inode)).then_some(record))
     }
 
     /// Creates a record of the present folder.
-    fn make_record(
+    fn create_record(
         &self,
         state: &StateDirectory,
         standing: StateStanding,
         earlier_version: Option<VersionEvidence>,
     ) -> io::Result<PathBuf> {
-        private::folder(&self.records)?;
-        let id = self.record_id.clone().unwrap_or_else(|| clock::fresh(24));
+        private_file::create_missing_dirs(&self.records)?;
+        let id = self.record_id.clone().unwrap_or_else(|| random::name(24));
         let record = self.records.join(&id);
         // An old record of the same name belongs to a folder that is gone.
-        for name in [WRITTEN, LINES] {
-            remove(&record.join(name))?;
+        for name in [WRITTEN_FILE, LINES_FILE] {
+            remove_file_if_exists(&record.join(name))?;
         }
-        private::folder(&record)?;
+        private_file::create_missing_dirs(&record)?;
         let (device, inode) = state.identity()?;
         let identity = StateIdentity { device, inode, path: self.path(), earlier_version };
-        private::replace(&record.join(FOLDER), &serde_json::to_vec_pretty(&identity)?)?;
+        let identity = serde_json::to_vec_pretty(&identity)?;
+        atomic_file::replace(&record.join(IDENTITY_FILE), &identity, Durability::PowerFailure)?;
         if self.record_id.is_none() {
             if standing != StateStanding::New {
-                state.remove_file(ID)?;
+                state.remove_file(ID_FILE)?;
             }
-            let file = state.directory().create_file(ID, 0o600);
+            let file = state.directory().create_file(ID_FILE, 0o600);
             if file.is_err() {
                 remove_path(&record, MAX_REMOVAL_TIME)?.into_result()?;
             }
@@ -359,14 +365,14 @@ impl StateFolder {
 
 /// Records the process that first used this version in the home, unless one is recorded. Keepers that started after it
 /// are not of an earlier version.
-pub fn note_first_use(records: &Path) -> io::Result<()> {
-    let path = records.join(FIRST_USE);
+pub fn record_first_use(records: &Path) -> io::Result<()> {
+    let path = records.join(FIRST_USE_FILE);
     if path.exists() {
         return Ok(());
     }
-    private::folder(records)?;
-    let part = records.join(format!("{FIRST_USE}.{}", std::process::id()));
-    private::replace(&part, &serde_json::to_vec(&ProcessIdentity::own())?)?;
+    private_file::create_missing_dirs(records)?;
+    let part = records.join(format!("{FIRST_USE_FILE}.{}", std::process::id()));
+    atomic_file::replace(&part, &serde_json::to_vec(&ProcessIdentity::own())?, Durability::PowerFailure)?;
     let linked = fs::hard_link(&part, &path);
     fs::remove_file(&part)?;
     match linked {
@@ -377,7 +383,7 @@ pub fn note_first_use(records: &Path) -> io::Result<()> {
 
 /// `None` if unknown; then no keeper counts as one of an earlier version.
 fn first_use(records: &Path) -> Option<ProcessIdentity> {
-    serde_json::from_slice(&fs::read(records.join(FIRST_USE)).ok()?).ok()
+    serde_json::from_slice(&fs::read(records.join(FIRST_USE_FILE)).ok()?).ok()
 }
 
 /// Fails if a folder of Abide in the state folder is a symbolic link.
@@ -393,7 +399,7 @@ fn refuse_links(state: &StateDirectory) -> Result<(), StateFolderError> {
 
 /// The id in the state folder, if it is valid as the name of a record.
 fn read_id(state: &Directory) -> Option<String> {
-    let id = String::from_utf8(state.read_bounded(ID, MAX_ID_BYTES).ok()?).ok()?.trim().to_owned();
+    let id = String::from_utf8(state.read_bounded(ID_FILE, MAX_ID_BYTES).ok()?).ok()?.trim().to_owned();
     let is_name = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
     is_name.then_some(id)
 }
@@ -420,19 +426,19 @@ impl ProvenanceRecord {
     /// Opens the files of a record. The caller holds its lock.
     pub(crate) fn open(folder: &Path) -> io::Result<Self> {
         let open = |name: &str| {
-            private::open(
-                private::options().create(true).truncate(false).read(true).write(true),
+            private_file::open(
+                File::options().create(true).truncate(false).read(true).write(true),
                 &folder.join(name),
             )
         };
-        let slots = open(WRITTEN)?;
+        let slots = open(WRITTEN_FILE)?;
         let mut bytes = Vec::new();
-        io::Read::read_to_end(&mut io::Read::take(&slots, SLOTS * SLOT_BYTES as u64), &mut bytes)?;
+        io::Read::read_to_end(&mut io::Read::take(&slots, SLOT_COUNT * SLOT_BYTES as u64), &mut bytes)?;
         let newest = bytes.chunks(SLOT_BYTES).filter_map(parse_slot).max_by_key(|(number, _)| *number);
         let (number, written) = newest.unwrap_or((0, WrittenPart::default()));
-        let lines = open(LINES)?;
-        let line_count = lines.metadata()?.len() / LINE_BYTES as u64;
-        Ok(Self { slots, lines, number, written, hash: Sha256::new(), line_count })
+        let lines = open(LINES_FILE)?;
+        let line_count = lines.metadata()?.len() / LINE_HASH_BYTES as u64;
+        Ok(Self { slots, lines, slot_number: number, written, hash: Sha256::new(), line_count })
     }
 
     /// Whether the record contains no confirmed bytes.
@@ -455,7 +461,7 @@ impl ProvenanceRecord {
                 JournalVerdict::Ours { length: journal.len() }
             }
             // Unconfirmed lines were not acted upon, so a part of them can be discarded.
-            Some(announced) if self.is_torn_piece(rest, announced) => {
+            Some(announced) if self.is_torn_part(rest, announced) => {
                 JournalVerdict::Ours { length: own.len() }
             }
             None if rest.is_empty() => JournalVerdict::Ours { length: own.len() },
@@ -465,7 +471,7 @@ impl ProvenanceRecord {
 
     /// Whether this can be the part of the announced lines that a kill or power failure left: a prefix, possibly with
     /// zeros for blocks that did not reach the disk.
-    fn is_torn_piece(&self, rest: &[u8], announced: &AnnouncedLines) -> bool {
+    fn is_torn_part(&self, rest: &[u8], announced: &AnnouncedLines) -> bool {
         if rest.len() as u64 > announced.length {
             return false;
         }
@@ -478,13 +484,13 @@ impl ProvenanceRecord {
     }
 
     /// Records this as the complete journal.
-    pub(crate) fn restart(&mut self, journal: &[u8]) -> io::Result<()> {
+    pub(crate) fn reset(&mut self, journal: &[u8]) -> io::Result<()> {
         self.hash = Sha256::new();
         self.line_count = 0;
         self.lines.set_len(0)?;
         self.written.length = 0;
         self.advance(journal)?;
-        self.save()?;
+        self.write_slot()?;
         self.slots.sync_data()
     }
 
@@ -492,45 +498,47 @@ impl ProvenanceRecord {
     pub(crate) fn announce(&mut self, lines: &[u8]) -> io::Result<()> {
         self.slots.write_all_at(lines, LINES_OFFSET)?;
         self.written.announced = Some(AnnouncedLines { length: lines.len() as u64, sha256: digest(lines) });
-        self.save()?;
+        self.write_slot()?;
         self.slots.sync_data()
     }
 
     /// Records that the announced lines were appended. If a power failure loses this, the comparison finds the lines.
     pub(crate) fn confirm(&mut self, lines: &[u8]) -> io::Result<()> {
         self.advance(lines)?;
-        self.save()
+        self.write_slot()
     }
 
     fn advance(&mut self, lines: &[u8]) -> io::Result<()> {
         self.hash.update(lines);
         self.written.length += lines.len() as u64;
-        self.written.sha256 = hex(&self.hash.clone().finalize());
+        self.written.sha256 = to_hex(&self.hash.clone().finalize());
         self.written.announced = None;
-        let short: Vec<u8> = split(lines).flat_map(short_digest).collect();
-        self.lines.write_all_at(&short, self.line_count * LINE_BYTES as u64)?;
-        self.line_count += (short.len() / LINE_BYTES) as u64;
+        let short: Vec<u8> = split_lines(lines).flat_map(short_digest).collect();
+        self.lines.write_all_at(&short, self.line_count * LINE_HASH_BYTES as u64)?;
+        self.line_count += (short.len() / LINE_HASH_BYTES) as u64;
         Ok(())
     }
 
-    fn save(&mut self) -> io::Result<()> {
-        self.number += 1;
-        let json = serde_json::to_string(&(self.number, &self.written))?;
+    fn write_slot(&mut self) -> io::Result<()> {
+        self.slot_number += 1;
+        let json = serde_json::to_string(&(self.slot_number, &self.written))?;
         let mut slot = format!("{} {json}", &digest(json.as_bytes())[..16]).into_bytes();
         slot.resize(SLOT_BYTES - 1, b' ');
         slot.push(b'\n');
-        self.slots.write_all_at(&slot, (self.number % SLOTS) * SLOT_BYTES as u64)
+        self.slots.write_all_at(&slot, (self.slot_number % SLOT_COUNT) * SLOT_BYTES as u64)
     }
 
     /// The number of the first line that differs from the recorded one, starting at 1.
     fn first_difference(&self, journal: &[u8]) -> usize {
-        let mut known = vec![0; usize::try_from(self.line_count).unwrap_or_default() * LINE_BYTES];
-        if self.lines.read_exact_at(&mut known, 0).is_err() {
-            known.clear();
+        let mut recorded_hashes =
+            vec![0; usize::try_from(self.line_count).unwrap_or_default() * LINE_HASH_BYTES];
+        if self.lines.read_exact_at(&mut recorded_hashes, 0).is_err() {
+            recorded_hashes.clear();
         }
-        let mut known = known.chunks(LINE_BYTES);
-        let same =
-            split(journal).take_while(|line| known.next().is_some_and(|known| known == short_digest(line)));
+        let mut recorded_hashes = recorded_hashes.chunks(LINE_HASH_BYTES);
+        let same = split_lines(journal).take_while(|line| {
+            recorded_hashes.next().is_some_and(|recorded_hashes| recorded_hashes == short_digest(line))
+        });
         same.count() + 1
     }
 }
@@ -543,25 +551,25 @@ fn parse_slot(slot: &[u8]) -> Option<(u64, WrittenPart)> {
     serde_json::from_str(json).ok()
 }
 
-fn split(lines: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn split_lines(lines: &[u8]) -> impl Iterator<Item = &[u8]> {
     lines.split_inclusive(|byte| *byte == b'\n')
 }
 
-fn short_digest(line: &[u8]) -> [u8; LINE_BYTES] {
-    let mut short = [0; LINE_BYTES];
-    short.copy_from_slice(&Sha256::digest(line)[..LINE_BYTES]);
+fn short_digest(line: &[u8]) -> [u8; LINE_HASH_BYTES] {
+    let mut short = [0; LINE_HASH_BYTES];
+    short.copy_from_slice(&Sha256::digest(line)[..LINE_HASH_BYTES]);
     short
 }
 
 fn digest(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
+    to_hex(&Sha256::digest(bytes))
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+fn remove_file_if_exists(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,

@@ -15,24 +15,25 @@ use crate::{
 
 impl AgentRunner<'_> {
     /// Reconciles the journal with the processes that exist, and takes the new answer and message.
-    pub(crate) fn recover(
+    pub(crate) fn recover_and_take_input(
         &mut self,
         answer: Option<String>,
         message: Option<String>,
     ) -> Result<(), AgentRunError> {
-        self.settle_open_calls(|request| request.tool_name != human::TOOL)?;
-        let question = self.memory.story.open().find(|request| request.tool_name == human::TOOL);
+        self.settle_open_calls(|request| request.tool_name != human::TOOL_NAME)?;
+        let open_question =
+            self.state.journal_state.open_requests().find(|request| request.tool_name == human::TOOL_NAME);
         if let Some(answer) = answer
-            && let Some(request) = &question.cloned()
+            && let Some(request) = &open_question.cloned()
         {
-            match HumanQuestion::of(request) {
-                Ok(question) => self.answer(&question, &answer)?,
-                Err(refusal) => self.result(request, ActionOutcome::refused(refusal))?,
+            match HumanQuestion::from_request(request) {
+                Ok(open_question) => self.record_answer(&open_question, &answer)?,
+                Err(refusal) => self.record_result(request, ActionOutcome::refused(refusal))?,
             }
         }
-        if self.memory.story.open().next().is_none() {
+        if self.state.journal_state.open_requests().next().is_none() {
             // A process may have crashed between recording the answer and removing the question.
-            self.memory.withdraw_question()?;
+            self.state.remove_question()?;
         }
         if let Some(text) = message {
             self.record(vec![AgentEvent::UserMessage(UserMessage { text })])?;
@@ -46,10 +47,10 @@ impl AgentRunner<'_> {
         is_chosen: impl Fn(&ActionRequest) -> bool,
     ) -> Result<(), AgentRunError> {
         let open: Vec<ActionRequest> =
-            self.memory.story.open().filter(|request| is_chosen(request)).cloned().collect();
+            self.state.journal_state.open_requests().filter(|request| is_chosen(request)).cloned().collect();
         for request in open {
-            let done = self.unknown(&request);
-            self.result(&request, done)?;
+            let outcome = self.unknown_outcome(&request);
+            self.record_result(&request, outcome)?;
         }
         Ok(())
     }
@@ -57,19 +58,20 @@ impl AgentRunner<'_> {
     /// Turns an adopted journal into history: its open calls and questions get an unknown result and its sessions are
     /// ended. Nothing that it names is looked up or executed.
     pub(crate) fn settle_adopted(&mut self) -> Result<(), AgentRunError> {
-        let open: Vec<ActionRequest> = self.memory.story.open().cloned().collect();
+        let open: Vec<ActionRequest> = self.state.journal_state.open_requests().cloned().collect();
         for request in open {
             let text = "The outcome of this call is unknown: it is in a journal that abide did not write here. It may have \
                         been carried out wholly, partly or not at all; look before you do it again.";
-            self.result(
+            self.record_result(
                 &request,
                 ActionOutcome { status: ActionStatus::Unknown, ..ActionOutcome::refused(text) },
             )?;
         }
         // Sessions in the home belong to this state folder. They are ended, because the model does not know their
         // state.
-        self.around.hands.end_others(&[]);
-        let sessions: Vec<String> = self.memory.story.sessions().map(|(id, _)| id.to_owned()).collect();
+        self.deps.tools.end_sessions_except(&[]);
+        let sessions: Vec<String> =
+            self.state.journal_state.sessions().map(|(id, _)| id.to_owned()).collect();
         for id in sessions {
             let content =
                 format!("Session '{id}' is in a journal that abide did not write here. It cannot be used.");
@@ -77,19 +79,19 @@ impl AgentRunner<'_> {
             let message = SystemMessage { level: MessageLevel::Warn, content, session_id, session_event };
             self.record(vec![AgentEvent::SystemMessage(message)])?;
         }
-        Ok(self.memory.withdraw_question()?)
+        Ok(self.state.remove_question()?)
     }
 
     /// The outcome of a call that may have started and whose end was not recorded.
-    fn unknown(&mut self, request: &ActionRequest) -> ActionOutcome {
-        let found = self.around.hands.abandon(&request.action_id).unwrap_or_else(|| AbandonedAction {
-            told: "It left no trace, so it was probably not begun.".to_owned(),
+    fn unknown_outcome(&mut self, request: &ActionRequest) -> ActionOutcome {
+        let action = self.deps.tools.recover_action(&request.action_id).unwrap_or_else(|| AbandonedAction {
+            description: "It left no trace, so it was probably not begun.".to_owned(),
             ..AbandonedAction::default()
         });
-        let AbandonedAction { told, exit_code, execution_ref, session_id } = found;
+        let AbandonedAction { description, exit_code, execution_ref, session_id } = action;
         let text = format!(
             "The outcome of this call is unknown: abide was stopped while it ran. It may have been carried out wholly, \
-             partly or not at all; look before you do it again. {told}"
+             partly or not at all; look before you do it again. {description}"
         );
         ActionOutcome {
             status: ActionStatus::Unknown,
@@ -103,15 +105,15 @@ impl AgentRunner<'_> {
     /// Compares the sessions in the journal with those that run.
     pub(crate) fn reconcile(&mut self) -> Result<(), AgentRunError> {
         let sessions: Vec<(String, String)> =
-            self.memory.story.sessions().map(|(id, tool)| (id.to_owned(), tool.to_owned())).collect();
-        let known: Vec<&str> = sessions.iter().map(|(id, _)| id.as_str()).collect();
-        self.around.hands.end_others(&known);
+            self.state.journal_state.sessions().map(|(id, tool)| (id.to_owned(), tool.to_owned())).collect();
+        let session_ids: Vec<&str> = sessions.iter().map(|(id, _)| id.as_str()).collect();
+        self.deps.tools.end_sessions_except(&session_ids);
         for (id, tool) in &sessions {
-            if self.around.hands.is_alive(id) {
+            if self.deps.tools.is_session_alive(id) {
                 continue;
             }
             // Remains of the session are removed, because they cannot be reached any more.
-            self.around.hands.end_session(id);
+            self.deps.tools.end_session(id);
             let message = SystemMessage {
                 level: MessageLevel::Warn,
                 content: format!(
@@ -135,13 +137,13 @@ impl AgentRunner<'_> {
     /// Notices about sessions that were ended with an earlier part of the run. Without them the model would rely on
     /// their directory and variables.
     pub(crate) fn ended_session_notices(&self) -> Vec<AgentEvent> {
-        let untold = self.memory.story.untold_ends();
-        let untold: Vec<(String, String)> =
-            untold.map(|(id, tool)| (id.to_owned(), tool.to_owned())).collect();
+        let unreported = self.state.journal_state.unreported_session_ends();
+        let unreported: Vec<(String, String)> =
+            unreported.map(|(id, tool)| (id.to_owned(), tool.to_owned())).collect();
         let notice = |(id, tool): (String, String)| {
-            let known = self.definition.tools.iter().find(|known| known.name == tool);
-            let next = known.map(|known| {
-                let directory = self.around.hands.start_directory(known);
+            let definition = self.definition.tools.iter().find(|definition| definition.name == tool);
+            let next = definition.map(|definition| {
+                let directory = self.deps.tools.start_directory(definition);
                 format!(" The next call of {tool} starts a new session in {directory}.")
             });
             let content = format!(
@@ -157,6 +159,6 @@ impl AgentRunner<'_> {
                 session_event,
             })
         };
-        untold.into_iter().map(notice).collect()
+        unreported.into_iter().map(notice).collect()
     }
 }

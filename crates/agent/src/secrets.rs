@@ -15,19 +15,23 @@ mod substitution;
 
 use std::{
     fs,
-    io::{self, Write},
+    io::{self},
     os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use abide_os::{beneath::FileKind, remove::remove_path};
+use abide_os::{
+    atomic_file::{self, Durability},
+    beneath::FileKind,
+    private_file, random,
+    remove::remove_path,
+};
 use serde_json::{Map, Value};
 
 use crate::{
-    clock,
     event::{ActionRequest, AgentEvent, RunEnd},
-    human, private,
+    human,
     state::StateDirectory,
 };
 use substitution::Substitution;
@@ -36,11 +40,11 @@ use substitution::Substitution;
 #[derive(Debug)]
 pub(crate) struct SecretStore {
     folder: PathBuf,
-    kept: Vec<StoredSecret>,
+    stored: Vec<StoredSecret>,
     /// Keys of model servers.
-    keys: Vec<String>,
-    hiding: Substitution,
-    revealing: Substitution,
+    redacted_keys: Vec<String>,
+    hide_substitution: Substitution,
+    reveal_substitution: Substitution,
 }
 
 struct StoredSecret {
@@ -54,9 +58,9 @@ struct StoredSecret {
 /// The version that stored an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SecretOrigin {
-    Present,
+    Current,
     /// An earlier version, whose tokens in the journal were `[secret ID]`.
-    Marked,
+    EarlierVersion,
 }
 
 impl std::fmt::Debug for StoredSecret {
@@ -71,10 +75,10 @@ impl SecretStore {
         let folder = record.join("secrets");
         let mut secrets = Self {
             folder,
-            kept: Vec::new(),
-            keys: Vec::new(),
-            hiding: Substitution::default(),
-            revealing: Substitution::default(),
+            stored: Vec::new(),
+            redacted_keys: Vec::new(),
+            hide_substitution: Substitution::default(),
+            reveal_substitution: Substitution::default(),
         };
         let files = match fs::read_dir(&secrets.folder) {
             Ok(files) => files,
@@ -89,37 +93,43 @@ impl SecretStore {
             }
             let text = String::from_utf8(fs::read(file.path())?).map_err(io::Error::other)?;
             let kept = match file_name.split('.').collect::<Vec<_>>()[..] {
-                [action_id, name] => StoredSecret::new(action_id, text, name, SecretOrigin::Present),
-                [action_id, name, MARKED] => StoredSecret::new(action_id, text, name, SecretOrigin::Marked),
+                [action_id, name] => StoredSecret::new(action_id, text, name, SecretOrigin::Current),
+                [action_id, name, LEGACY_FILE_SUFFIX] => {
+                    StoredSecret::new(action_id, text, name, SecretOrigin::EarlierVersion)
+                }
                 [action_id] => {
                     // An earlier version stored it without a name, so it gets one now.
-                    let name = fresh_name(&text);
-                    fs::rename(file.path(), secrets.folder.join(format!("{action_id}.{name}.{MARKED}")))?;
-                    StoredSecret::new(action_id, text, &name, SecretOrigin::Marked)
+                    let name = new_token_name(&text);
+                    fs::rename(
+                        file.path(),
+                        secrets.folder.join(format!("{action_id}.{name}.{LEGACY_FILE_SUFFIX}")),
+                    )?;
+                    StoredSecret::new(action_id, text, &name, SecretOrigin::EarlierVersion)
                 }
                 _ => continue,
             };
-            secrets.kept.push(kept);
+            secrets.stored.push(kept);
         }
-        secrets.prepare();
+        secrets.rebuild_substitutions();
         Ok(secrets)
     }
 
     /// Moves the answers that an earlier version stored in the state folder to its record. A file with a second hard
     /// link is skipped, because an agent may have linked another file of the user here.
     pub(crate) fn move_from(state: &StateDirectory, record: &Path) -> io::Result<()> {
-        let from = match state.directory().directory("secrets") {
+        let from = match state.directory().open_directory("secrets") {
             Ok(from) => from,
             Err(error) if error.is_not_found() => return Ok(()),
             Err(error) => return Err(error.into()),
         };
         let to = record.join("secrets");
-        private::folder(&to)?;
-        let files: Vec<_> = from.entries()?.take(MAX_MOVED).collect::<Result<_, _>>()?;
+        private_file::create_missing_dirs(&to)?;
+        let files: Vec<_> = from.entries()?.take(MAX_MOVED_FILES).collect::<Result<_, _>>()?;
         for file in files.into_iter().filter(|file| file.kind == FileKind::Regular) {
             let name = Path::new(&file.name);
             if from.open_file(name)?.metadata()?.nlink() == 1 {
-                private::replace(&to.join(name), &from.read_bounded(name, MAX_ANSWER_BYTES)?)?;
+                let answer = from.read_bounded(name, MAX_ANSWER_BYTES)?;
+                atomic_file::replace(&to.join(name), &answer, Durability::PowerFailure)?;
                 from.unlink(name)?;
             }
         }
@@ -127,85 +137,89 @@ impl SecretStore {
     }
 
     /// Stores an answer. From now on a token replaces it.
-    pub(crate) fn keep(&mut self, action_id: &str, text: &str) -> io::Result<()> {
+    pub(crate) fn store(&mut self, action_id: &str, text: &str) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         // A process that crashed before it journalled the answer may have stored it. Its tokens may be in use, so it is
         // kept.
-        if self.kept.iter().any(|kept| kept.action_id == action_id && kept.text == text) {
+        if self.stored.iter().any(|kept| kept.action_id == action_id && kept.text == text) {
             return Ok(());
         }
-        let kept = StoredSecret::new(action_id, text.to_owned(), &fresh_name(text), SecretOrigin::Present);
-        let part = self.folder.join(format!(".{action_id}"));
-        let mut file = private::open(private::options().create(true).truncate(true).write(true), &part)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(part, self.folder.join(kept.file_name()))?;
-        fs::File::open(&self.folder)?.sync_all()?;
-        self.kept.push(kept);
-        self.prepare();
+        let kept =
+            StoredSecret::new(action_id, text.to_owned(), &new_token_name(text), SecretOrigin::Current);
+        let path = self.folder.join(kept.file_name());
+        atomic_file::replace(&path, text.as_bytes(), Durability::PowerFailure)?;
+        self.stored.push(kept);
+        self.rebuild_substitutions();
         Ok(())
     }
 
     /// Deletes all answers.
-    pub(crate) fn forget(&mut self) -> io::Result<()> {
-        self.kept.clear();
-        self.prepare();
+    pub(crate) fn delete_all(&mut self) -> io::Result<()> {
+        self.stored.clear();
+        self.rebuild_substitutions();
         Ok(remove_path(&self.folder, MAX_REMOVAL_TIME)?.into_result()?)
     }
 
     /// Whether the answer to this action's question is stored.
-    pub(crate) fn holds(&self, action_id: &str) -> bool {
-        self.kept.iter().any(|kept| kept.action_id == action_id)
+    pub(crate) fn contains(&self, action_id: &str) -> bool {
+        self.stored.iter().any(|kept| kept.action_id == action_id)
     }
 
     /// Sets the keys that are removed from all events.
-    pub(crate) fn withhold(&mut self, keys: Vec<String>) {
-        self.keys = keys;
-        self.keys.retain(|key| !key.is_empty());
-        self.keys.sort_by_key(|key| std::cmp::Reverse(key.len()));
+    pub(crate) fn set_redacted_keys(&mut self, keys: Vec<String>) {
+        self.redacted_keys = keys;
+        self.redacted_keys.retain(|key| !key.is_empty());
+        self.redacted_keys.sort_by_key(|key| std::cmp::Reverse(key.len()));
     }
 
     /// All spellings of all answers, longest first.
-    pub(crate) fn texts(&self) -> Vec<String> {
-        let spelt = self.kept.iter().flat_map(|kept| kept.spellings().into_iter().map(|(_, text)| text));
-        let mut texts: Vec<String> = spelt.chain(self.keys.iter().cloned()).collect();
+    pub(crate) fn all_spellings(&self) -> Vec<String> {
+        let spellings =
+            self.stored.iter().flat_map(|kept| kept.spellings().into_iter().map(|(_, text)| text));
+        let mut texts: Vec<String> = spellings.chain(self.redacted_keys.iter().cloned()).collect();
         texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
         texts
     }
 
     /// Removes keys from an event permanently.
-    pub(crate) fn strike(&self, event: &mut AgentEvent) {
-        if self.keys.is_empty() {
+    pub(crate) fn redact_keys(&self, event: &mut AgentEvent) {
+        if self.redacted_keys.is_empty() {
             return;
         }
-        let struck =
-            |text: &str| self.keys.iter().fold(text.to_owned(), |text, key| text.replace(key, "***"));
-        words(event, &TextRewrite { text: &struck, number: &|_| None, string: &|_| None });
+        let redact = |text: &str| {
+            self.redacted_keys.iter().fold(text.to_owned(), |text, key| text.replace(key, "***"))
+        };
+        rewrite_event(event, &TextRewrite { text: &redact, number: &|_| None, string: &|_| None });
     }
 
     /// Replaces answers in an event by tokens.
     pub(crate) fn hide(&self, event: &mut AgentEvent) {
-        if !self.kept.is_empty() {
+        if !self.stored.is_empty() {
             let number = |text: &str| {
-                let hidden = self.hiding.apply(text);
-                (hidden != text).then(|| Value::String(format!("{}{hidden}", self.kept[0].token(NUMBER))))
+                let hidden = self.hide_substitution.apply(text);
+                (hidden != text)
+                    .then(|| Value::String(format!("{}{hidden}", self.stored[0].token(NUMBER_TOKEN))))
             };
-            words(
+            rewrite_event(
                 event,
-                &TextRewrite { text: &|text| self.hiding.apply(text), number: &number, string: &|_| None },
+                &TextRewrite {
+                    text: &|text| self.hide_substitution.apply(text),
+                    number: &number,
+                    string: &|_| None,
+                },
             );
         }
     }
 
     /// Replaces tokens in an event by answers.
     pub(crate) fn reveal(&self, event: &mut AgentEvent) {
-        if !self.kept.is_empty() {
-            words(
+        if !self.stored.is_empty() {
+            rewrite_event(
                 event,
                 &TextRewrite {
-                    text: &|text| self.revealed(text),
+                    text: &|text| self.reveal_text(text),
                     number: &|_| None,
-                    string: &|text| self.number(text),
+                    string: &|text| self.reveal_number(text),
                 },
             );
         }
@@ -213,45 +227,47 @@ impl SecretStore {
 
     /// Replaces tokens in a request by answers.
     pub(crate) fn reveal_request(&self, request: &mut ActionRequest) {
-        if !self.kept.is_empty() {
-            in_request(
+        if !self.stored.is_empty() {
+            rewrite_request(
                 request,
                 &TextRewrite {
-                    text: &|text| self.revealed(text),
+                    text: &|text| self.reveal_text(text),
                     number: &|_| None,
-                    string: &|text| self.number(text),
+                    string: &|text| self.reveal_number(text),
                 },
             );
         }
     }
 
     /// Replaces answers in a text by tokens.
-    pub(crate) fn hidden(&self, text: &str) -> String {
-        self.hiding.apply(text)
+    pub(crate) fn hide_text(&self, text: &str) -> String {
+        self.hide_substitution.apply(text)
     }
 
     /// Replaces tokens in a text by answers.
-    pub(crate) fn revealed(&self, text: &str) -> String {
-        self.revealing.apply(text)
+    pub(crate) fn reveal_text(&self, text: &str) -> String {
+        self.reveal_substitution.apply(text)
     }
 
     /// The number that a token in a string stands for, if it stands for one.
-    fn number(&self, text: &str) -> Option<Value> {
-        let number = self.kept.iter().find_map(|kept| {
-            let hidden = text.strip_prefix(&kept.token(NUMBER));
-            let marked =
-                || kept.origin == SecretOrigin::Marked && text == format!("{}{AS_NUMBER}", kept.mark());
+    fn reveal_number(&self, text: &str) -> Option<Value> {
+        let number = self.stored.iter().find_map(|kept| {
+            let hidden = text.strip_prefix(&kept.token(NUMBER_TOKEN));
+            let marked = || {
+                kept.origin == SecretOrigin::EarlierVersion
+                    && text == format!("{}{LEGACY_NUMBER_SUFFIX}", kept.legacy_token())
+            };
             hidden
-                .map(|hidden| self.revealed(hidden))
+                .map(|hidden| self.reveal_text(hidden))
                 .or_else(|| marked().then(|| kept.text.trim().to_owned()))
         })?;
         serde_json::from_str(&number).ok()
     }
 
     /// Rebuilds both substitutions.
-    fn prepare(&mut self) {
+    fn rebuild_substitutions(&mut self) {
         let (mut hiding, mut revealing) = (Vec::new(), Vec::new());
-        for kept in &self.kept {
+        for kept in &self.stored {
             let mut both = |text: String, token: String| {
                 revealing.push((token.clone(), text.clone()));
                 hiding.push((text, token));
@@ -259,15 +275,16 @@ impl SecretStore {
             for (spelling, text) in kept.spellings() {
                 both(text, kept.token(spelling));
             }
-            both(format!("{OPEN}{}", kept.name), kept.token(OPENING));
-            if kept.origin == SecretOrigin::Marked {
-                both(kept.mark(), kept.token(MARK));
-                both(kept.json_mark(), kept.token(JSON_MARK));
-                revealing.push((kept.mark(), kept.text.clone()));
-                revealing.push((kept.json_mark(), in_json(&kept.text)));
+            both(format!("{TOKEN_OPEN}{}", kept.name), kept.token(ESCAPED_OPEN_TOKEN));
+            if kept.origin == SecretOrigin::EarlierVersion {
+                both(kept.legacy_token(), kept.token(LEGACY_TOKEN));
+                both(kept.legacy_json_token(), kept.token(LEGACY_JSON_TOKEN));
+                revealing.push((kept.legacy_token(), kept.text.clone()));
+                revealing.push((kept.legacy_json_token(), escape_json(&kept.text)));
             }
         }
-        (self.hiding, self.revealing) = (Substitution::new(hiding), Substitution::new(revealing));
+        (self.hide_substitution, self.reveal_substitution) =
+            (Substitution::new(hiding), Substitution::new(revealing));
     }
 }
 
@@ -279,32 +296,36 @@ impl StoredSecret {
     fn file_name(&self) -> String {
         let Self { action_id, name, .. } = self;
         match self.origin {
-            SecretOrigin::Present => format!("{action_id}.{name}"),
-            SecretOrigin::Marked => format!("{action_id}.{name}.{MARKED}"),
+            SecretOrigin::Current => format!("{action_id}.{name}"),
+            SecretOrigin::EarlierVersion => format!("{action_id}.{name}.{LEGACY_FILE_SUFFIX}"),
         }
     }
 
     /// The token of a spelling: `⟦name⟧`, with a number for spellings other than the first.
     fn token(&self, number: u8) -> String {
         let name = &self.name;
-        if number == PLAIN { format!("{OPEN}{name}{CLOSE}") } else { format!("{OPEN}{name}.{number}{CLOSE}") }
+        if number == PLAIN_SPELLING {
+            format!("{TOKEN_OPEN}{name}{TOKEN_CLOSE}")
+        } else {
+            format!("{TOKEN_OPEN}{name}.{number}{TOKEN_CLOSE}")
+        }
     }
 
     /// The distinct spellings of the text that are not empty.
     fn spellings(&self) -> Vec<(u8, String)> {
-        let json = in_json(&self.text);
-        let ascii = in_ascii(&json);
+        let json = escape_json(&self.text);
+        let ascii = escape_non_ascii(&json);
         let all = [
             self.text.clone(),
             self.text.trim().to_owned(),
             json.replace('/', "\\/"),
-            in_json(&json),
-            in_json(&ascii),
+            escape_json(&json),
+            escape_json(&ascii),
             json,
             ascii,
         ];
         let mut spellings: Vec<(u8, String)> = Vec::new();
-        for (number, text) in (PLAIN..).zip(all) {
+        for (number, text) in (PLAIN_SPELLING..).zip(all) {
             if !text.is_empty() && spellings.iter().all(|(_, other)| *other != text) {
                 spellings.push((number, text));
             }
@@ -312,11 +333,11 @@ impl StoredSecret {
         spellings
     }
 
-    fn mark(&self) -> String {
+    fn legacy_token(&self) -> String {
         format!("[secret {}]", self.action_id)
     }
 
-    fn json_mark(&self) -> String {
+    fn legacy_json_token(&self) -> String {
         format!("[secret {} in JSON]", self.action_id)
     }
 }
@@ -324,37 +345,37 @@ impl StoredSecret {
 /// Time limit for deleting the folder, because a tool may have filled it.
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
 /// Limits for moving answers of an earlier version.
-const MAX_MOVED: usize = 10_000;
+const MAX_MOVED_FILES: usize = 10_000;
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
-const OPEN: char = '⟦';
-const CLOSE: char = '⟧';
+const TOKEN_OPEN: char = '⟦';
+const TOKEN_CLOSE: char = '⟧';
 /// The number of the first spelling; the others follow.
-const PLAIN: u8 = 0;
+const PLAIN_SPELLING: u8 = 0;
 /// Numbers of tokens that do not stand for the answer: the opening of its tokens, a JSON number (its rest follows), and
 /// the tokens of an earlier version.
-const OPENING: u8 = 20;
-const NUMBER: u8 = 21;
-const MARK: u8 = 22;
-const JSON_MARK: u8 = 23;
+const ESCAPED_OPEN_TOKEN: u8 = 20;
+const NUMBER_TOKEN: u8 = 21;
+const LEGACY_TOKEN: u8 = 22;
+const LEGACY_JSON_TOKEN: u8 = 23;
 /// File name suffix of an answer that an earlier version stored.
-const MARKED: &str = "marked";
+const LEGACY_FILE_SUFFIX: &str = "marked";
 /// Suffix in the token of an earlier version for an answer that was a number.
-const AS_NUMBER: &str = " as a number";
+const LEGACY_NUMBER_SUFFIX: &str = " as a number";
 
 /// A random token name that does not contain the text, unless the text is too short for that.
-fn fresh_name(text: &str) -> String {
-    let name = || clock::fresh(16);
+fn new_token_name(text: &str) -> String {
+    let name = || random::name(16);
     (0..16).map(|_| name()).find(|name| !name.contains(text.trim())).unwrap_or_else(name)
 }
 
 /// The JSON spelling without quotes.
-fn in_json(text: &str) -> String {
+fn escape_json(text: &str) -> String {
     let json = Value::from(text).to_string();
     json[1..json.len() - 1].to_owned()
 }
 
 /// The JSON spelling with non-ASCII characters escaped.
-fn in_ascii(json: &str) -> String {
+fn escape_non_ascii(json: &str) -> String {
     let mut ascii = String::with_capacity(json.len());
     for c in json.chars() {
         if c.is_ascii() {
@@ -379,10 +400,10 @@ struct TextRewrite<'a> {
 }
 
 /// Changes all texts of people, models and programs in an event.
-fn words(event: &mut AgentEvent, change: &TextRewrite<'_>) {
+fn rewrite_event(event: &mut AgentEvent, rewrite: &TextRewrite<'_>) {
     let in_option = |text: &mut Option<String>| {
         if let Some(text) = text {
-            *text = (change.text)(text);
+            *text = (rewrite.text)(text);
         }
     };
     match event {
@@ -391,45 +412,45 @@ fn words(event: &mut AgentEvent, change: &TextRewrite<'_>) {
             in_option(reason);
             in_option(answer);
         }
-        AgentEvent::UserMessage(message) => message.text = (change.text)(&message.text),
+        AgentEvent::UserMessage(message) => message.text = (rewrite.text)(&message.text),
         AgentEvent::Thought(thought) => in_option(&mut thought.text),
-        AgentEvent::ActionRequest(request) => in_request(request, change),
+        AgentEvent::ActionRequest(request) => rewrite_request(request, rewrite),
         AgentEvent::ActionResult(result) => {
-            result.observation_content = (change.text)(&result.observation_content)
+            result.observation_content = (rewrite.text)(&result.observation_content)
         }
-        AgentEvent::SystemMessage(message) => message.content = (change.text)(&message.content),
+        AgentEvent::SystemMessage(message) => message.content = (rewrite.text)(&message.content),
     }
 }
 
-fn in_request(request: &mut ActionRequest, change: &TextRewrite<'_>) {
-    if request.tool_name == human::TOOL
+fn rewrite_request(request: &mut ActionRequest, rewrite: &TextRewrite<'_>) {
+    if request.tool_name == human::TOOL_NAME
         && let Value::Object(fields) = &mut request.tool_args
     {
         // Other programs read questions from the journal, so the field names of a question are not changed.
-        fields.values_mut().for_each(|value| in_value(value, change));
+        fields.values_mut().for_each(|value| rewrite_value(value, rewrite));
     } else {
-        in_value(&mut request.tool_args, change);
+        rewrite_value(&mut request.tool_args, rewrite);
     }
     if let Some(raw) = &mut request.tool_args_raw {
-        *raw = (change.text)(raw);
+        *raw = (rewrite.text)(raw);
     }
 }
 
-fn in_value(value: &mut Value, change: &TextRewrite<'_>) {
+fn rewrite_value(value: &mut Value, rewrite: &TextRewrite<'_>) {
     match value {
         Value::String(text) => {
-            *value = (change.string)(text).unwrap_or_else(|| Value::String((change.text)(text)));
+            *value = (rewrite.string)(text).unwrap_or_else(|| Value::String((rewrite.text)(text)));
         }
-        Value::Array(values) => values.iter_mut().for_each(|value| in_value(value, change)),
+        Value::Array(values) => values.iter_mut().for_each(|value| rewrite_value(value, rewrite)),
         Value::Object(fields) => {
             let changed = std::mem::take(fields).into_iter().map(|(name, mut value)| {
-                in_value(&mut value, change);
-                ((change.text)(&name), value)
+                rewrite_value(&mut value, rewrite);
+                ((rewrite.text)(&name), value)
             });
             *fields = changed.collect::<Map<String, Value>>();
         }
         Value::Number(number) => {
-            if let Some(changed) = (change.number)(&number.to_string()) {
+            if let Some(changed) = (rewrite.number)(&number.to_string()) {
                 *value = changed;
             }
         }

@@ -26,7 +26,7 @@ pub struct StateDirectory(Arc<OpenedState>);
 
 #[derive(Debug)]
 struct OpenedState {
-    /// The workspace, which is trusted.
+    /// The workspace.
     root: Directory,
     relative: PathBuf,
     directory: Directory,
@@ -43,25 +43,25 @@ const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
 impl StateDirectory {
-    /// Opens the folder `relative` below the trusted directory `root`.
+    /// Opens the folder `relative` below the directory `root`. `root` was resolved earlier; a link in it is refused.
     pub fn open(root: &Path, relative: &Path) -> Result<Self, OsError> {
-        let root = Directory::open(root)?;
-        let directory = root.directory(relative)?;
+        let root = Directory::open_without_links(root)?;
+        let directory = root.open_directory(relative)?;
         Ok(Self(Arc::new(OpenedState { root, relative: relative.to_owned(), directory })))
     }
 
     /// Opens the folder, and creates it and its parents below `root` if they are missing. Their mode becomes 0700.
     pub fn create(root: &Path, relative: &Path) -> Result<Self, OsError> {
-        Directory::open(root)?.create_directories(relative, FOLDER_MODE)?;
+        Directory::open_without_links(root)?.create_directories(relative, FOLDER_MODE)?;
         let created = Self::open(root, relative)?;
-        created.protect()?;
+        created.make_private()?;
         Ok(created)
     }
 
     /// Removes the permissions of other users from the folder and its parents below the workspace.
-    pub(crate) fn protect(&self) -> Result<(), OsError> {
+    pub(crate) fn make_private(&self) -> Result<(), OsError> {
         let folders = self.0.relative.ancestors().filter(|folder| !folder.as_os_str().is_empty());
-        folders.into_iter().try_for_each(|folder| make_private(&self.0.root, folder))
+        folders.into_iter().try_for_each(|folder| make_folder_private(&self.0.root, folder))
     }
 
     /// The path at which the folder was opened. It may have been moved since.
@@ -71,7 +71,7 @@ impl StateDirectory {
 
     /// Whether there is an entry at the journal's name.
     pub fn has_journal(&self) -> bool {
-        self.directory().metadata(crate::memory::JOURNAL).is_ok()
+        self.directory().metadata(crate::memory::JOURNAL_FILE).is_ok()
     }
 
     pub(crate) fn directory(&self) -> &Directory {
@@ -85,7 +85,7 @@ impl StateDirectory {
 
     /// Whether the folder at the path is still the open one.
     pub(crate) fn is_in_place(&self) -> bool {
-        let at_path = self.0.root.directory(&self.0.relative).and_then(|found| found.identity());
+        let at_path = self.0.root.open_directory(&self.0.relative).and_then(|found| found.identity());
         at_path.is_ok_and(|at_path| self.identity().is_ok_and(|own| own == at_path))
     }
 
@@ -143,7 +143,7 @@ impl StateSubfolder {
     }
 
     pub(crate) fn open(&self) -> Result<Directory, OsError> {
-        self.state.directory().directory(&self.relative)
+        self.state.directory().open_directory(&self.relative)
     }
 
     pub(crate) fn append(&self, name: &str) -> Result<File, OsError> {
@@ -170,11 +170,11 @@ impl StateSubfolder {
 }
 
 /// Removes the permissions of other users from a folder.
-fn make_private(root: &Directory, relative: &Path) -> Result<(), OsError> {
+fn make_folder_private(root: &Directory, relative: &Path) -> Result<(), OsError> {
     if root.metadata(relative)?.mode & 0o077 == 0 {
         return Ok(());
     }
-    let folder = root.directory(relative)?;
+    let folder = root.open_directory(relative)?;
     let path = || root.path().join(relative);
     // The descriptor is opened with `O_PATH`, which does not allow `fchmod`. Its entry in /proc leads to the same
     // folder.

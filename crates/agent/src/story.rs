@@ -24,9 +24,9 @@ pub struct JournalState {
     /// Started sessions that have not ended, with the tool of each.
     sessions: BTreeMap<String, String>,
     /// Sessions that were ended with a run and of which the model has not been told, with the tool of each.
-    untold: BTreeMap<String, String>,
+    unreported_ends: BTreeMap<String, String>,
     /// All call ids that models have used.
-    calls: HashSet<String>,
+    used_call_ids: HashSet<String>,
 }
 
 /// The present run, or the last one.
@@ -39,14 +39,14 @@ pub struct AgentRunState {
     pub iterations: u64,
     pub usage: TokenUsage,
     /// The last question that a person answered.
-    pub answered: Option<AnsweredQuestion>,
+    pub last_answered: Option<AnsweredQuestion>,
     pub end: Option<RunEnd>,
     /// Text of the answer so far, while replies are truncated at their length limit.
-    partial: String,
+    partial_answer: String,
     /// The last reply of the model; `None` after a later message or warning.
-    last: Option<ModelThought>,
+    last_reply: Option<ModelThought>,
     /// Number of consecutive empty replies.
-    pub empty: u64,
+    pub empty_replies: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -59,20 +59,20 @@ pub struct AnsweredQuestion {
 #[derive(Debug)]
 struct OpenRequest {
     request: ActionRequest,
-    done: bool,
+    has_result: bool,
 }
 
 /// The next step of the loop.
 #[derive(Debug, PartialEq)]
 pub enum NextStep<'a> {
     /// There is no run.
-    Nothing,
+    NoRun,
     /// Send the conversation to the model.
     Think,
     /// Execute these requests, which have no result yet.
     Act(Vec<&'a ActionRequest>),
     /// Tell the model that its reply had neither an answer nor a call.
-    Nudge(&'a ModelThought),
+    Remind(&'a ModelThought),
     /// End the run with this answer. It includes earlier replies that were truncated at their length limit.
     Finish(String),
     /// The run has ended.
@@ -83,22 +83,22 @@ impl JournalState {
     /// Applies the next event, or returns the reason why it is invalid after the previous ones.
     pub fn apply(&mut self, event: &AgentEvent) -> Result<(), String> {
         match event {
-            AgentEvent::RunStart(start) => self.start(start),
+            AgentEvent::RunStart(start) => self.apply_start(start),
             AgentEvent::RunEnd(end) => self.run_mut()?.end = Some(end.clone()),
             AgentEvent::UserMessage(UserMessage { text }) => {
                 let run = self.run_mut()?;
                 run.messages.push(text.clone());
-                run.last = None;
+                run.last_reply = None;
                 // The next reply answers this message, so a partial answer is discarded.
-                run.partial.clear();
+                run.partial_answer.clear();
             }
-            AgentEvent::Thought(thought) => self.thought(thought)?,
+            AgentEvent::Thought(thought) => self.apply_thought(thought)?,
             AgentEvent::ActionRequest(request) => {
-                self.calls.insert(request.call_id.clone());
-                self.batch.push(OpenRequest { request: request.clone(), done: false });
+                self.used_call_ids.insert(request.call_id.clone());
+                self.batch.push(OpenRequest { request: request.clone(), has_result: false });
             }
-            AgentEvent::ActionResult(result) => self.result(result)?,
-            AgentEvent::SystemMessage(message) => self.notice(message),
+            AgentEvent::ActionResult(result) => self.apply_result(result)?,
+            AgentEvent::SystemMessage(message) => self.apply_notice(message),
         }
         Ok(())
     }
@@ -108,30 +108,32 @@ impl JournalState {
         self.run.as_ref()
     }
 
-    pub fn next(&self) -> NextStep<'_> {
-        let Some(run) = &self.run else { return NextStep::Nothing };
-        let open: Vec<&ActionRequest> = self.open().collect();
-        match (&run.end, &run.last) {
+    pub fn next_step(&self) -> NextStep<'_> {
+        let Some(run) = &self.run else { return NextStep::NoRun };
+        let open: Vec<&ActionRequest> = self.open_requests().collect();
+        match (&run.end, &run.last_reply) {
             (Some(end), _) => NextStep::Ended(end),
             (None, _) if !open.is_empty() => NextStep::Act(open),
-            (None, Some(thought)) if thought.is_answer() => {
-                NextStep::Finish(format!("{}{}", run.partial, thought.text.as_deref().unwrap_or_default()))
-            }
-            (None, Some(thought)) if thought.calls == 0 => NextStep::Nudge(thought),
+            (None, Some(thought)) if thought.is_answer() => NextStep::Finish(format!(
+                "{}{}",
+                run.partial_answer,
+                thought.text.as_deref().unwrap_or_default()
+            )),
+            (None, Some(thought)) if thought.calls == 0 => NextStep::Remind(thought),
             (None, Some(_) | None) => NextStep::Think,
         }
     }
 
     /// The requests without a result.
-    pub fn open(&self) -> impl Iterator<Item = &ActionRequest> {
-        self.batch.iter().filter(|open| !open.done).map(|open| &open.request)
+    pub fn open_requests(&self) -> impl Iterator<Item = &ActionRequest> {
+        self.batch.iter().filter(|open| !open.has_result).map(|open| &open.request)
     }
 
     /// The question to the person, if it is the only open request.
     pub fn question(&self) -> Option<&ActionRequest> {
-        let mut open = self.open();
-        let first = open.next().filter(|request| request.tool_name == human::TOOL)?;
-        open.all(|request| request.tool_name == human::TOOL).then_some(first)
+        let mut open = self.open_requests();
+        let first = open.next().filter(|request| request.tool_name == human::TOOL_NAME)?;
+        open.all(|request| request.tool_name == human::TOOL_NAME).then_some(first)
     }
 
     /// Started sessions that have not ended, each with its tool.
@@ -140,93 +142,95 @@ impl JournalState {
     }
 
     /// Sessions that were ended with a run and of which the model has not been told, each with its tool.
-    pub fn untold_ends(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.untold.iter().map(|(id, tool)| (id.as_str(), tool.as_str()))
+    pub fn unreported_session_ends(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.unreported_ends.iter().map(|(id, tool)| (id.as_str(), tool.as_str()))
     }
 
     /// Whether a model has used this id for a call.
-    pub fn knows_call(&self, id: &str) -> bool {
-        self.calls.contains(id)
+    pub fn has_call_id(&self, id: &str) -> bool {
+        self.used_call_ids.contains(id)
     }
 
-    fn start(&mut self, start: &RunStart) {
+    fn apply_start(&mut self, start: &RunStart) {
         let fresh = AgentRunState {
             id: start.run_id.clone(),
             messages: Vec::new(),
             iterations: 0,
             usage: TokenUsage::default(),
-            answered: None,
+            last_answered: None,
             end: None,
-            partial: String::new(),
-            last: None,
-            empty: 0,
+            partial_answer: String::new(),
+            last_reply: None,
+            empty_replies: 0,
         };
         self.run = Some(match self.run.take() {
             // The same run continues with a fresh budget.
             Some(run) if run.id == start.run_id => AgentRunState {
                 messages: run.messages,
-                answered: run.answered,
-                partial: run.partial,
+                last_answered: run.last_answered,
+                partial_answer: run.partial_answer,
                 ..fresh
             },
             Some(_) | None => fresh,
         });
     }
 
-    fn thought(&mut self, thought: &ModelThought) -> Result<(), String> {
-        if let Some(open) = self.open().next() {
+    fn apply_thought(&mut self, thought: &ModelThought) -> Result<(), String> {
+        if let Some(open) = self.open_requests().next() {
             return Err(format!("a thought while {} has no result", open.action_id));
         }
         self.batch.clear();
         let run = self.run_mut()?;
         run.iterations += 1;
-        run.usage = sum(run.usage, thought.usage.unwrap_or_default());
-        run.empty = if thought.is_empty() { run.empty + 1 } else { 0 };
+        run.usage = add_usage(run.usage, thought.usage.unwrap_or_default());
+        run.empty_replies = if thought.is_empty() { run.empty_replies + 1 } else { 0 };
         if thought.calls > 0 {
-            run.partial.clear();
-        } else if thought.is_cut() {
-            run.partial.push_str(thought.text.as_deref().unwrap_or_default());
+            run.partial_answer.clear();
+        } else if thought.is_truncated() {
+            run.partial_answer.push_str(thought.text.as_deref().unwrap_or_default());
         }
-        run.last = Some(thought.clone());
+        run.last_reply = Some(thought.clone());
         Ok(())
     }
 
-    fn result(&mut self, result: &ActionResult) -> Result<(), String> {
+    fn apply_result(&mut self, result: &ActionResult) -> Result<(), String> {
         let open = self.batch.iter_mut().find(|open| open.request.action_id == result.action_id);
-        let Some(open) = open.filter(|open| !open.done) else {
+        let Some(open) = open.filter(|open| !open.has_result) else {
             return Err(format!("a result of {}, which is no open request", result.action_id));
         };
-        open.done = true;
+        open.has_result = true;
         let request = open.request.clone();
         let tool = request.tool_name.clone();
-        if tool == human::TOOL
+        if tool == human::TOOL_NAME
             && result.status == ActionStatus::Success
             && let Some(run) = &mut self.run
         {
-            run.answered = Some(AnsweredQuestion { request, text: result.observation_content.clone() });
+            run.last_answered = Some(AnsweredQuestion { request, text: result.observation_content.clone() });
         }
-        self.session(result.session_id.as_deref(), result.session_event, &tool);
+        self.apply_session_change(result.session_id.as_deref(), result.session_event, &tool);
         Ok(())
     }
 
-    fn notice(&mut self, message: &SystemMessage) {
+    fn apply_notice(&mut self, message: &SystemMessage) {
         // A warning is sent to the model, so the model has to reply again.
         if message.level == MessageLevel::Warn
             && let Some(run) = &mut self.run
         {
-            run.last = None;
+            run.last_reply = None;
         }
         if let (Some(id), Some(SessionChange::Ended)) = (&message.session_id, message.session_event) {
             match (message.level, self.sessions.get(id)) {
-                (MessageLevel::Info, Some(tool)) => drop(self.untold.insert(id.clone(), tool.clone())),
+                (MessageLevel::Info, Some(tool)) => {
+                    drop(self.unreported_ends.insert(id.clone(), tool.clone()))
+                }
                 (MessageLevel::Info, None) => {}
-                (MessageLevel::Warn, _) => drop(self.untold.remove(id)),
+                (MessageLevel::Warn, _) => drop(self.unreported_ends.remove(id)),
             }
         }
-        self.session(message.session_id.as_deref(), message.session_event, "");
+        self.apply_session_change(message.session_id.as_deref(), message.session_event, "");
     }
 
-    fn session(&mut self, id: Option<&str>, event: Option<SessionChange>, tool: &str) {
+    fn apply_session_change(&mut self, id: Option<&str>, event: Option<SessionChange>, tool: &str) {
         match (id, event) {
             (Some(id), Some(SessionChange::Started)) => {
                 self.sessions.insert(id.to_owned(), tool.to_owned());
@@ -245,7 +249,7 @@ impl JournalState {
 
 impl AgentRunState {
     /// Whether the run has received this message.
-    pub fn was_told(&self, text: &str) -> bool {
+    pub fn has_message(&self, text: &str) -> bool {
         self.messages.iter().any(|message| message == text)
     }
 
@@ -255,7 +259,7 @@ impl AgentRunState {
     }
 }
 
-fn sum(one: TokenUsage, other: TokenUsage) -> TokenUsage {
+fn add_usage(one: TokenUsage, other: TokenUsage) -> TokenUsage {
     TokenUsage {
         input_tokens: one.input_tokens.saturating_add(other.input_tokens),
         output_tokens: one.output_tokens.saturating_add(other.output_tokens),

@@ -28,24 +28,24 @@ fn load(config: &str) -> AgentDefinition {
     load_with(folder(config).path(), &[]).expect("the definition is sound")
 }
 
-fn wrong_in(folder: &Path, variables: &[(&str, &str)], expected: &Expect) {
-    let told = load_with(folder, variables).expect_err("something is wrong").to_string();
-    expected.assert_eq(&told.replace(&format!("{}/", folder.display()), ""));
+fn assert_problems_in(folder: &Path, variables: &[(&str, &str)], expected: &Expect) {
+    let message = load_with(folder, variables).expect_err("something is wrong").to_string();
+    expected.assert_eq(&message.replace(&format!("{}/", folder.display()), ""));
 }
 
 /// Checks the error message for a file, without the path of its folder.
 #[expect(clippy::needless_pass_by_value, reason = "it reads better where it is called")]
-fn wrong(config: &str, expected: Expect) {
-    wrong_in(folder(config).path(), &[], &expected);
+fn assert_problems(config: &str, expected: Expect) {
+    assert_problems_in(folder(config).path(), &[], &expected);
 }
 
-fn wrong_tool(tool: &str, expected: Expect) {
+fn assert_tool_problems(tool: &str, expected: Expect) {
     let tool: String = tool.lines().map(|line| format!("    {line}\n")).collect();
-    wrong(&format!("{MODEL}tools:\n  - name: t\n    description: d\n{tool}"), expected);
+    assert_problems(&format!("{MODEL}tools:\n  - name: t\n    description: d\n{tool}"), expected);
 }
 
 #[test]
-fn everything_that_can_be_written_is_read() {
+fn all_keys_are_read() {
     let definition = load(
         r#"
 model:
@@ -109,7 +109,7 @@ tools:
 }
 
 #[test]
-fn what_is_left_out_has_a_default() {
+fn absent_keys_have_defaults() {
     let definition = load(&format!("{MODEL}limits:\ntools:\n"));
     assert_eq!((definition.model.context_tokens, definition.model.max_retries), (128_000, 6));
     assert_eq!((definition.limits.max_iterations, definition.limits.observation_bytes), (50, 16 << 10));
@@ -117,7 +117,7 @@ fn what_is_left_out_has_a_default() {
 }
 
 #[test]
-fn the_environment_goes_over_the_file() {
+fn the_environment_overrides_the_file() {
     let folder = folder("model: {base_url: 'http://a/v1', name: m, api_key_env: K}\n");
     let variables = [
         ("ABIDE_MODEL_BASE_URL", "http://b/v1"),
@@ -135,7 +135,7 @@ fn the_environment_goes_over_the_file() {
     let folder = self::folder("");
     let variables = [("ABIDE_MODEL_BASE_URL", "http://b/v1"), ("ABIDE_MODEL", "n")];
     assert_eq!(load_with(folder.path(), &variables).unwrap().model.name, "n");
-    wrong_in(
+    assert_problems_in(
         folder.path(),
         &[("ABIDE_MODEL_BASE_URL", "b:1"), ("ABIDE_MODEL", "n")],
         &expect![
@@ -145,20 +145,20 @@ fn the_environment_goes_over_the_file() {
 }
 
 #[test]
-fn a_key_that_is_wanted_and_not_there_is_told() {
+fn a_missing_api_key_is_reported() {
     let folder = folder("model: {base_url: 'http://a/v1', name: m, api_key_env: K}\n");
     let definition = load_with(folder.path(), &[]).unwrap();
-    let told = definition.api_key(&|_| None).unwrap_err().to_string();
-    let told = told.replace(&format!("{}/", folder.path().display()), "");
+    let message = definition.api_key(&|_| None).unwrap_err().to_string();
+    let message = message.replace(&format!("{}/", folder.path().display()), "");
     expect!["config.yaml: model.api_key_env: the variable K is not set; export K=…, or ABIDE_MODEL_API_KEY; remove api_key_env if none is wanted"]
-        .assert_eq(&told);
+        .assert_eq(&message);
     let key = definition.api_key(&|name| (name == "K").then(|| "k".to_owned())).unwrap();
     assert_eq!(key.unwrap().variable(), "K");
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once() {
-    wrong(
+fn all_problems_are_reported_together() {
+    assert_problems(
         "modle: {}\nmodel:\n  base_url: localhost:80\n  api_key: sk-abcdefgh123\n  timeout: 5\n  context_tokens: '9000'\n  max_retries: -1\n\
          limits: {max_iterations: 0}\ntools:\n  - name: a b\n    comand: [ls]\n    stateful: yes\n  - 5\n",
         expect![[r#"
@@ -205,8 +205,8 @@ fn everything_that_is_wrong_is_told_at_once() {
 }
 
 #[test]
-fn names_are_what_models_take_and_each_is_there_once() {
-    wrong(
+fn tool_names_are_valid_and_unique() {
+    assert_problems(
         &format!(
             "{MODEL}tools:\n  - {{name: ask_human, description: d, command: [a]}}\n  - {{name: x, description: d, command: [a]}}\n  \
              - {{name: x, description: d, command: [a], parameters: [{{name: p}}, {{name: p}}]}}\n"
@@ -226,35 +226,35 @@ fn names_are_what_models_take_and_each_is_there_once() {
 
 #[test]
 fn a_command_is_a_list_of_words_or_a_text_for_a_shell() {
-    wrong_tool(
+    assert_tool_problems(
         "command: true",
         expect![[r#"
             config.yaml:5:14: tools[0].command: expected a list or a text, not true; write ["true"], or "true" with shell: true
              5 |     command: true
                |              ^^^^"#]],
     );
-    wrong_tool(
+    assert_tool_problems(
         "command: ls -l",
         expect![[r#"
             config.yaml:5:14: command: expected a list of words, not a text; write ["ls", "-l"], or add shell: true
              5 |     command: ls -l
                |              ^^^^^"#]],
     );
-    wrong_tool(
+    assert_tool_problems(
         "shell: true\ncommand: [ls, -l]",
         expect![[r#"
             config.yaml:6:14: command: with shell: true it is one text for sh; write it as one text, or remove shell: true
              6 |     command: [ls, -l]
                |              ^"#]],
     );
-    wrong_tool(
+    assert_tool_problems(
         "command: []",
         expect![[r#"
             config.yaml:5:14: tools[0].command: expected at least one
              5 |     command: []
                |              ^"#]],
     );
-    wrong_tool(
+    assert_tool_problems(
         "command: {a: b}",
         expect![[r#"
             config.yaml:5:14: tools[0].command: expected a list or a text, not a map; write a list of words, such as ["ls", "-l"]
@@ -264,8 +264,8 @@ fn a_command_is_a_list_of_words_or_a_text_for_a_shell() {
 }
 
 #[test]
-fn parameters_make_sense_together() {
-    wrong_tool(
+fn parameters_are_consistent() {
+    assert_tool_problems(
         "command: [a]\nparameters:\n  - {name: a, inject_as: stdin}\n  - {name: b, inject_as: stdin}\n  - {name: c, required: false}\n  - {name: d}\n  \
          - {name: e, option_name: -e}\n  - {name: f, inject_as: option, option_name: max count}\n  - {name: g, type: str, inject_as: argumnt}",
         expect![[r#"
@@ -294,8 +294,8 @@ fn parameters_make_sense_together() {
 }
 
 #[test]
-fn a_tool_that_stays_has_something_to_be_told() {
-    wrong_tool(
+fn a_stateful_tool_needs_a_stdin_parameter() {
+    assert_tool_problems(
         "command: [bash]\nstateful: true\nshell: true\nparameters:\n  - {name: session_id, type: integer, inject_as: option}",
         expect![[r#"
             config.yaml:6:5: a stateful tool needs a parameter for what is said to its program; add a parameter with inject_as: stdin
@@ -311,7 +311,7 @@ fn a_tool_that_stays_has_something_to_be_told() {
 }
 
 #[test]
-fn the_definition_of_the_seed_is_sound() {
+fn the_definition_of_the_seed_is_valid() {
     let definition = load(&format!(
         "{MODEL}tools:\n  - name: interactive_shell\n    description: a shell\n    stateful: true\n    command: [\"bash\", \"-i\"]\n    parameters:\n      \
          - {{name: command_to_send, type: string, description: c, inject_as: stdin}}\n      \
@@ -321,7 +321,7 @@ fn the_definition_of_the_seed_is_sound() {
 }
 
 #[test]
-fn yaml_that_is_none_is_told_with_its_place() {
+fn invalid_yaml_is_reported_with_its_location() {
     let cases = [
         ("a: 1\na: 2\n", "config.yaml:2:1: the key a is there twice; keep one of them"),
         (
@@ -351,22 +351,22 @@ fn yaml_that_is_none_is_told_with_its_place() {
     ];
     for (config, expected) in cases {
         let folder = folder(config);
-        let told = load_with(folder.path(), &[("ABIDE_MODEL", "m"), ("ABIDE_MODEL_BASE_URL", "http://b")]);
-        let told = told.unwrap_err().to_string().replace(&format!("{}/", folder.path().display()), "");
-        assert_eq!(told.lines().next(), Some(expected));
+        let message = load_with(folder.path(), &[("ABIDE_MODEL", "m"), ("ABIDE_MODEL_BASE_URL", "http://b")]);
+        let message = message.unwrap_err().to_string().replace(&format!("{}/", folder.path().display()), "");
+        assert_eq!(message.lines().next(), Some(expected));
     }
 }
 
 #[test]
-fn a_key_in_the_place_of_a_variables_name_is_told_and_not_shown() {
-    wrong(
+fn a_key_instead_of_a_variable_name_is_reported_and_masked() {
+    assert_problems(
         "model:\n  base_url: http://a\n  name: m\n  api_key_env: sk-proj-0123456789\n",
         expect![[r#"
         config.yaml:4:16: model.api_key_env: this looks like a key itself; put the key into a variable, and the variable's name here: api_key_env: OPENAI_API_KEY
          4 |   api_key_env: ***
            |                ^^^"#]],
     );
-    wrong(
+    assert_problems(
         "model:\n  base_url: http://a\n  name: m\n  api_key_env: ${MY_KEY}\n",
         expect![[r#"
         config.yaml:4:16: model.api_key_env: expected the name of a variable, such as OPENAI_API_KEY; write MY_KEY
@@ -376,9 +376,9 @@ fn a_key_in_the_place_of_a_variables_name_is_told_and_not_shown() {
 }
 
 #[test]
-fn missing_files_are_told_with_what_to_do() {
+fn missing_files_are_reported_with_a_remedy() {
     let empty = tempfile::tempdir().unwrap();
-    wrong_in(
+    assert_problems_in(
         empty.path(),
         &[],
         &expect![[r#"
@@ -387,7 +387,7 @@ fn missing_files_are_told_with_what_to_do() {
     );
     std::fs::write(empty.path().join("config.yml"), "").unwrap();
     std::fs::write(empty.path().join("system_prompt.md"), " \n").unwrap();
-    wrong_in(
+    assert_problems_in(
         empty.path(),
         &[],
         &expect![[r#"
@@ -395,7 +395,7 @@ fn missing_files_are_told_with_what_to_do() {
             system_prompt.md: it is empty; tell the model who it is and how to work"#]],
     );
     std::fs::write(empty.path().join("config.yaml"), b"a\n\xff").unwrap();
-    wrong_in(
+    assert_problems_in(
         empty.path(),
         &[],
         &expect![[r#"
@@ -405,8 +405,8 @@ fn missing_files_are_told_with_what_to_do() {
 }
 
 #[test]
-fn a_model_that_is_not_named_is_asked_for() {
-    wrong(
+fn a_missing_model_name_is_reported() {
+    assert_problems(
         "model:\n  temperature: 1\n",
         expect![[r#"
             config.yaml:2:3: model.base_url is missing; write base_url: https://api.openai.com/v1, or set ABIDE_MODEL_BASE_URL
@@ -419,7 +419,7 @@ fn a_model_that_is_not_named_is_asked_for() {
 }
 
 #[test]
-fn the_example_is_sound_and_nothing_is_overwritten() {
+fn the_example_is_valid_and_init_overwrites_nothing() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("new/agent");
     let written = definition::init(&folder).unwrap();
@@ -438,7 +438,7 @@ fn the_example_is_sound_and_nothing_is_overwritten() {
 }
 
 #[test]
-fn what_is_commented_out_in_the_example_is_sound_too() {
+fn the_commented_parts_of_the_example_are_valid() {
     let place = tempfile::tempdir().unwrap();
     definition::init(place.path()).unwrap();
     let config = place.path().join("config.yaml");
@@ -478,7 +478,7 @@ fn what_is_commented_out_in_the_example_is_sound_too() {
 }
 
 /// The code blocks of the guide in this language, each with the rest of its info string.
-fn blocks(language: &str) -> Vec<(String, String)> {
+fn code_blocks(language: &str) -> Vec<(String, String)> {
     let guide = include_str!("../../../docs/agent.md");
     let mut pieces = guide.split("```");
     let mut blocks = Vec::new();
@@ -493,15 +493,15 @@ fn blocks(language: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_definitions_in_the_guide_are_sound_but_for_the_one_that_is_not() {
+fn the_definitions_in_the_guide_are_valid_except_the_marked_one() {
     let mut sound = 0;
-    let (mut config, mut told) = (None, String::new());
-    for (kind, block) in blocks("yaml") {
+    let (mut config, mut message) = (None, String::new());
+    for (kind, block) in code_blocks("yaml") {
         let model = if block.contains("model:") { "" } else { MODEL };
         let folder = folder(&format!("{block}{model}"));
         let outcome = load_with(folder.path(), &[]);
         if kind == "wrong" {
-            told = outcome
+            message = outcome
                 .unwrap_err()
                 .to_string()
                 .replace(&format!("{}/", folder.path().display()), "my-agent/");
@@ -512,13 +512,29 @@ fn the_definitions_in_the_guide_are_sound_but_for_the_one_that_is_not() {
         }
     }
     assert!(sound >= 4 && config.is_some(), "the guide shows {sound} definitions");
-    let shown =
-        blocks("text").into_iter().find(|(kind, _)| kind == "wrong").expect("the guide shows what is said");
-    assert_eq!(shown.1.trim_end(), told);
+    let shown = code_blocks("text")
+        .into_iter()
+        .find(|(kind, _)| kind == "wrong")
+        .expect("the guide shows what is said");
+    assert_eq!(shown.1.trim_end(), message);
 }
 
 #[test]
-fn the_schema_that_is_checked_in_is_the_one_that_holds() {
+fn the_checked_in_schema_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/agent.schema.json");
     expect_test::expect_file![path].assert_eq(&schema_text());
+}
+
+/// The definition may be in a workspace, and its files are sent to the model.
+#[test]
+fn a_link_in_a_definition_is_not_followed() {
+    let folder = folder(MODEL);
+    let (prompt, secret) = (folder.path().join("system_prompt.md"), folder.path().join("secret"));
+    std::fs::rename(&prompt, &secret).expect("it is ours");
+    std::os::unix::fs::symlink(&secret, &prompt).expect("a link can be made");
+    assert_problems_in(
+        folder.path(),
+        &[],
+        &expect!["system_prompt.md: it is a symbolic link, which is not followed; put the file itself there"],
+    );
 }

@@ -34,10 +34,11 @@ fn config(base_url: &str) -> ModelConfig {
 
 /// A client with short waits between attempts.
 fn client(config: &ModelConfig, key: Option<ApiKey>, stop: &Arc<AtomicBool>) -> ModelClient {
-    let patience = RetryPolicy { first_wait: Duration::from_millis(1), ..RetryPolicy::of(config) };
+    let retry_policy =
+        RetryPolicy { initial_backoff: Duration::from_millis(1), ..RetryPolicy::from_config(config) };
     ModelClient::new(config, key, Arc::clone(stop))
         .expect("the configuration is sound")
-        .with_patience(patience)
+        .with_retry_policy(retry_policy)
 }
 
 /// The result of a request, and the pieces that were reported during it.
@@ -49,11 +50,11 @@ struct AskResult {
 
 fn ask_with(client: &mut ModelClient) -> AskResult {
     let (mut text, mut retries) = (String::new(), Vec::new());
-    let message = ChatMessage::User("go".to_owned()).json();
+    let message = ChatMessage::User("go".to_owned()).to_json();
     let request = ModelRequest { messages: &[&message], tools: &[TOOL] };
-    let outcome = client.ask(&request, &mut |piece| match piece {
+    let outcome = client.complete(&request, &mut |piece| match piece {
         ReplyDelta::Text(more) => text.push_str(more),
-        ReplyDelta::Retry { attempt, of, wait, why } => {
+        ReplyDelta::Retry { attempt, max_attempts: of, wait, reason: why } => {
             text.clear();
             retries.push((attempt, of, wait, why.to_owned()));
         }
@@ -66,122 +67,129 @@ fn ask(server: &ModelServer) -> AskResult {
     ask_with(&mut client(&config(&server.url("/v1")), None, &Arc::default()))
 }
 
-fn strict(script: ModelScript) -> ModelServer {
-    ModelServer::start(script.demand_order())
+fn start_strict_server(script: ModelScript) -> ModelServer {
+    ModelServer::start(script.require_message_order())
 }
 
-fn said(text: &str) -> (Option<String>, FinishReason) {
+fn stopped_text(text: &str) -> (Option<String>, FinishReason) {
     (Some(text.to_owned()), FinishReason::Stop)
 }
 
-fn told(asked: &AskResult) -> (Option<String>, FinishReason) {
-    let reply = asked.outcome.as_ref().expect("there is an answer");
-    (reply.text.clone(), reply.finish.clone())
+fn text_and_finish(result: &AskResult) -> (Option<String>, FinishReason) {
+    let reply = result.outcome.as_ref().expect("there is an answer");
+    (reply.text.clone(), reply.finish_reason.clone())
 }
 
 #[test]
-fn text_and_calls_come_with_their_cost() {
+fn text_and_calls_have_token_usage() {
     let answer = ScriptedAnswer::say("one moment, please").then_call("ls", json!({ "path": "." }));
-    let server = strict(ModelScript::new().then(answer.then_call("ls", json!({})).costing(120, 30)));
+    let server =
+        start_strict_server(ModelScript::new().then(answer.then_call("ls", json!({})).with_usage(120, 30)));
     let asked = ask(&server);
     assert_eq!(asked.text, "one moment, please");
     let reply = asked.outcome.unwrap();
     assert_eq!(reply.text.as_deref(), Some("one moment, please"));
-    assert_eq!(reply.finish, FinishReason::ToolCalls);
+    assert_eq!(reply.finish_reason, FinishReason::ToolCalls);
     assert_eq!(reply.usage, Some(TokenUsage { input_tokens: 120, output_tokens: 30, cached_tokens: 0 }));
     let arguments: Vec<&str> = reply.calls.iter().map(|call| call.arguments.as_str()).collect();
     assert_eq!(arguments, [r#"{"path":"."}"#, "{}"]);
     assert_ne!(reply.calls[0].id, reply.calls[1].id);
-    assert_eq!(server.heard()[0].raw["stream_options"]["include_usage"], true);
+    assert_eq!(server.requests()[0].raw["stream_options"]["include_usage"], true);
 }
 
 #[test]
 fn what_was_answered_can_be_sent_back() {
-    let server = strict(
+    let server = start_strict_server(
         ModelScript::new()
             .then(ScriptedAnswer::call("ls", json!("{\"path\": ")))
             .then(ScriptedAnswer::say("I see")),
     );
     let mut client = client(&config(&server.url("/")), None, &Arc::default());
     let reply = ask_with(&mut client).outcome.unwrap();
-    assert!(reply.calls[0].parsed().is_err());
+    assert!(reply.calls[0].parsed_arguments().is_err());
     let call = ModelToolCall { name: "session.end".to_owned(), ..reply.calls[0].clone() };
     let result = ChatMessage::Tool { call_id: call.id.clone(), text: "no JSON".to_owned() };
     let messages = [
-        ChatMessage::System("be brief".to_owned()).json(),
-        ChatMessage::User("go".to_owned()).json(),
-        ChatMessage::Assistant { text: reply.text, calls: vec![call] }.json(),
-        result.json(),
+        ChatMessage::System("be brief".to_owned()).to_json(),
+        ChatMessage::User("go".to_owned()).to_json(),
+        ChatMessage::Assistant { text: reply.text, calls: vec![call] }.to_json(),
+        result.to_json(),
     ];
     let messages: Vec<&str> = messages.iter().map(String::as_str).collect();
-    let reply = client.ask(&ModelRequest { messages: &messages, tools: &[TOOL] }, &mut |_| {}).unwrap();
+    let reply = client.complete(&ModelRequest { messages: &messages, tools: &[TOOL] }, &mut |_| {}).unwrap();
     assert_eq!(reply.text.as_deref(), Some("I see"));
     assert_eq!(server.faults(), [""; 0]);
 }
 
 #[test]
-fn one_object_in_the_place_of_a_stream_is_an_answer() {
-    let server = strict(ModelScript::new().then(ScriptedAnswer::say("hello").in_one_piece().costing(5, 6)));
+fn a_single_json_object_instead_of_a_stream_is_a_reply() {
+    let server = start_strict_server(
+        ModelScript::new().then(ScriptedAnswer::say("hello").in_one_piece().with_usage(5, 6)),
+    );
     let asked = ask(&server);
-    assert_eq!(told(&asked), said("hello"));
+    assert_eq!(text_and_finish(&asked), stopped_text("hello"));
     assert_eq!(asked.text, "hello");
     assert_eq!(asked.outcome.unwrap().usage.map(|usage| usage.total()), Some(11));
 }
 
 #[test]
-fn why_an_answer_ended_is_told() {
+fn the_finish_reason_is_returned() {
     for (reason, finish) in
         [("length", FinishReason::Length), ("content_filter", FinishReason::ContentFilter)]
     {
-        let server = strict(ModelScript::new().then(ScriptedAnswer::say("cut sho").finishing(reason)));
-        assert_eq!(told(&ask(&server)), (Some("cut sho".to_owned()), finish));
+        let server = start_strict_server(
+            ModelScript::new().then(ScriptedAnswer::say("cut sho").with_finish_reason(reason)),
+        );
+        assert_eq!(text_and_finish(&ask(&server)), (Some("cut sho".to_owned()), finish));
     }
 }
 
 #[test]
-fn a_limited_rate_is_waited_for_as_long_as_the_server_asks() {
-    let server = strict(
+fn retry_after_is_respected() {
+    let server = start_strict_server(
         ModelScript::new()
             .then(ScriptedAnswer::status(429, "slow down").retry_after(1))
             .then(ScriptedAnswer::say("well")),
     );
     let asked = ask(&server);
-    assert_eq!(told(&asked), said("well"));
+    assert_eq!(text_and_finish(&asked), stopped_text("well"));
     assert_eq!(asked.retries, [(2, 4, Duration::from_secs(1), "429: slow down".to_owned())]);
 }
 
 #[test]
-fn a_wait_that_is_too_long_is_a_reason_to_end() {
-    let server = strict(ModelScript::new().then(ScriptedAnswer::status(429, "slow down").retry_after(3600)));
+fn a_too_long_retry_after_fails_the_request() {
+    let server = start_strict_server(
+        ModelScript::new().then(ScriptedAnswer::status(429, "slow down").retry_after(3600)),
+    );
     let asked = ask(&server);
-    assert_eq!(server.heard().len(), 1);
+    assert_eq!(server.requests().len(), 1);
     let expected = "the model server limits the rate (1 attempts): 429: slow down, and it asks to wait 3600 s; \
                     run the same command again later";
     assert_eq!(asked.outcome.unwrap_err().to_string(), expected);
 }
 
 #[test]
-fn a_failing_server_is_asked_again_and_then_given_up() {
+fn a_failing_server_is_retried_a_limited_number_of_times() {
     let failing =
         ModelScript::new().then(ScriptedAnswer::status(500, "oops")).then(ScriptedAnswer::raw(502, "<html>"));
-    let server = strict(failing.then(ScriptedAnswer::say("well")));
+    let server = start_strict_server(failing.then(ScriptedAnswer::say("well")));
     let asked = ask(&server);
-    assert_eq!(told(&asked), said("well"));
+    assert_eq!(text_and_finish(&asked), stopped_text("well"));
     let why: Vec<&str> = asked.retries.iter().map(|(.., why)| why.as_str()).collect();
     assert_eq!(why, ["500: oops", "502: an HTML page"]);
 
-    let server = strict(ModelScript::new().otherwise(ScriptedAnswer::status(503, "down")));
+    let server = start_strict_server(ModelScript::new().with_default(ScriptedAnswer::status(503, "down")));
     let error = ask(&server).outcome.unwrap_err();
     assert_eq!(error, ModelError::Unavailable { attempts: 4, message: "503: down".to_owned() });
-    assert_eq!(server.heard().len(), 4);
+    assert_eq!(server.requests().len(), 4);
 }
 
 #[test]
-fn a_broken_stream_is_never_taken_for_an_answer() {
+fn a_truncated_stream_is_never_a_reply() {
     let whole = "data: the whole answer goes out, event by event, in pieces";
     let length = {
-        let server = strict(ModelScript::new().then(ScriptedAnswer::say(whole)));
-        assert_eq!(told(&ask(&server)), said(whole));
+        let server = start_strict_server(ModelScript::new().then(ScriptedAnswer::say(whole)));
+        assert_eq!(text_and_finish(&ask(&server)), stopped_text(whole));
         // Approximate size of the body; each event has about 150 bytes.
         1500
     };
@@ -189,10 +197,10 @@ fn a_broken_stream_is_never_taken_for_an_answer() {
         let script = ModelScript::new()
             .then(ScriptedAnswer::say(whole).cut_after(cut))
             .then(ScriptedAnswer::say("again"));
-        let server = strict(script);
+        let server = start_strict_server(script);
         let asked = ask(&server);
         // If only the formal end is missing, the first reply counts; otherwise only the second.
-        let (text, _) = told(&asked);
+        let (text, _) = text_and_finish(&asked);
         assert!(text.as_deref() == Some(whole) || text.as_deref() == Some("again"), "cut at {cut}: {text:?}");
         assert_eq!(Some(asked.text.as_str()), text.as_deref(), "cut at {cut}");
         assert_eq!(asked.retries.len(), usize::from(text.as_deref() == Some("again")), "cut at {cut}");
@@ -200,50 +208,53 @@ fn a_broken_stream_is_never_taken_for_an_answer() {
 }
 
 #[test]
-fn an_answer_whose_end_was_told_counts_though_the_connection_breaks() {
+fn a_complete_reply_counts_although_the_connection_breaks() {
     let body = "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\n";
-    let server = strict(ModelScript::new().then(ScriptedAnswer::raw(200, body).cut_after(body.len())));
-    assert_eq!(told(&ask(&server)), said("hi"));
+    let server =
+        start_strict_server(ModelScript::new().then(ScriptedAnswer::raw(200, body).cut_after(body.len())));
+    assert_eq!(text_and_finish(&ask(&server)), stopped_text("hi"));
 }
 
 #[test]
-fn a_stalled_stream_is_given_up_and_asked_for_again() {
+fn a_stalled_stream_is_retried() {
     let gate = TestGate::new();
     let stalled = ScriptedAnswer::say("this will not be said to its end").held_midway(&gate);
-    let server = strict(ModelScript::new().then(stalled).then(ScriptedAnswer::say("again")));
+    let server = start_strict_server(ModelScript::new().then(stalled).then(ScriptedAnswer::say("again")));
     let config = config(&server.url("/v1"));
     let patience = RetryPolicy {
-        idle: Duration::from_millis(300),
-        first_wait: Duration::ZERO,
-        ..RetryPolicy::of(&config)
+        idle_timeout: Duration::from_millis(300),
+        initial_backoff: Duration::ZERO,
+        ..RetryPolicy::from_config(&config)
     };
-    let mut client = ModelClient::new(&config, None, Arc::default()).unwrap().with_patience(patience);
+    let mut client = ModelClient::new(&config, None, Arc::default()).unwrap().with_retry_policy(patience);
     let asked = ask_with(&mut client);
-    assert_eq!(told(&asked), said("again"));
+    assert_eq!(text_and_finish(&asked), stopped_text("again"));
     assert_eq!(asked.retries[0].3, "the server said nothing for 0.3 s (model.timeout_sec)");
     server.wait_until(|exchange| exchange.end == AnswerEnd::Abandoned);
 }
 
 #[test]
-fn a_slow_stream_is_no_stalled_one() {
-    let slow = ScriptedAnswer::say("word by word, with time between them").slow(Duration::from_millis(20));
-    let server = strict(ModelScript::new().then(slow));
+fn a_slow_stream_is_not_stalled() {
+    let slow =
+        ScriptedAnswer::say("word by word, with time between them").paced_by(Duration::from_millis(20));
+    let server = start_strict_server(ModelScript::new().then(slow));
     let asked = ask(&server);
-    assert_eq!((asked.retries.len(), asked.outcome.unwrap().finish), (0, FinishReason::Stop));
+    assert_eq!((asked.retries.len(), asked.outcome.unwrap().finish_reason), (0, FinishReason::Stop));
 }
 
 #[test]
 fn an_error_inside_a_stream_is_no_answer() {
     let body = "data: {\"error\":{\"message\":\"overloaded\",\"code\":529}}\n\n";
-    let server =
-        strict(ModelScript::new().then(ScriptedAnswer::raw(200, body)).then(ScriptedAnswer::say("well")));
+    let server = start_strict_server(
+        ModelScript::new().then(ScriptedAnswer::raw(200, body)).then(ScriptedAnswer::say("well")),
+    );
     let asked = ask(&server);
-    assert_eq!(told(&asked), said("well"));
+    assert_eq!(text_and_finish(&asked), stopped_text("well"));
     assert_eq!(asked.retries[0].3, "529: overloaded");
 }
 
 #[test]
-fn nobody_at_the_address_is_tried_again_and_then_told() {
+fn a_refused_connection_is_retried_and_then_reported() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);
@@ -258,8 +269,8 @@ fn nobody_at_the_address_is_tried_again_and_then_told() {
 }
 
 #[test]
-fn a_refused_key_is_told_with_where_it_came_from_and_never_shown() {
-    let server = strict(ModelScript::new().demand_key("right"));
+fn a_refused_key_is_reported_with_its_variable_and_never_shown() {
+    let server = start_strict_server(ModelScript::new().require_key("right"));
     let config = config(&server.url("/v1"));
     let asked = ask_with(&mut client(&config, None, &Arc::default()));
     let expected = "the model server refused the key (401): the key is not the one that is demanded; no key was sent: \
@@ -270,14 +281,15 @@ fn a_refused_key_is_told_with_where_it_came_from_and_never_shown() {
     assert!(error.contains("the key is from MY_KEY") && !error.contains("sk-wrong"), "{error}");
     let key = ApiKey::new("right", "MY_KEY");
     assert!(ask_with(&mut client(&config, Some(key), &Arc::default())).outcome.is_ok());
-    assert_eq!(server.heard().len(), 3);
+    assert_eq!(server.requests().len(), 3);
 }
 
 #[test]
 fn a_server_that_repeats_the_key_does_not_get_it_into_a_message() {
     for code in [400, 401, 429, 500] {
-        let server =
-            strict(ModelScript::new().otherwise(ScriptedAnswer::status(code, "bad key sk-secret given")));
+        let server = start_strict_server(
+            ModelScript::new().with_default(ScriptedAnswer::status(code, "bad key sk-secret given")),
+        );
         let config = ModelConfig { max_retries: 1, ..config(&server.url("/v1")) };
         let mut client = client(&config, Some(ApiKey::new("sk-secret", "K")), &Arc::default());
         let asked = ask_with(&mut client);
@@ -287,51 +299,52 @@ fn a_server_that_repeats_the_key_does_not_get_it_into_a_message() {
 }
 
 #[test]
-fn an_unknown_model_is_told_with_the_ones_there_are() {
+fn an_unknown_model_is_reported_with_suggestions() {
     let unknown = || ScriptedAnswer::status(404, "The model `x` does not exist");
     for (name, advice) in [
         ("stubb", "did you mean \"stub\"? Set model.name, or ABIDE_MODEL"),
         ("gpt-4", "it has stub; set model.name, or ABIDE_MODEL"),
     ] {
-        let server = strict(ModelScript::new().then(unknown()));
+        let server = start_strict_server(ModelScript::new().then(unknown()));
         let config = ModelConfig { name: name.to_owned(), ..config(&server.url("")) };
         let error = ask_with(&mut client(&config, None, &Arc::default())).outcome.unwrap_err();
         let message = "The model `x` does not exist".to_owned();
         let expected =
             ModelError::UnknownModel { model: name.to_owned(), message, advice: advice.to_owned() };
         assert_eq!(error, expected);
-        assert_eq!(server.heard().len(), 1);
+        assert_eq!(server.requests().len(), 1);
     }
 }
 
 #[test]
 fn a_conversation_that_is_too_long_has_its_own_kind() {
     let message = "This model's maximum context length is 10 tokens";
-    let server = strict(ModelScript::new().then(ScriptedAnswer::status(400, message)));
+    let server = start_strict_server(ModelScript::new().then(ScriptedAnswer::status(400, message)));
     let asked = ask(&server);
     assert_eq!(asked.outcome, Err(ModelError::ContextLength { message: message.to_owned() }));
-    assert_eq!((asked.retries.len(), server.heard().len()), (0, 1));
+    assert_eq!((asked.retries.len(), server.requests().len()), (0, 1));
 }
 
 #[test]
 fn another_refusal_is_final() {
-    let server = strict(ModelScript::new().then(ScriptedAnswer::status(400, "temperature is too high")));
+    let server =
+        start_strict_server(ModelScript::new().then(ScriptedAnswer::status(400, "temperature is too high")));
     let error = ask(&server).outcome.unwrap_err().to_string();
     assert_eq!(error, "the model server refused the request (400): temperature is too high");
 }
 
 #[test]
-fn fields_that_a_server_refuses_are_left_out_or_named_otherwise() {
+fn refused_fields_are_omitted_or_renamed() {
     let script = ModelScript::new()
         .then(ScriptedAnswer::status(400, "Unrecognized request argument supplied: stream_options"))
         .then(ScriptedAnswer::status(400, "Unsupported parameter: use 'max_completion_tokens' instead"))
         .then(ScriptedAnswer::say("well"));
-    let server = strict(script);
+    let server = start_strict_server(script);
     let config = ModelConfig { max_output_tokens: Some(9), ..config(&server.url("/v1")) };
     let mut client = client(&config, None, &Arc::default());
-    assert_eq!(told(&ask_with(&mut client)), said("well"));
+    assert_eq!(text_and_finish(&ask_with(&mut client)), stopped_text("well"));
     assert!(ask_with(&mut client).outcome.is_ok());
-    let heard = server.heard();
+    let heard = server.requests();
     assert_eq!(heard.len(), 4);
     assert_eq!(heard[3].raw["stream_options"], json!(null));
     assert_eq!(
@@ -341,13 +354,13 @@ fn fields_that_a_server_refuses_are_left_out_or_named_otherwise() {
 }
 
 #[test]
-fn a_flag_interrupts_whatever_is_waited_for() {
+fn the_stop_flag_interrupts_all_waits() {
     let gate = TestGate::new();
-    let silent = ScriptedAnswer::say("never").held(&gate);
+    let silent = ScriptedAnswer::say("never").held_by(&gate);
     let midway = ScriptedAnswer::say("the first half and then nothing more").held_midway(&gate);
     let waiting = ScriptedAnswer::status(429, "slow down").retry_after(500);
     for answer in [silent, midway, waiting] {
-        let server = strict(ModelScript::new().then(answer));
+        let server = start_strict_server(ModelScript::new().then(answer));
         let stop = Arc::new(AtomicBool::new(false));
         let mut client = client(&config(&server.url("/v1")), None, &stop);
         let asking = std::thread::spawn(move || ask_with(&mut client).outcome);
@@ -358,7 +371,7 @@ fn a_flag_interrupts_whatever_is_waited_for() {
 }
 
 /// A server that sends these responses to any requests. It returns the request lines.
-fn canned(answers: Vec<&'static str>) -> (u16, JoinHandle<Vec<String>>) {
+fn canned_server(answers: Vec<&'static str>) -> (u16, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let port = listener.local_addr().expect("a bound socket has an address").port();
     let serving = std::thread::spawn(move || {
@@ -384,10 +397,10 @@ fn a_base_url_without_a_version_finds_the_place_that_answers() {
     let absent = "HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: 9\r\n\r\nnot found";
     let answer = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n\
                   data: {\"choices\":[{\"delta\":{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
-    let (port, serving) = canned(vec![absent, answer, answer]);
+    let (port, serving) = canned_server(vec![absent, answer, answer]);
     let mut client = client(&config(&format!("http://127.0.0.1:{port}/")), None, &Arc::default());
-    assert_eq!(told(&ask_with(&mut client)), said("hi"));
-    assert_eq!(told(&ask_with(&mut client)), said("hi"));
+    assert_eq!(text_and_finish(&ask_with(&mut client)), stopped_text("hi"));
+    assert_eq!(text_and_finish(&ask_with(&mut client)), stopped_text("hi"));
     let lines = serving.join().expect("the server is content");
     let expected = [
         "POST /v1/chat/completions HTTP/1.1",
@@ -398,9 +411,9 @@ fn a_base_url_without_a_version_finds_the_place_that_answers() {
 }
 
 #[test]
-fn nothing_at_the_address_is_told_with_the_address() {
+fn a_missing_endpoint_is_reported_with_its_url() {
     let absent = "HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-    let (port, serving) = canned(vec![absent]);
+    let (port, serving) = canned_server(vec![absent]);
     let mut client = client(&config(&format!("http://127.0.0.1:{port}/v9")), None, &Arc::default());
     let expected = format!(
         "no chat completions at http://127.0.0.1:{port}/v9/chat/completions (404): no reason given; \
@@ -411,10 +424,10 @@ fn nothing_at_the_address_is_told_with_the_address() {
 }
 
 #[test]
-fn a_page_for_people_is_no_model_server() {
+fn an_html_page_is_not_a_model_server() {
     let page = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/html; charset=utf-8\r\n\r\n\
                 <!doctype html><title>Open WebUI</title>";
-    let (port, serving) = canned(vec![page, page]);
+    let (port, serving) = canned_server(vec![page, page]);
     let mut client = client(&config(&format!("http://127.0.0.1:{port}")), None, &Arc::default());
     let error = ask_with(&mut client).outcome.unwrap_err().to_string();
     assert!(error.contains("(200): an HTML page, \"Open WebUI\"; check model.base_url"), "{error}");
@@ -422,8 +435,8 @@ fn a_page_for_people_is_no_model_server() {
 }
 
 #[test]
-fn a_connection_that_speaks_no_http_is_told() {
-    let (port, serving) = canned(vec!["SSH-2.0-OpenSSH\r\n"]);
+fn a_server_without_http_is_reported() {
+    let (port, serving) = canned_server(vec!["SSH-2.0-OpenSSH\r\n"]);
     let config = ModelConfig { max_retries: 0, ..config(&format!("http://127.0.0.1:{port}/v1")) };
     let error = ask_with(&mut client(&config, None, &Arc::default())).outcome.unwrap_err();
     assert!(matches!(error, ModelError::Unavailable { attempts: 1, .. }), "{error:?}");
@@ -431,8 +444,8 @@ fn a_connection_that_speaks_no_http_is_told() {
 }
 
 #[test]
-fn a_server_without_encryption_is_told_from_a_dead_one() {
-    let server = strict(ModelScript::new());
+fn a_plain_http_server_is_distinguished_from_a_dead_one() {
+    let server = start_strict_server(ModelScript::new());
     let url = server.url("/v1").replace("http://", "https://");
     let asked = ask_with(&mut client(&config(&url), None, &Arc::default()));
     let expected = format!(

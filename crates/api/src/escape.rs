@@ -8,7 +8,7 @@ pub(crate) fn escape(text: &str, out: &mut Vec<u8>) {
     let mut rest = text.as_bytes();
     out.reserve(rest.len());
     loop {
-        let (plain, others) = rest.split_at(plain_beginning(rest));
+        let (plain, others) = rest.split_at(unescaped_prefix_bytes(rest));
         out.extend_from_slice(plain);
         let Some((special, others)) = others.split_first() else { return };
         match special {
@@ -25,14 +25,14 @@ pub(crate) fn escape(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-const BLOCK: usize = 64;
+const BLOCK_BYTES: usize = 64;
 
 /// Returns the number of bytes before the first one that needs escaping.
-fn plain_beginning(bytes: &[u8]) -> usize {
-    let (blocks, _) = bytes.as_chunks::<BLOCK>();
+fn unescaped_prefix_bytes(bytes: &[u8]) -> usize {
+    let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
     // There is no early exit inside a block, so that the compiler can vectorise the loop.
-    let plain = |block: &&[u8; BLOCK]| !block.iter().fold(false, |any, byte| any | needs_escape(*byte));
-    let before = blocks.iter().take_while(plain).count() * BLOCK;
+    let plain = |block: &&[u8; BLOCK_BYTES]| !block.iter().fold(false, |any, byte| any | needs_escape(*byte));
+    let before = blocks.iter().take_while(plain).count() * BLOCK_BYTES;
     let rest = bytes.get(before..).unwrap_or_default();
     before + rest.iter().position(|byte| needs_escape(*byte)).unwrap_or(rest.len())
 }

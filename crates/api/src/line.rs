@@ -4,22 +4,22 @@
 #[derive(Debug)]
 pub(crate) struct ClientLineBuffer {
     buffer: Vec<u8>,
-    searched: usize,
-    most: usize,
+    searched_bytes: usize,
+    max_line_bytes: usize,
     skipping: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ClientLine {
     /// Without its line end.
-    Whole(Vec<u8>),
+    Complete(Vec<u8>),
     /// A line over the limit; reported once, when the limit is exceeded.
     TooLong,
 }
 
 impl ClientLineBuffer {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { buffer: Vec::new(), searched: 0, most, skipping: false }
+    pub(crate) fn new(max_line_bytes: usize) -> Self {
+        Self { buffer: Vec::new(), searched_bytes: 0, max_line_bytes, skipping: false }
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
@@ -28,37 +28,37 @@ impl ClientLineBuffer {
 
     pub(crate) fn next(&mut self) -> Option<ClientLine> {
         loop {
-            let found = self.buffer.get(self.searched..)?.iter().position(|byte| *byte == b'\n');
-            let Some(at) = found.map(|at| at + self.searched) else {
-                self.searched = self.buffer.len();
-                if self.buffer.len() > self.most {
+            let found = self.buffer.get(self.searched_bytes..)?.iter().position(|byte| *byte == b'\n');
+            let Some(at) = found.map(|at| at + self.searched_bytes) else {
+                self.searched_bytes = self.buffer.len();
+                if self.buffer.len() > self.max_line_bytes {
                     self.buffer = Vec::new();
-                    self.searched = 0;
+                    self.searched_bytes = 0;
                     return (!std::mem::replace(&mut self.skipping, true)).then_some(ClientLine::TooLong);
                 }
                 if self.skipping {
                     self.buffer.clear();
-                    self.searched = 0;
+                    self.searched_bytes = 0;
                 }
                 return None;
             };
             let mut line: Vec<u8> = self.buffer.drain(..=at).collect();
-            self.searched = 0;
+            self.searched_bytes = 0;
             if std::mem::replace(&mut self.skipping, false) {
                 continue;
             }
             line.pop();
-            if line.len() > self.most {
+            if line.len() > self.max_line_bytes {
                 return Some(ClientLine::TooLong);
             }
-            return Some(ClientLine::Whole(line));
+            return Some(ClientLine::Complete(line));
         }
     }
 
     /// Returns the incomplete last line at the end of the input.
     pub(crate) fn finish(&mut self) -> Option<ClientLine> {
         let rest = std::mem::take(&mut self.buffer);
-        (!rest.is_empty() && !self.skipping).then_some(ClientLine::Whole(rest))
+        (!rest.is_empty() && !self.skipping).then_some(ClientLine::Complete(rest))
     }
 }
 
@@ -81,11 +81,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_beyond_the_bound_is_told_once_and_the_next_is_whole() {
+    fn an_overlong_line_is_reported_once() {
         let input = [b"a\n".to_vec(), vec![b'x'; 500], b"\nb\n".to_vec()].concat();
         for cut in [1, 7, 600] {
-            let expected =
-                [ClientLine::Whole(b"a".to_vec()), ClientLine::TooLong, ClientLine::Whole(b"b".to_vec())];
+            let expected = [
+                ClientLine::Complete(b"a".to_vec()),
+                ClientLine::TooLong,
+                ClientLine::Complete(b"b".to_vec()),
+            ];
             assert_eq!(all(&input, cut, 10), expected, "cut {cut}");
         }
     }

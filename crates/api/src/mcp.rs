@@ -97,7 +97,7 @@ impl TerminalTools {
             sender.send(answer).ok();
         });
         match receiver.await {
-            Ok(answer) => result(answer),
+            Ok(answer) => tool_result(answer),
             Err(_) => CallToolResult::structured_error(
                 json!({ "code": "INTERNAL", "message": "the runtime has ended" }),
             ),
@@ -111,8 +111,8 @@ impl TerminalTools {
 )]
 impl rmcp::ServerHandler for TerminalTools {}
 
-fn result(answer: Result<TerminalReply, TerminalError>) -> CallToolResult {
-    match answer.map(value) {
+fn tool_result(answer: Result<TerminalReply, TerminalError>) -> CallToolResult {
+    match answer.map(reply_value) {
         Ok(value) => CallToolResult::structured(value),
         Err(error) => {
             CallToolResult::structured_error(json!({ "code": error.code.as_str(), "message": error.message }))
@@ -120,14 +120,14 @@ fn result(answer: Result<TerminalReply, TerminalError>) -> CallToolResult {
     }
 }
 
-fn value(reply: TerminalReply) -> Value {
+fn reply_value(reply: TerminalReply) -> Value {
     let value = match reply {
         TerminalReply::Session(info) => serde_json::to_value(translate::session(info)),
         TerminalReply::Sessions(all) => {
             let sessions = all.into_iter().map(translate::session).collect();
             serde_json::to_value(wire::SessionListResult { sessions })
         }
-        TerminalReply::Ran(run) => {
+        TerminalReply::CommandFinished(run) => {
             serde_json::to_value(translate::run_result(run, wire::OutputEncoding::Utf8))
         }
         TerminalReply::Destroyed(session) => {
@@ -135,7 +135,7 @@ fn value(reply: TerminalReply) -> Value {
         }
         TerminalReply::Cancelled => Ok(json!({ "cancelled": true })),
         TerminalReply::Screen(screen) => serde_json::to_value(translate::screen(&screen)),
-        TerminalReply::Streaming(..)
+        TerminalReply::StreamStarted(..)
         | TerminalReply::Done
         | TerminalReply::Output(_)
         | TerminalReply::Stats(_) => Ok(json!({})),

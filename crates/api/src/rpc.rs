@@ -20,29 +20,29 @@ pub(crate) use conversation::RpcConnection;
 use ends::{ClientFd, FdInterest, INPUT, OUTPUT};
 
 /// Maximum length of a line, in bytes.
-pub const MAX_LINE: usize = 16 << 20;
+pub const MAX_LINE_BYTES: usize = 16 << 20;
 /// Requested capacity of the output pipe, in bytes.
-const WIDE: usize = 1 << 20;
+const OUTPUT_PIPE_BYTES: usize = 1 << 20;
 /// Unread bytes above which responses and streams are paused.
-const HOLD_AT: usize = 1 << 20;
+const PAUSE_STREAMS_BYTES: usize = 1 << 20;
 /// Unread bytes above which no further requests are read.
-const STOP_AT: usize = 8 << 20;
+const STOP_READING_BYTES: usize = 8 << 20;
 
 /// Serves one client until its input ends, then shuts the runtime down.
 pub fn serve(runtime: TerminalRuntime, input: impl AsFd, output: impl AsFd) -> std::io::Result<()> {
     let mut server = RpcServer {
         runtime,
-        lines: ClientLineBuffer::new(MAX_LINE),
-        talk: RpcConnection::default(),
-        written: 0,
-        never_waits: true,
+        lines: ClientLineBuffer::new(MAX_LINE_BYTES),
+        connection: RpcConnection::default(),
+        written_bytes: 0,
+        supports_nonblocking_write: true,
     };
     // A larger pipe improves throughput. The call fails if the output is not a pipe or may not grow.
-    rustix::pipe::fcntl_setpipe_size(&output, WIDE).ok();
-    let served = server.turn(&input, &output);
+    rustix::pipe::fcntl_setpipe_size(&output, OUTPUT_PIPE_BYTES).ok();
+    let served = server.run(&input, &output);
     // A closed descriptor is always ready and would cause a busy loop while the sessions end.
-    server.runtime.ignore(&input);
-    server.runtime.ignore(&output);
+    server.runtime.unwatch_fd(&input);
+    server.runtime.unwatch_fd(&output);
     server.runtime.shut_down();
     server.take_events();
     // The client may have closed its end.
@@ -53,32 +53,32 @@ pub fn serve(runtime: TerminalRuntime, input: impl AsFd, output: impl AsFd) -> s
 struct RpcServer {
     runtime: TerminalRuntime,
     lines: ClientLineBuffer,
-    talk: RpcConnection,
-    written: usize,
+    connection: RpcConnection,
+    written_bytes: usize,
     /// Whether the output supports a non-blocking write.
-    never_waits: bool,
+    supports_nonblocking_write: bool,
 }
 
 impl RpcServer {
-    fn turn(&mut self, input: impl AsFd, output: impl AsFd) -> std::io::Result<()> {
+    fn run(&mut self, input: impl AsFd, output: impl AsFd) -> std::io::Result<()> {
         let mut buffer = vec![0; 64 << 10];
         let mut input_end = ClientFd::new(INPUT);
         let mut output_end = ClientFd::new(OUTPUT);
         loop {
-            let pending = self.talk.out.len() - self.written;
-            self.runtime.hold_streams(pending > HOLD_AT);
-            input_end.wants(
+            let pending = self.connection.output.len() - self.written_bytes;
+            self.runtime.set_all_paused(pending > PAUSE_STREAMS_BYTES);
+            input_end.set_interest(
                 &self.runtime,
                 &input,
-                if pending < STOP_AT { FdInterest::In } else { FdInterest::Nothing },
+                if pending < STOP_READING_BYTES { FdInterest::Readable } else { FdInterest::None },
             );
-            output_end.wants(
+            output_end.set_interest(
                 &self.runtime,
                 &output,
-                if pending > 0 { FdInterest::Out } else { FdInterest::End },
+                if pending > 0 { FdInterest::Writable } else { FdInterest::HangUp },
             );
             let at_once = input_end.is_always_ready() || output_end.is_always_ready();
-            let ready = self.runtime.wait(if at_once { RuntimeWait::No } else { RuntimeWait::ForSomething });
+            let ready = self.runtime.wait(if at_once { RuntimeWait::Poll } else { RuntimeWait::Block });
             let flags = |which| {
                 let of = ready.iter().filter(|(own, _)| *own == which);
                 of.fold(EventFlags::empty(), |all, (_, flags)| all | *flags)
@@ -87,14 +87,14 @@ impl RpcServer {
                 match rustix::io::read(&input, &mut buffer) {
                     Ok(0) => {
                         if let Some(line) = self.lines.finish() {
-                            self.hear(line);
+                            self.on_line(line);
                         }
                         return Ok(());
                     }
                     Ok(count) => {
                         self.lines.push(buffer.get(..count).unwrap_or_default());
                         while let Some(line) = self.lines.next() {
-                            self.hear(line);
+                            self.on_line(line);
                         }
                     }
                     Err(Errno::INTR | Errno::AGAIN) => {}
@@ -109,17 +109,19 @@ impl RpcServer {
         }
     }
 
-    fn hear(&mut self, line: ClientLine) {
+    fn on_line(&mut self, line: ClientLine) {
         let runtime = &mut self.runtime;
         match line {
-            ClientLine::Whole(line) => self.talk.hear(&line, |ticket, call| runtime.call(ticket, call)),
-            ClientLine::TooLong => self.talk.hear_too_much(MAX_LINE),
+            ClientLine::Complete(line) => {
+                self.connection.on_line(&line, |ticket, call| runtime.call(ticket, call))
+            }
+            ClientLine::TooLong => self.connection.on_line_too_long(MAX_LINE_BYTES),
         }
     }
 
     fn take_events(&mut self) {
         for event in self.runtime.events() {
-            self.talk.take(event);
+            self.connection.on_event(event);
         }
     }
 }

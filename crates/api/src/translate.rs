@@ -3,7 +3,7 @@
 use abide_terminal::{
     CommandExit, CreateSessionRequest, ExecChunk, ExecRequest, ExecResult, MAX_PAGE_BYTES, OutputPiece,
     OutputRange, ScreenSource, SessionId, SessionInfo, TerminalCall, TerminalError, TerminalErrorCode,
-    TerminalSize, whole_characters,
+    TerminalSize, complete_utf8_prefix,
 };
 use abide_wire::terminal as wire;
 use base64::Engine;
@@ -74,19 +74,19 @@ pub fn session(info: SessionInfo) -> wire::SessionView {
 }
 
 pub fn run_result(result: ExecResult, encoding: wire::OutputEncoding) -> wire::ExecRunResult {
-    let [out, err] = result.kept;
-    let [printed_out, printed_err] = result.printed;
-    let (stdout, left_out) = capped(&out, printed_out, encoding);
-    let (stderr, left_err) = capped(&err, printed_err, encoding);
+    let [out, err] = result.outputs;
+    let [printed_out, printed_err] = result.stream_bytes;
+    let (stdout, left_out) = truncate_output(&out, printed_out, encoding);
+    let (stderr, left_err) = truncate_output(&err, printed_err, encoding);
     wire::ExecRunResult {
         exec_id: result.exec.to_string(),
         stdout,
         stderr,
-        exit_code: result.finished.exit_code,
-        duration_ms: milliseconds(result.finished.duration_us),
-        timed_out: result.finished.timed_out,
-        cancelled: result.finished.cancelled,
-        shell_restarted: result.finished.shell_restarted,
+        exit_code: result.exit.exit_code,
+        duration_ms: milliseconds(result.exit.duration_us),
+        timed_out: result.exit.timed_out,
+        cancelled: result.exit.cancelled,
+        shell_restarted: result.exit.shell_restarted,
         truncated: wire::TruncatedBytes { stdout: left_out, stderr: left_err },
         encoding,
     }
@@ -99,10 +99,10 @@ pub fn output_piece(
     encoding: wire::OutputEncoding,
 ) -> wire::ExecOutputResult {
     let after = piece.offset + piece.bytes.len() as u64;
-    let last = after >= piece.printed && piece.finished.is_some();
+    let last = after >= piece.stream_bytes && piece.exit.is_some();
     let bytes = match encoding {
         wire::OutputEncoding::Utf8 if !last => {
-            Some(whole_characters(&piece.bytes)).filter(|whole| !whole.is_empty())
+            Some(complete_utf8_prefix(&piece.bytes)).filter(|whole| !whole.is_empty())
         }
         wire::OutputEncoding::Utf8 | wire::OutputEncoding::Base64 => None,
     };
@@ -113,10 +113,10 @@ pub fn output_piece(
         next_offset: piece.offset + bytes.len() as u64,
         data: encode(bytes, encoding),
         encoding,
-        printed: piece.printed,
-        dropped: piece.dropped,
+        printed: piece.stream_bytes,
+        dropped: piece.dropped_bytes,
         end: last,
-        exit: piece.finished.as_ref().map(exit),
+        exit: piece.exit.as_ref().map(exec_exit),
     }
 }
 
@@ -130,7 +130,7 @@ pub fn screen(source: &ScreenSource) -> wire::ScreenResult {
     }
 }
 
-pub fn exit(finished: &CommandExit) -> wire::ExecExit {
+pub fn exec_exit(finished: &CommandExit) -> wire::ExecExit {
     wire::ExecExit {
         exit_code: finished.exit_code,
         duration_ms: milliseconds(finished.duration_us),
@@ -141,9 +141,9 @@ pub fn exit(finished: &CommandExit) -> wire::ExecExit {
 }
 
 /// Returns the exit and the error of the last chunk.
-pub fn ended(chunk: &ExecChunk) -> (Option<wire::ExecExit>, Option<String>) {
+pub fn exit_and_error(chunk: &ExecChunk) -> (Option<wire::ExecExit>, Option<String>) {
     match chunk {
-        ExecChunk::Exit(Ok(finished)) => (Some(exit(finished)), None),
+        ExecChunk::Exit(Ok(finished)) => (Some(exec_exit(finished)), None),
         ExecChunk::Exit(Err(error)) => (None, Some(error.to_string())),
         ExecChunk::Output { .. } => (None, None),
     }
@@ -164,10 +164,11 @@ pub fn time(micros: u64) -> String {
 }
 
 /// Truncates output between characters. Returns the number of omitted bytes.
-fn capped(bytes: &[u8], printed: u64, encoding: wire::OutputEncoding) -> (String, u64) {
+fn truncate_output(bytes: &[u8], printed: u64, encoding: wire::OutputEncoding) -> (String, u64) {
     let cut = printed > bytes.len() as u64;
-    let kept = if cut && encoding == wire::OutputEncoding::Utf8 { whole_characters(bytes) } else { bytes };
-    (encode(kept, encoding), printed - kept.len() as u64)
+    let truncated =
+        if cut && encoding == wire::OutputEncoding::Utf8 { complete_utf8_prefix(bytes) } else { bytes };
+    (encode(truncated, encoding), printed - truncated.len() as u64)
 }
 
 fn milliseconds(micros: u64) -> f64 {

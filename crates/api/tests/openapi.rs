@@ -20,7 +20,7 @@ fn the_document_that_is_checked_in_is_the_one_of_the_code() {
 }
 
 #[test]
-fn every_route_says_how_it_refuses() {
+fn every_route_documents_its_errors() {
     let document = openapi();
     let mut seen = 0;
     for (path, item) in document["paths"].as_object().unwrap() {

@@ -14,11 +14,11 @@ use crate::up::token;
 const FILE: &str = "access.json";
 /// Maximum size of the file; larger than any registry.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-const PRIVATE: u32 = 0o600;
+const FILE_MODE: u32 = 0o600;
 
 /// Opens the credentials of this home. The caller must hold the home's lock, because only one process may write them.
 pub(crate) fn open(home: &Path) -> anyhow::Result<AccessRegistry> {
-    let token = token::of(home)?;
+    let token = token::load_or_create(home)?;
     let path = home.join(FILE);
     let document = match Directory::open(home)?.read_bounded(FILE, MAX_FILE_BYTES) {
         Ok(bytes) => Some(bytes),
@@ -42,7 +42,7 @@ struct HomeStorage {
 
 impl HomeStorage {
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        Ok(Directory::open(&self.home)?.write_file(name, bytes, PRIVATE)?)
+        Ok(Directory::open(&self.home)?.write_file(name, bytes, FILE_MODE)?)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Interval at which the size of the copy is polled.
-const GLANCE: Duration = Duration::from_millis(200);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(arguments: &BackupArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let config = config::load(given)?.config;
@@ -40,17 +40,17 @@ pub(crate) fn run(arguments: &BackupArguments, given: &[GivenSetting]) -> anyhow
     runtime.block_on(copy(&config.store, &to))?;
     let bytes = fs::metadata(&to).map_or(0, |file| file.len());
     let mut out = io::stdout();
-    let told = match arguments.output.json {
+    let output = match arguments.output.json {
         true => format!("{}\n", json!({ "file": to, "bytes": bytes })),
         false => format!("{} ({bytes} bytes)\n", to.display()),
     };
-    io::Write::write_all(&mut out, told.as_bytes())?;
+    io::Write::write_all(&mut out, output.as_bytes())?;
     Ok(SUCCEEDED)
 }
 
 async fn copy(url: &str, to: &Path) -> anyhow::Result<()> {
-    let store = registry::look(url).await.context("cannot open the store")?;
-    let mut shown = VerifyProgress::default();
+    let store = registry::open_for_inspection(url).await.context("cannot open the store")?;
+    let mut progress_line = VerifyProgress::default();
     let mut part = to.as_os_str().to_owned();
     part.push("-part");
     let part = PathBuf::from(part);
@@ -61,12 +61,12 @@ async fn copy(url: &str, to: &Path) -> anyhow::Result<()> {
     let done = loop {
         tokio::select! {
             done = &mut copied => break done,
-            () = tokio::time::sleep(GLANCE) => {
+            () = tokio::time::sleep(PROGRESS_INTERVAL) => {
                 let bytes = fs::metadata(&part).map_or(0, |file| file.len());
-                shown.line(&format!("{bytes} of about {whole} bytes"));
+                progress_line.line(&format!("{bytes} of about {whole} bytes"));
             }
         }
     };
-    shown.clear();
+    progress_line.clear();
     done.context("the copy could not be made")
 }

@@ -40,7 +40,11 @@ pub struct EngineCatalogue {
 impl EngineCatalogue {
     /// Builds the catalogue from built-in and configured engines. `own` is the path of this program, which implements
     /// some engines. `isolation` is the default.
-    pub fn new(configured: &BTreeMap<String, EngineConfig>, own: &Path, isolation: IsolationMode) -> Self {
+    pub fn new(
+        configured: &BTreeMap<String, EngineConfig>,
+        own_program: &Path,
+        isolation: IsolationMode,
+    ) -> Self {
         let built_in = registry::built_in();
         let is_built_in = |name: &str| built_in.iter().any(|engine| engine.name() == name);
         let added: Vec<Box<dyn Engine>> = configured
@@ -54,12 +58,12 @@ impl EngineCatalogue {
         let entries = built_in.into_iter().chain(added).filter_map(|engine| {
             let config = configured.get(engine.name()).cloned().unwrap_or_default();
             let mut installation = engine.installation();
-            let lives_here = installation.command.first().is_some_and(|program| program == OWN_NAME);
-            if lives_here {
+            let is_own_program = installation.command.first().is_some_and(|program| program == OWN_PROGRAM);
+            if is_own_program {
                 // The running binary is used, wherever it is installed.
-                installation.command[0] = own.to_string_lossy().into_owned();
+                installation.command[0] = own_program.to_string_lossy().into_owned();
             }
-            let own_name = (lives_here && config.command.is_none()).then(|| OWN_NAME.to_owned());
+            let own_name = (is_own_program && config.command.is_none()).then(|| OWN_PROGRAM.to_owned());
             if let Some(command) = config.command {
                 installation.command = command;
             }
@@ -70,9 +74,9 @@ impl EngineCatalogue {
                 installation.pass_env = pass_env;
             }
             (!config.disabled).then(|| InstalledEngine {
-                engine: Arc::from(asking::instructed(engine)),
+                engine: Arc::from(asking::with_instructions(engine)),
                 installation,
-                own_name,
+                binary_placeholder: own_name,
             })
         });
         Self { entries: entries.collect() }
@@ -80,7 +84,7 @@ impl EngineCatalogue {
 }
 
 /// Command name under which built-in engines refer to this binary.
-const OWN_NAME: &str = "abide";
+const OWN_PROGRAM: &str = "abide";
 
 impl EngineLookup for EngineCatalogue {
     fn engine(&self, name: &str) -> Option<InstalledEngine> {

@@ -24,24 +24,24 @@ pub(crate) struct ContentFiles {
 }
 
 impl ContentFiles {
-    fn directory(&self) -> PathBuf {
+    fn contents_dir(&self) -> PathBuf {
         self.home.join(DirPurpose::Content.folder())
     }
 
-    fn of_run(&self, run: RunId) -> PathBuf {
-        self.directory().join(run.to_string())
+    fn run_dir(&self, run: RunId) -> PathBuf {
+        self.contents_dir().join(run.to_string())
     }
 }
 
 impl ContentStore for ContentFiles {
-    fn keep(&self, run: RunId, text: &dyn Display) -> io::Result<StoredContent> {
-        let folder = self.of_run(run);
-        made::directory(&self.home, DirPurpose::Content, &run.to_string())?;
+    fn put(&self, run: RunId, text: &dyn Display) -> io::Result<StoredContent> {
+        let folder = self.run_dir(run);
+        made::create(&self.home, DirPurpose::Content, &run.to_string())?;
         let unnamed = tempfile::Builder::new().prefix(".new-").tempfile_in(&folder)?;
-        let (bytes, sha256) = write_to(unnamed.as_file(), text)?;
+        let (bytes, sha256) = write_with_digest(unnamed.as_file(), text)?;
         unnamed.as_file().sync_all()?;
         unnamed.persist(folder.join(&sha256)).map_err(|error| error.error)?;
-        for directory in [folder, self.directory(), self.home.clone()] {
+        for directory in [folder, self.contents_dir(), self.home.clone()] {
             File::open(directory)?.sync_all()?;
         }
         Ok(StoredContent { bytes, sha256 })
@@ -51,7 +51,7 @@ impl ContentStore for ContentFiles {
         if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(ContentError::Gone);
         }
-        let path = self.of_run(run).join(sha256);
+        let path = self.run_dir(run).join(sha256);
         let plain = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
         let opened = OpenOptions::new().read(true).custom_flags(plain.bits().cast_signed()).open(path);
         let mut file = match opened {
@@ -63,7 +63,7 @@ impl ContentStore for ContentFiles {
             return Err(ContentError::Damaged);
         }
         let mut digest = Sha256::new();
-        let mut piece = vec![0; PIECE_BYTES];
+        let mut piece = vec![0; READ_BYTES];
         loop {
             match file.read(&mut piece)? {
                 0 => break,
@@ -79,17 +79,17 @@ impl ContentStore for ContentFiles {
 }
 
 /// Writes a text. Returns its length in bytes and its SHA-256.
-fn write_to(file: &File, text: &dyn Display) -> io::Result<(u64, String)> {
-    let mut sheet = DigestWriter { out: BufWriter::new(file), digest: Sha256::new(), bytes: 0, failed: None };
-    if write!(sheet, "{text}").is_err() {
-        return Err(sheet.failed.unwrap_or_else(|| io::Error::other("the text cannot be written")));
+fn write_with_digest(file: &File, text: &dyn Display) -> io::Result<(u64, String)> {
+    let mut writer = DigestWriter { out: BufWriter::new(file), digest: Sha256::new(), bytes: 0, error: None };
+    if write!(writer, "{text}").is_err() {
+        return Err(writer.error.unwrap_or_else(|| io::Error::other("the text cannot be written")));
     }
-    sheet.out.flush()?;
-    Ok((sheet.bytes, hex(&sheet.digest.finalize())))
+    writer.out.flush()?;
+    Ok((writer.bytes, hex(&writer.digest.finalize())))
 }
 
 /// Read size, in bytes.
-const PIECE_BYTES: usize = 64 << 10;
+const READ_BYTES: usize = 64 << 10;
 
 fn hex(digest: &[u8]) -> String {
     digest.iter().fold(String::with_capacity(64), |mut text, byte| {
@@ -104,7 +104,7 @@ struct DigestWriter<'a> {
     out: BufWriter<&'a File>,
     digest: Sha256,
     bytes: u64,
-    failed: Option<io::Error>,
+    error: Option<io::Error>,
 }
 
 impl fmt::Write for DigestWriter<'_> {
@@ -112,7 +112,7 @@ impl fmt::Write for DigestWriter<'_> {
         self.digest.update(text.as_bytes());
         self.bytes += text.len() as u64;
         self.out.write_all(text.as_bytes()).map_err(|error| {
-            self.failed = Some(error);
+            self.error = Some(error);
             fmt::Error
         })
     }
@@ -139,12 +139,12 @@ mod tests {
     fn a_content_is_read_back_and_keeping_it_again_changes_nothing() {
         let home = tempfile::tempdir().unwrap();
         let contents = ContentFiles { home: home.path().to_owned() };
-        let kept = contents.keep(RUN, &"abc").unwrap();
+        let kept = contents.put(RUN, &"abc").unwrap();
         let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(kept, StoredContent { bytes: 3, sha256: sha256.to_owned() });
-        assert_eq!(contents.keep(RUN, &"abc").unwrap(), kept);
+        assert_eq!(contents.put(RUN, &"abc").unwrap(), kept);
         assert_eq!(read(&contents, sha256).unwrap(), "abc");
-        let folder = contents.of_run(RUN);
+        let folder = contents.run_dir(RUN);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
         assert_eq!(fs::metadata(folder.join(sha256)).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700);
@@ -154,8 +154,8 @@ mod tests {
     fn a_content_that_was_changed_removed_or_replaced_is_not_shown() {
         let home = tempfile::tempdir().unwrap();
         let contents = ContentFiles { home: home.path().to_owned() };
-        let StoredContent { sha256, .. } = contents.keep(RUN, &"rm -rf /").unwrap();
-        let path = contents.of_run(RUN).join(&sha256);
+        let StoredContent { sha256, .. } = contents.put(RUN, &"rm -rf /").unwrap();
+        let path = contents.run_dir(RUN).join(&sha256);
         fs::write(&path, "ls").unwrap();
         assert!(matches!(read(&contents, &sha256), Err(ContentError::Damaged)));
         fs::remove_file(&path).unwrap();

@@ -15,11 +15,13 @@ use std::{
     },
 };
 
+use abide_os::{
+    atomic_file::{self, Durability},
+    private_file,
+};
 use abide_ports::crash_log::{CrashGuardState, CrashLog, CrashLogContents, CrashSuspect};
 use anyhow::Context;
 use serde_json::{Value, json};
-
-use crate::private;
 
 const FOLDER: &str = "crash-guard";
 /// Size of a slot; larger than any file name.
@@ -29,7 +31,7 @@ const MAX_RECORD_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]
 pub(crate) struct CrashRecord {
-    performing: File,
+    in_progress: File,
     state: PathBuf,
     slots: Mutex<GuardSlots>,
     /// Set before an orderly exit: operations that begin now are not recorded.
@@ -46,24 +48,25 @@ struct GuardSlots {
 pub(crate) fn open(home: &Path) -> anyhow::Result<(CrashRecord, CrashLogContents)> {
     let folder = home.join(FOLDER);
     let opened = || -> io::Result<(CrashRecord, CrashLogContents)> {
-        private::directory(&folder)?;
+        private_file::create_dir(&folder)?;
         let path = folder.join("performing");
         let options = || {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(false);
             options
         };
-        let performing = private::open(&mut options(), &path)?;
+        let performing = private_file::open(&mut options(), &path)?;
         let state = folder.join("state.json");
-        let remains = CrashLogContents { in_flight: names(&performing)?, state: read_state(&state) };
+        let contents =
+            CrashLogContents { in_flight: read_operations(&performing)?, state: read_state(&state) };
         let (slots, is_closed) = (Mutex::default(), AtomicBool::new(false));
-        Ok((CrashRecord { performing, state, slots, is_closed }, remains))
+        Ok((CrashRecord { in_progress: performing, state, slots, is_closed }, contents))
     };
     opened().with_context(|| format!("cannot use {}", folder.display()))
 }
 
 /// Returns the operations that are set aside in this home.
-pub(crate) fn set_aside(home: &Path) -> Vec<CrashSuspect> {
+pub(crate) fn quarantined(home: &Path) -> Vec<CrashSuspect> {
     let state = read_state(&home.join(FOLDER).join("state.json"));
     state.suspects.into_iter().filter(CrashSuspect::is_set_aside).collect()
 }
@@ -71,7 +74,7 @@ pub(crate) fn set_aside(home: &Path) -> Vec<CrashSuspect> {
 impl CrashRecord {
     /// Clears the slots left by an earlier daemon, after they are counted.
     pub(crate) fn clear(&self) {
-        if let Err(error) = self.performing.set_len(0) {
+        if let Err(error) = self.in_progress.set_len(0) {
             tracing::warn!(%error, "crash guard: the record cannot be cleared");
         }
     }
@@ -79,7 +82,7 @@ impl CrashRecord {
 
 impl CrashLog for CrashRecord {
     fn begin(&self, item: &str) -> usize {
-        let place = {
+        let index = {
             let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
             let free = slots.free.pop();
             free.unwrap_or_else(|| {
@@ -88,19 +91,19 @@ impl CrashLog for CrashRecord {
             })
         };
         if self.is_closed.load(Ordering::Acquire) {
-            return place;
+            return index;
         }
         let mut slot = [0; SLOT_BYTES];
         let length = item.len().min(SLOT_BYTES);
         slot[..length].copy_from_slice(&item.as_bytes()[..length]);
         // A full disk must not block the operation; a crash is then not counted.
-        self.performing.write_all_at(&slot, (place * SLOT_BYTES) as u64).ok();
-        place
+        self.in_progress.write_all_at(&slot, (index * SLOT_BYTES) as u64).ok();
+        index
     }
 
-    fn end(&self, place: usize) {
-        self.performing.write_all_at(&[0; SLOT_BYTES], (place * SLOT_BYTES) as u64).ok();
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner).free.push(place);
+    fn end(&self, index: usize) {
+        self.in_progress.write_all_at(&[0; SLOT_BYTES], (index * SLOT_BYTES) as u64).ok();
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).free.push(index);
     }
 
     fn save(&self, state: &CrashGuardState) {
@@ -109,11 +112,10 @@ impl CrashLog for CrashRecord {
         );
         let text = json!({
             "suspects": suspects.collect::<Vec<_>>(),
-            "crowded_deaths": state.crowded_deaths,
+            "crowded_deaths": state.concurrent_deaths,
         });
-        let part = self.state.with_extension("part");
-        let saved =
-            private::write(&part, text.to_string().as_bytes()).and_then(|()| fs::rename(&part, &self.state));
+        // It counts deaths of the daemon, which a power failure is not.
+        let saved = atomic_file::replace(&self.state, text.to_string().as_bytes(), Durability::ProcessCrash);
         if let Err(error) = saved {
             tracing::warn!(%error, "crash guard: its state cannot be written");
         }
@@ -126,7 +128,7 @@ impl CrashLog for CrashRecord {
 }
 
 /// Returns the names in the used slots.
-fn names(performing: &File) -> io::Result<Vec<String>> {
+fn read_operations(performing: &File) -> io::Result<Vec<String>> {
     let length = performing.metadata()?.len().min(MAX_RECORD_BYTES);
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
     performing.read_exact_at(&mut bytes, 0)?;
@@ -152,7 +154,7 @@ fn read_state(path: &Path) -> CrashGuardState {
     let suspects = value["suspects"].as_array().map(Vec::as_slice).unwrap_or_default();
     CrashGuardState {
         suspects: suspects.iter().filter_map(suspect).collect(),
-        crowded_deaths: number(&value["crowded_deaths"]).unwrap_or(0),
+        concurrent_deaths: number(&value["crowded_deaths"]).unwrap_or(0),
     }
 }
 
@@ -171,13 +173,13 @@ mod tests {
         let third = record.begin(&"x".repeat(600));
         assert_eq!(third, first, "a slot is used again");
         let suspect = CrashSuspect { item: "effect 1".to_owned(), deaths: 3, retry_at: 7 };
-        let state = CrashGuardState { suspects: vec![suspect.clone()], crowded_deaths: 2 };
+        let state = CrashGuardState { suspects: vec![suspect.clone()], concurrent_deaths: 2 };
         record.save(&state);
         // Dropping the record simulates a crash: `close` is not called.
         drop(record);
         let (record, remains) = open(home.path()).unwrap();
         assert_eq!(remains.in_flight, ["x".repeat(SLOT_BYTES), "deletion two\nlines".to_owned()]);
-        assert_eq!((remains.state, set_aside(home.path())), (state, vec![suspect]));
+        assert_eq!((remains.state, quarantined(home.path())), (state, vec![suspect]));
         record.end(second);
         record.close();
         record.begin("effect 2");

@@ -10,26 +10,26 @@ use crate::{
     agent,
     args::{CliArguments, CliCommand},
     backup, config, doctor, mcp, parrot, restore, rpc, runs, service, sessions, token,
-    trouble::{self, CliError, CliErrorKind, note},
+    trouble::{self, CliError, CliErrorKind, eprint_line},
     up, verify,
 };
 
 pub fn main() -> ExitCode {
     // The keeper mode is checked first, because a keeper must stay small.
-    let mut words = std::env::args_os().skip(1);
-    let first = words.next();
-    if first.as_ref().is_some_and(|word| word == crate::home::KEEPER) {
+    let mut raw_arguments = std::env::args_os().skip(1);
+    let first = raw_arguments.next();
+    if first.as_ref().is_some_and(|word| word == crate::home::KEEPER_SUBCOMMAND) {
         return if abide_keeper::main().is_ok() { SUCCEEDED } else { FAILED };
     }
-    if first.as_ref().is_some_and(|word| word == abide_keeper::confine::SUBCOMMAND) {
-        return abide_keeper::confine::main(words);
+    if first.as_ref().is_some_and(|word| word == abide_keeper::confine::CONFINE_SUBCOMMAND) {
+        return abide_keeper::confine::main(raw_arguments);
     }
-    if first.as_ref().is_some_and(|word| word == parrot::PARROT) {
-        return parrot::main(words);
+    if first.as_ref().is_some_and(|word| word == parrot::PARROT_SUBCOMMAND) {
+        return parrot::main(raw_arguments);
     }
     let CliArguments { set, command } = match CliArguments::try_parse() {
         Ok(typed) => typed,
-        Err(error) => return not_understood(&error),
+        Err(error) => return print_usage_error(&error),
     };
     let json = command.json();
     let done = match command {
@@ -63,8 +63,8 @@ pub fn main() -> ExitCode {
         if trouble::is_broken_pipe(&error) {
             return SUCCEEDED;
         }
-        note(trouble::told(&error, json));
-        match error.downcast_ref::<CliError>().map(|trouble| trouble.kind) {
+        eprint_line(trouble::render(&error, json));
+        match error.downcast_ref::<CliError>().map(|cli_error| cli_error.kind) {
             Some(CliErrorKind::Usage) => usage(),
             Some(CliErrorKind::Failure | CliErrorKind::Unreachable) | None => FAILED,
         }
@@ -72,11 +72,11 @@ pub fn main() -> ExitCode {
 }
 
 /// Prints a usage error or the help text.
-fn not_understood(error: &clap::Error) -> ExitCode {
+fn print_usage_error(error: &clap::Error) -> ExitCode {
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if !is_help && std::env::args_os().any(|word| word == "--json") {
-        let trouble = CliError::usage(error.to_string().trim_end());
-        note(trouble::told(&trouble.into(), true));
+        let cli_error = CliError::usage(error.to_string().trim_end());
+        eprint_line(trouble::render(&cli_error.into(), true));
         return usage();
     }
     // A closed stderr does not change the exit code.
@@ -102,13 +102,14 @@ pub(crate) fn usage() -> ExitCode {
 pub(crate) fn waiting() -> ExitCode {
     ExitCode::from(101)
 }
-/// Interrupted by the user.
+/// Interrupted by the user: 128 + SIGINT, as shells report it.
+pub(crate) const INTERRUPTED_CODE: u8 = 130;
 pub(crate) fn interrupted() -> ExitCode {
-    ExitCode::from(130)
+    ExitCode::from(INTERRUPTED_CODE)
 }
 
 /// Returns the exit code for the status of a run that is no longer followed.
-pub(crate) fn of_run(status: RunStatusValue) -> ExitCode {
+pub(crate) fn run_exit_code(status: RunStatusValue) -> ExitCode {
     match status {
         // An idle chat has returned its result. A run that is still working was left on purpose.
         RunStatusValue::Succeeded
@@ -121,7 +122,7 @@ pub(crate) fn of_run(status: RunStatusValue) -> ExitCode {
 }
 
 /// Returns the exit code for the outcome of the native agent.
-pub(crate) fn of_agent(outcome: &AgentOutcome) -> ExitCode {
+pub(crate) fn agent_exit_code(outcome: &AgentOutcome) -> ExitCode {
     match outcome {
         AgentOutcome::Completed { .. } => SUCCEEDED,
         AgentOutcome::Failed { .. } | AgentOutcome::BudgetExhausted { .. } => FAILED,

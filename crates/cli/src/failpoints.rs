@@ -1,15 +1,15 @@
 //! Failpoints of the daemon: kills the process at a chosen point, as a power failure would. Only in builds with the
 //! feature `failpoints`, which are never shipped.
 //!
-//! `SIEGE_FAILPOINT=after_commit:7` kills this process right after its seventh commit. The other points are
-//! `before_commit`, `effect_begun` and `order_carried_out`. Each point reached is logged as a line in the home's file
+//! `ABIDE_TEST_FAILPOINT=after_commit:7` kills this process right after its seventh commit. The other points are
+//! `before_commit`, `effect_started` and `effect_performed`. Each point reached is logged as a line in the home's file
 //! `failpoints`, so that a run without a kill shows how many there are.
 //!
-//! `SIEGE_VICTIMS` selects the processes to kill: `all` (every keeper of a run, its child, and then this process),
-//! `keepers` or `children` (only those); by default only this process. Each kill is logged to the same file before it
-//! happens.
+//! `ABIDE_TEST_FAILPOINT_VICTIMS` selects the processes to kill: `all` (every keeper of a run, its child, and then this
+//! process), `keepers` or `children` (only those); by default only this process. Each kill is logged to the same file
+//! before it happens.
 //!
-//! `SIEGE_GUARD_PAUSE_MS` is the time for which the crash guard sets an operation aside (`up/assembly.rs`).
+//! `ABIDE_TEST_GUARD_PAUSE_MS` is the time for which the crash guard sets an operation aside (`up/assembly.rs`).
 
 use std::{
     fs::{self, File},
@@ -19,6 +19,7 @@ use std::{
 };
 
 use abide_daemon::failpoint::{self, DaemonFailpoint};
+use abide_os::private_file;
 use anyhow::Context;
 
 use crate::{home, private};
@@ -46,23 +47,23 @@ static WATCH: OnceLock<FailpointWatch> = OnceLock::new();
 
 /// Reads the chosen failpoint from the environment.
 pub(crate) fn install() -> anyhow::Result<()> {
-    let place = match home::variable("SIEGE_FAILPOINT") {
+    let place = match home::variable("ABIDE_TEST_FAILPOINT") {
         Some(text) => {
-            Some(parse(&text).with_context(|| format!("cannot understand SIEGE_FAILPOINT={text}"))?)
+            Some(parse(&text).with_context(|| format!("cannot understand ABIDE_TEST_FAILPOINT={text}"))?)
         }
         None => None,
     };
-    let victims = match home::variable("SIEGE_VICTIMS").as_deref() {
+    let victims = match home::variable("ABIDE_TEST_FAILPOINT_VICTIMS").as_deref() {
         None => FailpointVictims::Daemon,
         Some("all") => FailpointVictims::All,
         Some("keepers") => FailpointVictims::Keepers,
         Some("children") => FailpointVictims::Children,
-        Some(text) => anyhow::bail!("cannot understand SIEGE_VICTIMS={text}"),
+        Some(text) => anyhow::bail!("cannot understand ABIDE_TEST_FAILPOINT_VICTIMS={text}"),
     };
     let keepers = home::home()?.join("keepers");
     let path = home::home()?.join("failpoints");
-    private::home(&home::home()?)?;
-    let log = private::open(File::options().create(true).append(true), &path);
+    private::prepare_home(&home::home()?)?;
+    let log = private_file::open(File::options().create(true).append(true), &path);
     let log = log.with_context(|| format!("cannot open {}", path.display()))?;
     // A watch that was installed before stays.
     WATCH.set(FailpointWatch { place, victims, keepers, reached: Mutex::default(), log }).ok();
@@ -75,8 +76,8 @@ fn parse(text: &str) -> Option<(DaemonFailpoint, u64)> {
     let point = [
         DaemonFailpoint::BeforeCommit,
         DaemonFailpoint::AfterCommit,
-        DaemonFailpoint::EffectBegun,
-        DaemonFailpoint::OrderCarriedOut,
+        DaemonFailpoint::EffectStarted,
+        DaemonFailpoint::EffectPerformed,
     ]
     .into_iter()
     .find(|point| told(*point) == name)?;
@@ -87,8 +88,8 @@ fn told(point: DaemonFailpoint) -> &'static str {
     match point {
         DaemonFailpoint::BeforeCommit => "before_commit",
         DaemonFailpoint::AfterCommit => "after_commit",
-        DaemonFailpoint::EffectBegun => "effect_begun",
-        DaemonFailpoint::OrderCarriedOut => "order_carried_out",
+        DaemonFailpoint::EffectStarted => "effect_started",
+        DaemonFailpoint::EffectPerformed => "effect_performed",
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use abide_keeper::{confine::try_group, group::ControlGroupConfig};
+use abide_keeper::{confine::probe_group, group::ControlGroupConfig};
 use abide_os::cgroup::{
     CgroupError, ControlGroup, ControlGroupLimits,
     find::{is_delegated, is_group, is_writable, own_group},
@@ -27,8 +27,8 @@ pub struct GroupDecision {
 }
 
 /// Minimum memory limit; below it no useful program starts.
-const LEAST_MEMORY_BYTES: u64 = 16 << 20;
-const LEAST_PIDS: u64 = 16;
+const MIN_MEMORY_BYTES: u64 = 16 << 20;
+const MIN_PIDS: u64 = 16;
 
 /// Decides for this process. An error is a setting that cannot be applied. `program` is the path of this program.
 pub fn decide(config: &CliConfig, program: &Path) -> Result<GroupDecision, String> {
@@ -37,11 +37,11 @@ pub fn decide(config: &CliConfig, program: &Path) -> Result<GroupDecision, Strin
     // Processes started here also count against the limits of our own group.
     let beside = own.as_ref().ok().and_then(|own| ControlGroupConfig::beside(own));
     match (config.sandbox.cgroup.as_str(), beside) {
-        ("off", _) => Ok(without(None, "sandbox.cgroup is \"off\"", &limits)),
+        ("off", _) => Ok(no_groups(None, "sandbox.cgroup is \"off\"", &limits)),
         (_, Some(groups)) => Ok(GroupDecision { groups: Some(groups), ..GroupDecision::default() }),
-        ("auto", None) => Ok(match own.and_then(|own| delegated(&own)) {
-            Ok(base) => with(base, limits),
-            Err(reason) => without(Some(&reason), &reason, &limits),
+        ("auto", None) => Ok(match own.and_then(|own| delegated_group(&own)) {
+            Ok(base) => use_groups(base, limits),
+            Err(reason) => no_groups(Some(&reason), &reason, &limits),
         }),
         (named, None) => {
             let refused = |reason: String| {
@@ -50,10 +50,10 @@ pub fn decide(config: &CliConfig, program: &Path) -> Result<GroupDecision, Strin
                      or set \"auto\" or \"off\""
                 )
             };
-            let base = usable(named, program).map_err(refused)?;
+            let base = checked_base(named, program).map_err(refused)?;
             ControlGroup::at(&base)
                 .enable_for_children(&limits)
-                .map_err(|error| refused(explained(&error)))?;
+                .map_err(|error| refused(explain_error(&error)))?;
             Ok(GroupDecision { groups: Some(groups(base, limits, true)), ..GroupDecision::default() })
         }
     }
@@ -68,8 +68,8 @@ fn limits(config: &CliConfig) -> Result<ControlGroupLimits, String> {
         value => Ok(Some(value)),
     };
     Ok(ControlGroupLimits {
-        memory_bytes: of("limits.memory_max_bytes", config.limits.memory_max_bytes, LEAST_MEMORY_BYTES)?,
-        pids: of("limits.pids_max", config.limits.pids_max, LEAST_PIDS)?,
+        memory_bytes: of("limits.memory_max_bytes", config.limits.memory_max_bytes, MIN_MEMORY_BYTES)?,
+        pids: of("limits.pids_max", config.limits.pids_max, MIN_PIDS)?,
     })
 }
 
@@ -78,23 +78,23 @@ fn groups(base: PathBuf, limits: ControlGroupLimits, required: bool) -> ControlG
 }
 
 /// Uses groups below `base`. Limits that cannot be enforced are left out with a warning.
-fn with(base: PathBuf, limits: ControlGroupLimits) -> GroupDecision {
+fn use_groups(base: PathBuf, limits: ControlGroupLimits) -> GroupDecision {
     match ControlGroup::at(&base).enable_for_children(&limits) {
         Ok(()) => GroupDecision { groups: Some(groups(base, limits, false)), ..GroupDecision::default() },
         Err(error) => GroupDecision {
             groups: Some(groups(base, ControlGroupLimits::default(), false)),
-            warning: unapplied(&explained(&error), &limits),
+            warning: unenforced_warning(&explain_error(&error), &limits),
             unavailable: None,
         },
     }
 }
 
-fn without(unavailable: Option<&str>, reason: &str, limits: &ControlGroupLimits) -> GroupDecision {
+fn no_groups(unavailable: Option<&str>, reason: &str, limits: &ControlGroupLimits) -> GroupDecision {
     let unavailable = unavailable.map(str::to_owned);
-    GroupDecision { groups: None, unavailable, warning: unapplied(reason, limits) }
+    GroupDecision { groups: None, unavailable, warning: unenforced_warning(reason, limits) }
 }
 
-fn unapplied(reason: &str, limits: &ControlGroupLimits) -> Option<String> {
+fn unenforced_warning(reason: &str, limits: &ControlGroupLimits) -> Option<String> {
     let names =
         [limits.memory_bytes.map(|_| "limits.memory_max_bytes"), limits.pids.map(|_| "limits.pids_max")];
     let names: Vec<&str> = names.into_iter().flatten().collect();
@@ -103,7 +103,7 @@ fn unapplied(reason: &str, limits: &ControlGroupLimits) -> Option<String> {
 }
 
 /// Adds an explanation to an error of the kernel.
-fn explained(error: &CgroupError) -> String {
+fn explain_error(error: &CgroupError) -> String {
     match error {
         CgroupError::System { source, .. } if source.kind() == std::io::ErrorKind::ResourceBusy => format!(
             "{error}: processes are in the group itself; have the service manager start Abide in a group below it \
@@ -117,7 +117,7 @@ fn explained(error: &CgroupError) -> String {
 }
 
 /// Returns the delegated group, or the reason why there is none.
-fn delegated(own: &Path) -> Result<PathBuf, String> {
+fn delegated_group(own: &Path) -> Result<PathBuf, String> {
     // The own group, or its parent if the service manager started this process in a subgroup of its unit
     // (`DelegateSubgroup=`). Unit names have a suffix: the parent of a unit belongs to the manager of that unit.
     let is_part = own.file_name().is_some_and(|name| !name.to_string_lossy().contains('.'));
@@ -132,7 +132,7 @@ fn delegated(own: &Path) -> Result<PathBuf, String> {
 }
 
 /// Checks a configured base by moving a process into a group below it.
-fn usable(named: &str, program: &Path) -> Result<PathBuf, String> {
+fn checked_base(named: &str, program: &Path) -> Result<PathBuf, String> {
     let base = Path::new(named);
     if !base.is_absolute() {
         return Err("it is neither \"auto\" nor \"off\" nor an absolute path".to_owned());
@@ -141,8 +141,8 @@ fn usable(named: &str, program: &Path) -> Result<PathBuf, String> {
         return Err("it is not a directory of the cgroup v2 hierarchy".to_owned());
     }
     let base = std::fs::canonicalize(base).map_err(|error| error.to_string())?;
-    try_group(program, &base)?;
-    groups(base.clone(), ControlGroupLimits::default(), true).sweep();
+    probe_group(program, &base)?;
+    groups(base.clone(), ControlGroupLimits::default(), true).remove_dead_groups();
     Ok(base)
 }
 
@@ -152,8 +152,8 @@ mod tests {
     use crate::config::MachineFacts;
 
     fn config(cgroup: &str, memory: u64, pids: u64) -> CliConfig {
-        let circumstances = MachineFacts { home: "/nowhere".into(), cores: 1, memory: 1 << 30 };
-        let mut config = CliConfig::standard(&circumstances);
+        let facts = MachineFacts { home: "/nowhere".into(), cores: 1, memory: 1 << 30 };
+        let mut config = CliConfig::defaults_for(&facts);
         config.sandbox.cgroup = cgroup.to_owned();
         config.limits.memory_max_bytes = memory;
         config.limits.pids_max = pids;
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_group_that_cannot_be_used_is_refused_with_what_to_do() {
+    fn an_unusable_configured_group_is_refused_with_a_remedy() {
         let folder = tempfile::tempdir().expect("the test machine allows it");
         for (named, reason) in [
             (folder.path().to_str().unwrap_or_default(), "not a directory of the cgroup v2 hierarchy"),
@@ -174,25 +174,25 @@ mod tests {
             ("Auto", "nor an absolute path"),
             ("", "nor an absolute path"),
         ] {
-            let told = refusal(&config(named, 0, 0));
-            assert!(told.contains(reason) && told.contains("or set \"auto\""), "{told}");
+            let message = refusal(&config(named, 0, 0));
+            assert!(message.contains(reason) && message.contains("or set \"auto\""), "{message}");
         }
     }
 
     #[test]
-    fn limits_that_no_program_could_live_with_are_refused() {
+    fn limits_below_the_minimum_are_refused() {
         assert!(refusal(&config("off", 1, 0)).contains("limits.memory_max_bytes = 1 is too little"));
         assert!(refusal(&config("off", 0, 15)).contains("limits.pids_max = 15 is too little"));
     }
 
     #[test]
-    fn limits_that_do_not_hold_are_told_and_others_are_not() {
+    fn only_unenforced_limits_give_a_warning() {
         let decision = |memory, pids| decide(&config("off", memory, pids), Path::new("/nowhere"));
         let warning = |memory, pids| decision(memory, pids).ok().and_then(|decision| decision.warning);
         assert_eq!(warning(0, 0), None);
-        let told = warning(1 << 30, 100).unwrap_or_default();
+        let message = warning(1 << 30, 100).unwrap_or_default();
         let expected = "limits.memory_max_bytes and limits.pids_max do not hold for the agent: sandbox.cgroup is \"off\"";
-        assert_eq!(told, expected);
+        assert_eq!(message, expected);
         assert!(warning(0, 100).unwrap_or_default().starts_with("limits.pids_max does not hold"));
     }
 
@@ -206,12 +206,12 @@ mod tests {
         };
         write("cgroup.controllers", "hugetlb\n");
         write("cgroup.subtree_control", "");
-        let decision = with(folder.path().to_owned(), limits);
-        let told = decision.warning.unwrap_or_default();
-        assert!(told.contains("the controller memory is not available"), "{told}");
+        let decision = use_groups(folder.path().to_owned(), limits);
+        let message = decision.warning.unwrap_or_default();
+        assert!(message.contains("the controller memory is not available"), "{message}");
         assert!(decision.groups.is_some_and(|groups| groups.limits.is_empty() && !groups.required));
         write("cgroup.controllers", "memory pids\n");
-        let decision = with(folder.path().to_owned(), limits);
+        let decision = use_groups(folder.path().to_owned(), limits);
         assert_eq!(decision.warning, None);
         assert!(decision.groups.is_some_and(|groups| groups.limits == limits));
     }

@@ -14,24 +14,28 @@ use crate::{
 };
 
 /// The hidden subcommand that runs a keeper.
-pub(crate) const KEEPER: &str = "__keeper";
+pub(crate) const KEEPER_SUBCOMMAND: &str = "__keeper";
 
-/// Returns the home: `$ABIDE_HOME`, or `~/.abide`.
+/// Returns the home: `$ABIDE_HOME`, or `~/.abide`. The path of an existing home is resolved, because the paths below it
+/// that are stored with runs are opened without following links.
 pub(crate) fn home() -> anyhow::Result<PathBuf> {
-    if let Some(home) = variable("ABIDE_HOME") {
-        return std::path::absolute(home).context("cannot use ABIDE_HOME");
-    }
-    let user = variable("HOME").context("neither ABIDE_HOME nor HOME is set")?;
-    Ok(PathBuf::from(user).join(".abide"))
+    let named = match variable("ABIDE_HOME") {
+        Some(home) => std::path::absolute(home).context("cannot use ABIDE_HOME")?,
+        None => {
+            let user = variable("HOME").context("neither ABIDE_HOME nor HOME is set")?;
+            PathBuf::from(user).join(".abide")
+        }
+    };
+    Ok(std::fs::canonicalize(&named).unwrap_or(named))
 }
 
-pub(crate) fn terminal(config: &config::CliConfig, detached: bool) -> anyhow::Result<TerminalConfig> {
+pub(crate) fn terminal_config(config: &config::CliConfig, detached: bool) -> anyhow::Result<TerminalConfig> {
     let home = home()?;
-    private::home(&home)?;
+    private::prepare_home(&home)?;
     Ok(TerminalConfig {
-        keepers: home.join("keepers"),
-        launcher: launcher_with(groups(config)?.groups)?,
-        env: environment_of_children(),
+        keepers_dir: home.join("keepers"),
+        launcher: launcher_with(control_groups(config)?.groups)?,
+        env: child_environment(),
         cwd: std::env::current_dir()
             .context("cannot use the current directory")?
             .to_string_lossy()
@@ -51,13 +55,13 @@ pub(crate) fn launcher() -> anyhow::Result<KeeperLauncher> {
 pub(crate) fn launcher_with(groups: Option<ControlGroupConfig>) -> anyhow::Result<KeeperLauncher> {
     Ok(KeeperLauncher {
         program: std::env::current_exe().context("cannot find this program")?,
-        arguments: vec![KEEPER.to_owned()],
+        arguments: vec![KEEPER_SUBCOMMAND.to_owned()],
         groups,
     })
 }
 
 /// Selects the control groups of runs and sessions.
-pub(crate) fn groups(config: &config::CliConfig) -> anyhow::Result<GroupDecision> {
+pub(crate) fn control_groups(config: &config::CliConfig) -> anyhow::Result<GroupDecision> {
     let program = std::env::current_exe().context("cannot find this program")?;
     groups::decide(config, &program).map_err(anyhow::Error::msg)
 }
@@ -78,14 +82,14 @@ pub(crate) fn environment() -> Vec<(String, String)> {
 /// Returns the environment without the variables meant for this process only: settings (they may hold the store's
 /// password), the token (it permits answering questions meant for a person), and variables of the service manager (a
 /// child could send notifications in our name).
-pub(crate) fn environment_of_children() -> Vec<(String, String)> {
-    environment().into_iter().filter(|(name, _)| !is_own(name)).collect()
+pub(crate) fn child_environment() -> Vec<(String, String)> {
+    environment().into_iter().filter(|(name, _)| !is_daemon_only(name)).collect()
 }
 
 /// Returns whether a variable is meant for this process only: its settings, its token, and variables of a service
 /// manager.
-fn is_own(name: &str) -> bool {
-    const MANAGER: [&str; 7] = [
+fn is_daemon_only(name: &str) -> bool {
+    const SERVICE_MANAGER_VARIABLES: [&str; 7] = [
         "NOTIFY_SOCKET",
         "INVOCATION_ID",
         "JOURNAL_STREAM",
@@ -94,14 +98,14 @@ fn is_own(name: &str) -> bool {
         "CREDENTIALS_DIRECTORY",
         "MAINPID",
     ];
-    const MANAGER_FAMILIES: [&str; 3] = ["LISTEN_", "WATCHDOG_", "MEMORY_PRESSURE_"];
-    name == TOKEN
+    const SERVICE_MANAGER_PREFIXES: [&str; 3] = ["LISTEN_", "WATCHDOG_", "MEMORY_PRESSURE_"];
+    name == TOKEN_VARIABLE
         || config::is_setting(name)
-        || MANAGER.contains(&name)
-        || MANAGER_FAMILIES.iter().any(|family| name.starts_with(family))
+        || SERVICE_MANAGER_VARIABLES.contains(&name)
+        || SERVICE_MANAGER_PREFIXES.iter().any(|family| name.starts_with(family))
 }
 
-pub(crate) const TOKEN: &str = "ABIDE_TOKEN";
+pub(crate) const TOKEN_VARIABLE: &str = "ABIDE_TOKEN";
 
 /// Returns a variable that is set and not empty.
 #[expect(clippy::disallowed_methods, reason = "the command line is where the environment is read")]
@@ -110,7 +114,7 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 }
 
 /// Returns the user's name, if the system reports one that is valid in a header.
-pub(crate) fn person() -> Option<String> {
+pub(crate) fn user_name() -> Option<String> {
     let name = ["USER", "LOGNAME"].into_iter().find_map(variable)?;
     let fits = name.chars().count() <= 100 && !name.trim().is_empty() && !name.chars().any(char::is_control);
     fits.then_some(name)

@@ -11,9 +11,11 @@ use std::{
     sync::OnceLock,
 };
 
-use abide_keeper::confine::{Confinement, ConfinementSupport, HidingMethod, support};
+use abide_keeper::confine::{Confinement, ConfinementSupport, HidingMethod, probe_support};
 use abide_os::confine::HiddenTree;
 use abide_ports::engine::{IsolationMode, SandboxMode};
+
+use crate::home_folders;
 
 /// Decides how programs are confined on this machine. The supported mechanisms are probed once, on first use.
 #[derive(Debug)]
@@ -23,7 +25,7 @@ pub struct ProgramIsolator {
     path: String,
     support: OnceLock<ConfinementSupport>,
     /// The reason why configured limits are not enforced.
-    unapplied_limits: Option<String>,
+    unenforced_limits: Option<String>,
 }
 
 /// A program to be confined.
@@ -32,9 +34,10 @@ pub(crate) struct IsolationSubject<'a> {
     pub(crate) isolation: IsolationMode,
     /// File rules for a program without a sandbox of its own.
     pub(crate) sandbox: Option<SandboxMode>,
+    /// Resolved by the caller: a link that is put into this path later is refused when the program starts.
     pub(crate) workspace: &'a Path,
     /// Paths inside the home that the program needs in addition to its workspace.
-    pub(crate) shown: &'a [PathBuf],
+    pub(crate) visible_paths: &'a [PathBuf],
 }
 
 /// The confinement of a program, and warnings for the user.
@@ -43,23 +46,6 @@ pub(crate) struct IsolationPlan {
     pub(crate) confinement: Option<Confinement>,
     pub(crate) warning: Option<String>,
 }
-
-/// Folder of the home with the workspaces of runs that name no directory.
-const WORKSPACES: &str = "workspaces";
-/// Folders of the home that are not workspaces.
-const PRIVATE: [&str; 11] = [
-    "agents",
-    "backups",
-    "contents",
-    "crash-guard",
-    "keepers",
-    "logs",
-    "made",
-    "outliving",
-    "parrot",
-    "runs",
-    "trash",
-];
 
 impl ProgramIsolator {
     /// Creates an isolator that hides `home`. `program` is the path of this program, `path` the search path for
@@ -70,37 +56,41 @@ impl ProgramIsolator {
             program: program.to_owned(),
             path: path.to_owned(),
             support: OnceLock::new(),
-            unapplied_limits: None,
+            unenforced_limits: None,
         }
     }
 
     /// Adds a warning about limits that are not enforced.
-    pub fn with_unapplied_limits(self, warning: Option<String>) -> Self {
-        Self { unapplied_limits: warning, ..self }
+    pub fn with_unenforced_limits(self, warning: Option<String>) -> Self {
+        Self { unenforced_limits: warning, ..self }
     }
 
     /// Returns the mechanisms that this machine supports.
     pub(crate) fn support(&self) -> &ConfinementSupport {
         // If the home does not exist yet, the probe hides another directory.
         let hidden = if self.home.is_dir() { self.home.as_path() } else { Path::new("/tmp") };
-        self.support.get_or_init(|| support(&self.program, hidden, &self.path))
+        self.support.get_or_init(|| probe_support(&self.program, hidden, &self.path))
     }
 
     /// Returns the confinement of a program, or the reason why it must not be started.
     pub(crate) fn plan(&self, subject: &IsolationSubject<'_>) -> Result<IsolationPlan, String> {
-        let writable = self.writable(subject)?;
-        let (hiding, warning) = self.hiding(subject.isolation)?;
+        let writable = self.writable_paths(subject)?;
+        let (hiding, warning) = self.hiding_method(subject.isolation)?;
         // A home that does not exist needs no hiding.
         let hiding = hiding.filter(|_| self.home.is_dir());
-        let hidden = hiding.map(|hiding| Ok::<_, String>((self.tree(subject)?, hiding))).transpose()?;
+        let hidden =
+            hiding.map(|hiding| Ok::<_, String>((self.hidden_tree(subject)?, hiding))).transpose()?;
         let confinement =
             (hidden.is_some() || writable.is_some()).then_some(Confinement { hidden, writable });
-        let warnings: Vec<String> = warning.into_iter().chain(self.unapplied_limits.clone()).collect();
+        let warnings: Vec<String> = warning.into_iter().chain(self.unenforced_limits.clone()).collect();
         let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
         Ok(IsolationPlan { confinement, warning })
     }
 
-    fn hiding(&self, isolation: IsolationMode) -> Result<(Option<HidingMethod>, Option<String>), String> {
+    fn hiding_method(
+        &self,
+        isolation: IsolationMode,
+    ) -> Result<(Option<HidingMethod>, Option<String>), String> {
         let by_namespace = || {
             let support = self.support();
             match (&support.namespace, &support.bubblewrap) {
@@ -132,14 +122,15 @@ impl ProgramIsolator {
     }
 
     /// Returns the paths that a program may write; `None` if writing is not restricted.
-    fn writable(&self, subject: &IsolationSubject<'_>) -> Result<Option<Vec<PathBuf>>, String> {
+    fn writable_paths(&self, subject: &IsolationSubject<'_>) -> Result<Option<Vec<PathBuf>>, String> {
         let (sandbox, writable) = match subject.sandbox {
             None | Some(SandboxMode::FullAccess) => return Ok(None),
             Some(sandbox @ SandboxMode::ReadOnly) => (sandbox, vec![]),
             Some(sandbox @ SandboxMode::WorkspaceWrite) => {
                 let temporary = crate::home::variable("TMPDIR").map(PathBuf::from);
-                let places = [subject.workspace.to_owned(), "/tmp".into(), "/var/tmp".into()];
-                (sandbox, places.into_iter().chain(temporary).collect())
+                let shared = ["/tmp".into(), "/var/tmp".into()].into_iter().chain(temporary);
+                let shared = shared.filter_map(|path: PathBuf| fs::canonicalize(path).ok());
+                (sandbox, [subject.workspace.to_owned()].into_iter().chain(shared).collect())
             }
         };
         let refused = |reason: &str| {
@@ -157,22 +148,13 @@ impl ProgramIsolator {
 
     /// Returns the part of the home that stays visible: the workspace if it is in the home, other needed paths, and
     /// this program.
-    fn tree(&self, subject: &IsolationSubject<'_>) -> Result<HiddenTree, String> {
-        let workspace = fs::canonicalize(subject.workspace).unwrap_or_else(|_| subject.workspace.to_owned());
-        let below = workspace.strip_prefix(&self.home).ok();
-        let shows_too_much = |below: &Path| {
-            below.as_os_str().is_empty()
-                || below == Path::new(WORKSPACES)
-                || PRIVATE.iter().any(|name| below.starts_with(name))
-        };
-        if below.is_some_and(shows_too_much) {
-            return Err(format!(
-                "{} would show files of Abide's home that agents must not see; work in another directory, or switch isolation \
-                 off",
-                workspace.display()
-            ));
+    fn hidden_tree(&self, subject: &IsolationSubject<'_>) -> Result<HiddenTree, String> {
+        if let Some(refusal) = home_folders::refusal(&self.home, subject.workspace) {
+            return Err(refusal);
         }
-        let shown = subject.shown.iter().map(|path| fs::canonicalize(path).unwrap_or_else(|_| path.clone()));
+        let workspace = subject.workspace.to_owned();
+        let shown =
+            subject.visible_paths.iter().map(|path| fs::canonicalize(path).unwrap_or_else(|_| path.clone()));
         let shown = [workspace].into_iter().chain(shown).chain([self.program.clone()]).collect();
         Ok(HiddenTree { directory: self.home.clone(), shown })
     }

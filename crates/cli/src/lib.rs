@@ -16,6 +16,7 @@ mod exit;
 mod failpoints;
 pub mod groups;
 mod home;
+mod home_folders;
 pub mod isolation;
 mod logs;
 mod machine;

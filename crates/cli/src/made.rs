@@ -10,14 +10,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use abide_os::private_file;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, StatxFlags, openat, renameat_with, statx};
-
-use crate::private;
 
 /// Folder of the notes, relative to the home.
 const FOLDER: &str = "made";
 /// Name prefix of a directory until its note is written.
-const UNFINISHED: &str = ".new-";
+const UNFINISHED_PREFIX: &str = ".new-";
 
 /// Purpose of a directory. Each has a folder in the home with one directory per run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +46,7 @@ pub(crate) struct DirIdentity {
     inode: u64,
     /// Birth time in seconds and nanoseconds; distinguishes directories that reuse an inode. 0 if the file system has
     /// none.
-    born: (i64, u32),
+    birth_time: (i64, u32),
 }
 
 impl DirIdentity {
@@ -60,34 +59,38 @@ impl DirIdentity {
     fn of_open(directory: &OwnedFd) -> Option<Self> {
         let mask = StatxFlags::INO | StatxFlags::BTIME;
         let found = statx(directory, c"", AtFlags::EMPTY_PATH, mask).ok()?;
-        let is_told = found.stx_mask & StatxFlags::BTIME.bits() != 0;
-        let born = if is_told { (found.stx_btime.tv_sec, found.stx_btime.tv_nsec) } else { (0, 0) };
-        Some(Self { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino, born })
+        let has_birth_time = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let born = if has_birth_time { (found.stx_btime.tv_sec, found.stx_btime.tv_nsec) } else { (0, 0) };
+        Some(Self {
+            device: (found.stx_dev_major, found.stx_dev_minor),
+            inode: found.stx_ino,
+            birth_time: born,
+        })
     }
 
     fn to_text(self) -> String {
-        let Self { device: (major, minor), inode, born: (seconds, nanoseconds) } = self;
+        let Self { device: (major, minor), inode, birth_time: (seconds, nanoseconds) } = self;
         format!("{major} {minor} {inode} {seconds} {nanoseconds}\n")
     }
 }
 
 /// Creates the directory of a run, accessible to its owner only, with its note. An existing directory is left unchanged
 /// and gets no note, because its creator is unknown.
-pub(crate) fn directory(home: &Path, purpose: DirPurpose, run: &str) -> io::Result<()> {
+pub(crate) fn create(home: &Path, purpose: DirPurpose, run: &str) -> io::Result<()> {
     let parent = home.join(purpose.folder());
     let path = parent.join(run);
     if fs::symlink_metadata(&path).is_ok() {
         return Ok(());
     }
-    private::missing_directories(&parent)?;
-    let unfinished = parent.join(format!("{UNFINISHED}{run}"));
+    private_file::create_missing_dirs(&parent)?;
+    let unfinished = parent.join(format!("{UNFINISHED_PREFIX}{run}"));
     // The directory of a daemon that crashed here is empty. Its note, if any, matches no directory.
     match fs::remove_dir(&unfinished) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    private::directory(&unfinished)?;
-    note(home, purpose, run, &unfinished)?;
+    private_file::create_dir(&unfinished)?;
+    write_note(home, purpose, run, &unfinished)?;
     match renameat_with(CWD, &unfinished, CWD, &path, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
         // Some file systems do not support this rename. The directory is ours and empty, and an existing target is an
@@ -98,21 +101,21 @@ pub(crate) fn directory(home: &Path, purpose: DirPurpose, run: &str) -> io::Resu
 }
 
 /// Writes a note that the directory at this path belongs to the run.
-pub(crate) fn note(home: &Path, purpose: DirPurpose, run: &str, path: &Path) -> io::Result<()> {
+pub(crate) fn write_note(home: &Path, purpose: DirPurpose, run: &str, path: &Path) -> io::Result<()> {
     let Some(identity) = DirIdentity::of(path) else { return Err(io::ErrorKind::NotADirectory.into()) };
-    private::directory(&home.join(FOLDER))?;
-    private::write(&note_path(home, purpose, run), identity.to_text().as_bytes())
+    private_file::create_dir(&home.join(FOLDER))?;
+    private_file::write(&note_path(home, purpose, run), identity.to_text().as_bytes())
 }
 
 /// Returns whether the directory at this path is the one that was created for the run.
-pub(crate) fn is_ours(home: &Path, purpose: DirPurpose, run: &str, path: &Path) -> bool {
-    let noted = fs::read_to_string(note_path(home, purpose, run)).ok();
+pub(crate) fn was_created_for(home: &Path, purpose: DirPurpose, run: &str, path: &Path) -> bool {
+    let recorded = fs::read_to_string(note_path(home, purpose, run)).ok();
     let found = DirIdentity::of(path).map(DirIdentity::to_text);
-    found.is_some() && found == noted
+    found.is_some() && found == recorded
 }
 
 /// Deletes the note of a deleted directory.
-pub(crate) fn forget(home: &Path, purpose: DirPurpose, run: &str) {
+pub(crate) fn delete_note(home: &Path, purpose: DirPurpose, run: &str) {
     // A note that stays matches no later directory.
     fs::remove_file(note_path(home, purpose, run)).ok();
 }
@@ -122,14 +125,14 @@ fn note_path(home: &Path, purpose: DirPurpose, run: &str) -> PathBuf {
 }
 
 /// Writes notes for directories that an earlier version created without them. Runs once, before any deletion.
-pub(crate) fn adopt(home: &Path) -> io::Result<()> {
+pub(crate) fn write_missing_notes(home: &Path) -> io::Result<()> {
     if home.join(FOLDER).exists() {
         return Ok(());
     }
-    private::directory(home)?;
+    private_file::create_dir(home)?;
     let unfinished = home.join(format!("{FOLDER}-new"));
     let names = |folder: &str| fs::read_dir(home.join(folder)).into_iter().flatten().flatten();
-    private::directory(&unfinished)?;
+    private_file::create_dir(&unfinished)?;
     let device = |path: &Path| DirIdentity::of(path).map(|found| found.device);
     let adopt_one = |purpose: DirPurpose, run: &OsStr, path: &Path| -> io::Result<()> {
         let (Some(run), Some(identity)) = (run.to_str(), DirIdentity::of(path)) else { return Ok(()) };
@@ -138,7 +141,7 @@ pub(crate) fn adopt(home: &Path) -> io::Result<()> {
             return Ok(());
         }
         let note = unfinished.join(format!("{}.{run}", purpose.folder()));
-        private::write(&note, identity.to_text().as_bytes())
+        private_file::write(&note, identity.to_text().as_bytes())
     };
     for purpose in DirPurpose::ALL {
         for entry in names(purpose.folder()) {
@@ -168,34 +171,34 @@ mod tests {
     const PURPOSE: DirPurpose = DirPurpose::Workspace;
 
     #[test]
-    fn what_was_made_is_known_again_wherever_it_is_moved() {
+    fn a_created_directory_is_recognised_after_a_move() {
         let home = tempfile::tempdir().unwrap();
-        directory(home.path(), PURPOSE, "run").unwrap();
+        create(home.path(), PURPOSE, "run").unwrap();
         let path = home.path().join("workspaces/run");
-        assert!(is_ours(home.path(), PURPOSE, "run", &path));
+        assert!(was_created_for(home.path(), PURPOSE, "run", &path));
         fs::write(path.join("file"), "x").unwrap();
         fs::rename(&path, home.path().join("elsewhere")).unwrap();
-        assert!(is_ours(home.path(), PURPOSE, "run", &home.path().join("elsewhere")));
-        assert!(!is_ours(home.path(), PURPOSE, "run", &path), "nothing is there");
-        assert!(!is_ours(home.path(), DirPurpose::Private, "run", &home.path().join("elsewhere")));
-        forget(home.path(), PURPOSE, "run");
-        assert!(!is_ours(home.path(), PURPOSE, "run", &home.path().join("elsewhere")));
+        assert!(was_created_for(home.path(), PURPOSE, "run", &home.path().join("elsewhere")));
+        assert!(!was_created_for(home.path(), PURPOSE, "run", &path), "nothing is there");
+        assert!(!was_created_for(home.path(), DirPurpose::Private, "run", &home.path().join("elsewhere")));
+        delete_note(home.path(), PURPOSE, "run");
+        assert!(!was_created_for(home.path(), PURPOSE, "run", &home.path().join("elsewhere")));
     }
 
     #[test]
-    fn what_was_put_in_its_place_is_not_ours() {
+    fn a_replacement_directory_is_not_recognised() {
         let home = tempfile::tempdir().unwrap();
-        directory(home.path(), PURPOSE, "run").unwrap();
+        create(home.path(), PURPOSE, "run").unwrap();
         let path = home.path().join("workspaces/run");
         // File systems often reuse the inode of a deleted directory for the next one.
         for _ in 0..20 {
             fs::remove_dir_all(&path).unwrap();
             fs::create_dir(&path).unwrap();
-            assert!(!is_ours(home.path(), PURPOSE, "run", &path));
+            assert!(!was_created_for(home.path(), PURPOSE, "run", &path));
         }
         fs::rename(&path, home.path().join("other")).unwrap();
         symlink(home.path().join("other"), &path).unwrap();
-        assert!(!is_ours(home.path(), PURPOSE, "run", &path));
+        assert!(!was_created_for(home.path(), PURPOSE, "run", &path));
     }
 
     #[test]
@@ -203,39 +206,39 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("workspaces/run");
         fs::create_dir_all(&path).unwrap();
-        directory(home.path(), PURPOSE, "run").unwrap();
-        assert!(!is_ours(home.path(), PURPOSE, "run", &path));
+        create(home.path(), PURPOSE, "run").unwrap();
+        assert!(!was_created_for(home.path(), PURPOSE, "run", &path));
         fs::create_dir(home.path().join("workspaces/.new-second")).unwrap();
-        directory(home.path(), PURPOSE, "second").unwrap();
-        assert!(is_ours(home.path(), PURPOSE, "second", &home.path().join("workspaces/second")));
+        create(home.path(), PURPOSE, "second").unwrap();
+        assert!(was_created_for(home.path(), PURPOSE, "second", &home.path().join("workspaces/second")));
         assert!(!home.path().join("workspaces/.new-second").exists());
     }
 
     #[test]
-    fn what_an_earlier_version_made_is_adopted_once() {
+    fn directories_of_an_earlier_version_get_notes_once() {
         let home = tempfile::tempdir().unwrap();
         let [old, later] = ["old", "later"].map(|run| home.path().join("runs").join(run));
         fs::create_dir_all(&old).unwrap();
         symlink(&old, home.path().join("runs/link")).unwrap();
-        adopt(home.path()).unwrap();
-        assert!(is_ours(home.path(), DirPurpose::Private, "old", &old));
-        assert!(!is_ours(home.path(), DirPurpose::Private, "link", &home.path().join("runs/link")));
+        write_missing_notes(home.path()).unwrap();
+        assert!(was_created_for(home.path(), DirPurpose::Private, "old", &old));
+        assert!(!was_created_for(home.path(), DirPurpose::Private, "link", &home.path().join("runs/link")));
         fs::create_dir(&later).unwrap();
-        adopt(home.path()).unwrap();
-        assert!(!is_ours(home.path(), DirPurpose::Private, "later", &later));
+        write_missing_notes(home.path()).unwrap();
+        assert!(!was_created_for(home.path(), DirPurpose::Private, "later", &later));
     }
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a test runs itself in another namespace")]
-    fn a_mount_over_it_is_not_ours() {
+    fn a_mount_over_the_directory_is_not_recognised() {
         if !rustix::process::geteuid().is_root() {
             return abide_testkit::skip::skip("only root can mount");
         }
         let home = tempfile::tempdir().unwrap();
-        directory(home.path(), PURPOSE, "run").unwrap();
+        create(home.path(), PURPOSE, "run").unwrap();
         fs::create_dir(home.path().join("other")).unwrap();
         let script = r#"cd "$1" && mount --bind other workspaces/run &&
-            exec "$2" --exact --ignored made::tests::what_is_mounted_here_is_not_ours"#;
+            exec "$2" --exact --ignored made::tests::mounted_directory_is_not_recognised"#;
         let output = std::process::Command::new("unshare")
             .args(["--mount", "--propagation=private", "sh", "-c", script, "sh"])
             .args([home.path(), &std::env::current_exe().unwrap()])
@@ -243,13 +246,13 @@ mod tests {
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
-        assert!(is_ours(home.path(), PURPOSE, "run", &home.path().join("workspaces/run")));
+        assert!(was_created_for(home.path(), PURPOSE, "run", &home.path().join("workspaces/run")));
     }
 
     #[test]
-    #[ignore = "a part of a_mount_over_it_is_not_ours, in its namespace"]
-    fn what_is_mounted_here_is_not_ours() {
+    #[ignore = "a part of a_mount_over_the_directory_is_not_recognised, in its namespace"]
+    fn mounted_directory_is_not_recognised() {
         let here = std::env::current_dir().unwrap();
-        assert!(!is_ours(&here, PURPOSE, "run", &here.join("workspaces/run")));
+        assert!(!was_created_for(&here, PURPOSE, "run", &here.join("workspaces/run")));
     }
 }

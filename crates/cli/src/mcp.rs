@@ -9,10 +9,12 @@ use crate::{
 };
 
 pub(crate) fn serve(given: &[GivenSetting]) -> anyhow::Result<()> {
-    let runtime = RuntimeHandle::start(home::terminal(&config::load(given)?.config, false)?)?;
-    let turning = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    turning.block_on(abide_api::mcp::serve(runtime)).map_err(|error| anyhow!("cannot serve: {error}"))?;
+    let runtime = RuntimeHandle::start(home::terminal_config(&config::load(given)?.config, false)?)?;
+    let tokio_runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    tokio_runtime
+        .block_on(abide_api::mcp::serve(runtime))
+        .map_err(|error| anyhow!("cannot serve: {error}"))?;
     // A blocked read of standard input on its thread must not delay the exit.
-    turning.shutdown_background();
+    tokio_runtime.shutdown_background();
     Ok(())
 }

@@ -4,40 +4,36 @@
 //! by hand, are repaired at the next start. Workspaces are left unchanged, because they belong to the user.
 
 use std::{
-    fs::{self, File, Metadata, OpenOptions},
-    io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    fs::{self, Metadata},
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
 };
 
+use abide_os::private_file::{self, MODE_OTHERS};
 use anyhow::Context;
 
-use crate::trouble::note;
-
-/// Permission bits of other users, which are cleared.
-const OTHERS: u32 = 0o077;
-const DIRECTORY: u32 = 0o700;
-const FILE: u32 = 0o600;
+use crate::trouble::eprint_line;
 
 /// The sticky bit of a shared directory.
-const SHARED: u32 = 0o1000;
+const STICKY_BIT: u32 = 0o1000;
 
 /// Creates the home if it is missing, and removes other users' access. A shared directory, such as the one for
 /// temporary files, is refused, because its mode must not be changed.
-pub(crate) fn home(path: &Path) -> anyhow::Result<()> {
+pub(crate) fn prepare_home(path: &Path) -> anyhow::Result<()> {
     // The home may be a link; the mode of its target is checked.
     let resolved = fs::canonicalize(path);
     let path = resolved.as_deref().unwrap_or(path);
     let mode = fs::metadata(path).map_or(0, |found| found.mode());
     anyhow::ensure!(
-        mode & SHARED == 0 && path.parent().is_some(),
+        mode & STICKY_BIT == 0 && path.parent().is_some(),
         "{} is a directory that several users share; set ABIDE_HOME to a directory of its own in it",
         path.display()
     );
-    let was_open = mode & OTHERS != 0;
-    directory(path).with_context(|| format!("cannot use {} as Abide's home", path.display()))?;
+    let was_open = mode & MODE_OTHERS != 0;
+    private_file::create_dir(path)
+        .with_context(|| format!("cannot use {} as Abide's home", path.display()))?;
     if was_open {
-        note(format_args!(
+        eprint_line(format_args!(
             "abide: other users could look into {}; its mode and that of everything in it is private now",
             path.display()
         ));
@@ -46,67 +42,13 @@ pub(crate) fn home(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates a directory with mode 0700. An existing directory gets that mode, unless the path is a link.
-pub(crate) fn directory(path: &Path) -> io::Result<()> {
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    match fs::DirBuilder::new().mode(DIRECTORY).create(path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
-    }
-    let found = fs::metadata(path)?;
-    if !found.is_dir() {
-        return Err(io::Error::new(io::ErrorKind::NotADirectory, "it is not a directory"));
-    }
-    if found.mode() & 0o777 == DIRECTORY || is_link(path) {
-        return Ok(());
-    }
-    fs::set_permissions(path, fs::Permissions::from_mode(DIRECTORY))
-}
-
-/// Creates all missing directories of a path with mode 0700. Existing ones are left unchanged.
-pub(crate) fn missing_directories(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(DIRECTORY).create(path)
-}
-
-/// Opens a file with mode 0600. Other users' access to an existing file is removed, unless the path is a link.
-pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    let file = options.mode(FILE).open(path)?;
-    if !is_link(path) {
-        close_to_others(&file)?;
-    }
-    Ok(file)
-}
-
-fn is_link(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink())
-}
-
-/// Writes a file with mode 0600.
-pub(crate) fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
-    let mut file = open(OpenOptions::new().write(true).create(true).truncate(true), path)?;
-    io::Write::write_all(&mut file, contents)
-}
-
-/// Removes other users' access to an open file. Returns whether they had any.
-pub(crate) fn close_to_others(file: &File) -> io::Result<bool> {
-    let found = file.metadata()?;
-    let is_open = found.mode() & OTHERS != 0;
-    if is_open {
-        file.set_permissions(fs::Permissions::from_mode(found.mode() & 0o777 & !OTHERS))?;
-    }
-    Ok(is_open)
-}
-
 /// Returns whether this user owns the file.
-pub(crate) fn is_ours(found: &Metadata) -> bool {
+pub(crate) fn is_own_file(found: &Metadata) -> bool {
     found.uid() == rustix::process::geteuid().as_raw()
 }
 
 /// Name prefixes of Abide's own entries in a home. Other entries are left unchanged.
-const OWN: [&str; 17] = [
+const OWN_ENTRIES: [&str; 17] = [
     "abide.",
     "access.",
     "agents",
@@ -132,7 +74,7 @@ fn repair(home: &Path) {
     for entry in fs::read_dir(home).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if OWN.iter().any(|own| name.starts_with(own)) {
+        if OWN_ENTRIES.iter().any(|own| name.starts_with(own)) {
             restrict_all(&entry.path(), MAX_REPAIR_DEPTH);
         } else if name == "workspaces" {
             // Its contents belong to the user.
@@ -157,8 +99,8 @@ fn restrict_all(path: &Path, levels: u32) {
 fn restrict(path: &Path) {
     // Links are skipped, because their targets may be outside of the home.
     let Ok(found) = fs::symlink_metadata(path) else { return };
-    if !found.is_symlink() && found.mode() & OTHERS != 0 {
-        let mode = found.mode() & 0o777 & !OTHERS;
+    if !found.is_symlink() && found.mode() & MODE_OTHERS != 0 {
+        let mode = found.mode() & 0o777 & !MODE_OTHERS;
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).ok();
     }
 }
@@ -171,33 +113,15 @@ mod tests {
         fs::symlink_metadata(path).expect("it is there").mode() & 0o777
     }
 
-    fn set(path: &Path, mode: u32) {
+    fn set_mode(path: &Path, mode: u32) {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
     }
 
     #[test]
-    fn modes_are_not_changed_through_links() {
-        let place = tempfile::tempdir().expect("there is room");
-        let (outside, file) = (place.path().join("outside"), place.path().join("file"));
-        fs::create_dir(&outside).expect("it can be made");
-        fs::write(&file, "x").expect("it can be written");
-        for (path, mode) in [(&outside, 0o755), (&file, 0o644)] {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
-        }
-        let (folder, link) = (place.path().join("logs"), place.path().join("log"));
-        std::os::unix::fs::symlink(&outside, &folder).expect("it can be made");
-        std::os::unix::fs::symlink(&file, &link).expect("it can be made");
-        directory(&folder).expect("it is a directory");
-        open(OpenOptions::new().append(true), &link).expect("it is a file");
-        let mode = |path: &Path| fs::metadata(path).expect("it is there").mode() & 0o777;
-        assert_eq!((mode(&outside), mode(&file)), (0o755, 0o644));
-    }
-
-    #[test]
-    fn a_home_is_made_private_with_everything_in_it_but_what_workspaces_hold() {
+    fn a_home_becomes_private_except_workspace_contents() {
         let folder = tempfile::tempdir().expect("a folder");
         let home = folder.path().join("deep/home");
-        super::home(&home).expect("it can be made");
+        super::prepare_home(&home).expect("it can be made");
         assert_eq!(mode(&home), 0o700);
         for directory in ["keepers/k", "workspaces/run", "logs"] {
             fs::create_dir_all(home.join(directory)).expect("the home can be written");
@@ -205,12 +129,12 @@ mod tests {
         let files = ["daemon.lock", "abide.db-wal", "keepers/k/exit.json", "workspaces/run/script"];
         for file in files {
             fs::write(home.join(file), "").expect("the home can be written");
-            set(&home.join(file), 0o755);
+            set_mode(&home.join(file), 0o755);
         }
         for directory in ["", "keepers", "keepers/k", "workspaces", "workspaces/run", "logs"] {
-            set(&home.join(directory), 0o755);
+            set_mode(&home.join(directory), 0o755);
         }
-        super::home(&home).expect("it can be repaired");
+        super::prepare_home(&home).expect("it can be repaired");
         for directory in ["", "keepers", "keepers/k", "workspaces", "logs"] {
             assert_eq!(mode(&home.join(directory)), 0o700, "{directory}");
         }
@@ -229,7 +153,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let deep = folder.path().join("trash/run.0");
         fs::create_dir_all(&deep).expect("it can be made");
-        set(folder.path(), 0o755);
+        set_mode(folder.path(), 0o755);
         let mut directory = openat(CWD, &deep, OFlags::PATH, Mode::empty()).expect("it is there");
         for _ in 0..2_000 {
             mkdirat(&directory, "d", Mode::RWXU).expect("it can be made");
@@ -237,7 +161,8 @@ mod tests {
         }
         std::thread::scope(|scope| {
             let small = std::thread::Builder::new().stack_size(128 << 10);
-            let repaired = small.spawn_scoped(scope, || super::home(folder.path())).expect("a thread");
+            let repaired =
+                small.spawn_scoped(scope, || super::prepare_home(folder.path())).expect("a thread");
             repaired.join().expect("it ends").expect("it can be repaired");
         });
         assert_eq!(mode(folder.path()), 0o700);
@@ -246,32 +171,32 @@ mod tests {
     #[test]
     fn a_directory_that_is_shared_is_no_home_and_keeps_its_mode() {
         let folder = tempfile::tempdir().expect("a folder");
-        set(folder.path(), 0o1777);
-        assert!(super::home(folder.path()).is_err());
+        set_mode(folder.path(), 0o1777);
+        assert!(super::prepare_home(folder.path()).is_err());
         assert_eq!(fs::metadata(folder.path()).expect("it is there").mode() & 0o7777, 0o1777);
     }
 
     #[test]
-    fn what_is_not_abides_is_left_as_it_is() {
+    fn foreign_entries_keep_their_mode() {
         let folder = tempfile::tempdir().expect("a folder");
         let theirs = folder.path().join("notes");
         fs::create_dir(&theirs).expect("it can be made");
-        set(&theirs, 0o755);
-        set(folder.path(), 0o755);
-        super::home(folder.path()).expect("it can be repaired");
+        set_mode(&theirs, 0o755);
+        set_mode(folder.path(), 0o755);
+        super::prepare_home(folder.path()).expect("it can be repaired");
         assert_eq!((mode(folder.path()), mode(&theirs)), (0o700, 0o755));
     }
 
     #[test]
-    fn a_link_in_the_home_does_not_lead_the_repair_astray() {
+    fn mode_repair_does_not_follow_links() {
         let folder = tempfile::tempdir().expect("a folder");
         let (home, outside) = (folder.path().join("home"), folder.path().join("outside"));
         fs::create_dir(&home).expect("it can be made");
         fs::write(&outside, "").expect("it can be made");
-        set(&outside, 0o644);
-        set(&home, 0o755);
+        set_mode(&outside, 0o644);
+        set_mode(&home, 0o755);
         std::os::unix::fs::symlink(&outside, home.join("config.toml")).expect("it can be made");
-        super::home(&home).expect("it can be repaired");
+        super::prepare_home(&home).expect("it can be repaired");
         assert_eq!((mode(&home), mode(&outside)), (0o700, 0o644));
     }
 
@@ -280,8 +205,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("daemon.lock");
         fs::write(&path, "").expect("it can be made");
-        set(&path, 0o644);
-        open(OpenOptions::new().write(true), &path).expect("it is ours");
+        set_mode(&path, 0o644);
+        private_file::open(fs::File::options().write(true), &path).expect("it is ours");
         assert_eq!(mode(&path), 0o600);
     }
 }

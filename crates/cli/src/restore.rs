@@ -26,22 +26,22 @@ pub(crate) fn run(arguments: &RestoreArguments, given: &[GivenSetting]) -> anyho
     };
     let backup = std::path::absolute(&arguments.file).context("cannot use that name")?;
     let home = home::home()?;
-    private::home(&home)?;
+    private::prepare_home(&home)?;
     // No daemon can start until the lock is dropped.
     let _lock = HomeLock::take(&home)?;
-    let restored = sqlite::restore(&backup, Path::new(database)).map_err(store::refused)?;
+    let restored = sqlite::restore(&backup, Path::new(database)).map_err(store::open_error)?;
     let mut out = io::stdout();
-    let told = match arguments.output.json {
+    let output = match arguments.output.json {
         true => format!("{}\n", as_json(database, &backup, &restored)),
         false => as_text(database, &backup, &restored),
     };
-    io::Write::write_all(&mut out, told.as_bytes())?;
+    io::Write::write_all(&mut out, output.as_bytes())?;
     Ok(SUCCEEDED)
 }
 
 /// Returns the first and last acknowledged journal entry that the backup lacks.
 fn missing(restored: &RestoreReport) -> Option<(u64, u64)> {
-    let acknowledged = restored.acknowledged?.0;
+    let acknowledged = restored.acknowledged_head?.0;
     (acknowledged > restored.head.0).then_some((restored.head.0 + 1, acknowledged))
 }
 
@@ -50,14 +50,14 @@ fn as_json(database: &str, backup: &Path, restored: &RestoreReport) -> serde_jso
         "database": database,
         "backup": backup,
         "entries": restored.head.0,
-        "kept": restored.kept,
+        "previous": restored.previous_path,
         "missing": missing(restored).map(|(first, last)| json!({ "first": first, "last": last })),
     })
 }
 
 fn as_text(database: &str, backup: &Path, restored: &RestoreReport) -> String {
     let mut text = format!("{database} is now {} ({} entries)\n", backup.display(), restored.head.0);
-    if let Some(kept) = &restored.kept {
+    if let Some(kept) = &restored.previous_path {
         text += &format!("what was there is kept as {}\n", kept.display());
     }
     if let Some((first, last)) = missing(restored) {

@@ -10,7 +10,7 @@ use crate::{
 
 pub(crate) fn serve(given: &[GivenSetting]) -> anyhow::Result<()> {
     raise_descriptor_limit();
-    let runtime = TerminalRuntime::new(home::terminal(&config::load(given)?.config, false)?)?;
+    let runtime = TerminalRuntime::new(home::terminal_config(&config::load(given)?.config, false)?)?;
     abide_api::rpc::serve(runtime, std::io::stdin(), std::io::stdout()).context("cannot serve")
 }
 

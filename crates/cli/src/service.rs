@@ -15,11 +15,11 @@ use crate::{
     runs::when,
     table::{self, ColourMode, TextStyle},
     text,
-    trouble::{CliError, CliErrorKind, note},
+    trouble::{CliError, CliErrorKind, eprint_line},
 };
 
 pub(crate) fn status(output: &OutputArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let Some(client) = DaemonClient::existing(given)? else {
+    let Some(client) = DaemonClient::connect_existing(given)? else {
         return Err(CliError::failure(
             "NOT_RUNNING",
             "no daemon runs here; `abide up --detach` starts one, as do commands that need it",
@@ -41,13 +41,13 @@ pub(crate) fn status(output: &OutputArguments, given: &[GivenSetting]) -> anyhow
 fn lines(status: &DaemonStatus, url: &str) -> Vec<String> {
     let DaemonStatus { version, pid, started_at, ready, slots_max, slots_held, queued, .. } = status;
     let state = match &status.store_error {
-        Some(error) => TextStyle::Bad.cell(text::one_line(error)),
-        None if *ready => TextStyle::Good.cell("ready"),
-        None => TextStyle::Careful.cell("taking up what it found"),
+        Some(error) => TextStyle::Error.cell(text::one_line(error)),
+        None if *ready => TextStyle::Success.cell("ready"),
+        None => TextStyle::Warning.cell("recovering"),
     };
     let questions = match status.open_interactions {
         0 => TextStyle::Plain.cell("none open"),
-        open => TextStyle::Careful.cell(format!("{open} open; `abide inbox` lists them")),
+        open => TextStyle::Warning.cell(format!("{open} open; `abide inbox` lists them")),
     };
     let runs: Vec<String> = status
         .runs
@@ -56,38 +56,38 @@ fn lines(status: &DaemonStatus, url: &str) -> Vec<String> {
         .map(|(name, count)| format!("{count} {name}"))
         .collect();
     let runs = if runs.is_empty() { "none yet".to_owned() } else { runs.join(", ") };
-    let fact = |name: &str, cell| vec![TextStyle::Head.cell(name), cell];
-    let plain = |name: &str, text: String| fact(name, TextStyle::Plain.cell(text));
+    let row = |name: &str, cell| vec![TextStyle::Heading.cell(name), cell];
+    let plain = |name: &str, text: String| row(name, TextStyle::Plain.cell(text));
     let mut rows = vec![
-        fact("state", state),
+        row("state", state),
         plain("address", url.to_owned()),
-        plain("daemon", format!("abide {version}, pid {pid}, since {}", when::full(started_at))),
+        plain("daemon", format!("abide {version}, pid {pid}, since {}", when::date_time(started_at))),
         plain("slots", format!("{slots_held} of {slots_max} taken, {queued} runs queued")),
-        fact("questions", questions),
+        row("questions", questions),
         plain("runs", runs),
         plain("sessions", status.sessions.to_string()),
     ];
     if let Some(pressure) = &status.resource_pressure {
         let held_back =
             format!("{}; no run starts and nothing new is taken until then", text::one_line(pressure));
-        rows.push(fact("disk space", TextStyle::Bad.cell(held_back)));
+        rows.push(row("disk space", TextStyle::Error.cell(held_back)));
     }
     if !status.stalled.is_empty() {
-        let silent = format!("silent for long: {}", status.stalled.join(", "));
-        rows.push(fact("stalled", TextStyle::Careful.cell(silent)));
+        let silent = format!("no output: {}", status.stalled.join(", "));
+        rows.push(row("stalled", TextStyle::Warning.cell(silent)));
     }
     for (run, reason) in &status.troubled {
-        let trouble = format!("{}: {}; see `abide verify`", text::one_line(run), text::one_line(reason));
-        rows.push(fact("trouble", TextStyle::Bad.cell(trouble)));
+        let damage_text = format!("{}: {}; see `abide verify`", text::one_line(run), text::one_line(reason));
+        rows.push(row("damaged run", TextStyle::Error.cell(damage_text)));
     }
-    table::lines(&rows, ColourMode::of_stdout())
+    table::format_rows(&rows, ColourMode::of_stdout())
 }
 
 pub(crate) fn down(arguments: &DownArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     let nothing = StopDaemonResponse::default();
-    let Some(client) = DaemonClient::existing(given)? else {
-        note("abide: no daemon runs here");
+    let Some(client) = DaemonClient::connect_existing(given)? else {
+        eprint_line("abide: no daemon runs here");
         if arguments.output.json {
             writeln!(out, "{}", serde_json::to_string(&nothing)?)?;
         }
@@ -97,10 +97,10 @@ pub(crate) fn down(arguments: &DownArguments, given: &[GivenSetting]) -> anyhow:
     let stopping = match client.stop(StopDaemonRequest { keep: arguments.keep }) {
         Ok(stopping) => stopping,
         // The daemon may exit before its response is received.
-        Err(trouble) if trouble.kind == CliErrorKind::Unreachable && ends(&daemon) => nothing,
-        Err(trouble) => return Err(trouble.into()),
+        Err(error) if error.kind == CliErrorKind::Unreachable && wait_for_exit(&daemon) => nothing,
+        Err(error) => return Err(error.into()),
     };
-    if !ends(&daemon) {
+    if !wait_for_exit(&daemon) {
         return Err(CliError::failure(
             "STILL_RUNNING",
             format!("the daemon, pid {}, has not ended yet; `abide status` shows what it does", daemon.pid),
@@ -123,13 +123,13 @@ pub(crate) fn down(arguments: &DownArguments, given: &[GivenSetting]) -> anyhow:
         waits.len()
     )?;
     for run in runs {
-        writeln!(out, "{}: {}", run.run_id, became(run))?;
+        writeln!(out, "{}: {}", run.run_id, describe_stopped_run(run))?;
     }
     Ok(SUCCEEDED)
 }
 
 /// Describes the state of a run after the stop.
-fn became(run: &StoppedRunView) -> String {
+fn describe_stopped_run(run: &StoppedRunView) -> String {
     if !run.stopped {
         return "its process did not end in time; its keeper holds it, and the next daemon takes it up"
             .to_owned();
@@ -156,9 +156,9 @@ fn became(run: &StoppedRunView) -> String {
 }
 
 /// Time limit for the exit of the daemon after a stop.
-const PATIENCE: Duration = Duration::from_secs(60);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Waits for the exit of a process. Returns whether it exited in time.
-fn ends(process: &ProcessIdentity) -> bool {
-    process.open().is_none_or(|process| process.wait(PATIENCE))
+fn wait_for_exit(process: &ProcessIdentity) -> bool {
+    process.open().is_none_or(|process| process.wait(EXIT_TIMEOUT))
 }

@@ -15,7 +15,7 @@ use abide_keeper::protocol::{
 };
 use abide_terminal::{
     CreateSessionRequest, SessionMeta, TerminalCall, TerminalEvent, TerminalReply, TerminalRuntime,
-    TerminalSize, session_places,
+    TerminalSize, session_dirs,
 };
 use anyhow::{Context, bail};
 use serde_json::json;
@@ -26,8 +26,8 @@ use crate::exit::SUCCEEDED;
 use crate::home;
 use crate::text;
 
-const PATIENCE_MS: u64 = 2_000;
-const FOR_EVER_MS: u64 = u64::MAX / 4_000;
+const STATUS_TIMEOUT_MS: u64 = 2_000;
+const NO_TIMEOUT_MS: u64 = u64::MAX / 4_000;
 
 pub(crate) fn run(command: SessionsCommand, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     match command {
@@ -35,7 +35,7 @@ pub(crate) fn run(command: SessionsCommand, given: &[GivenSetting]) -> anyhow::R
         SessionsCommand::New { name, shell, cwd, env, pty, output } => {
             let cwd =
                 cwd.map(std::path::absolute).transpose()?.map(|path| path.to_string_lossy().into_owned());
-            let pty = pty.then(attach::own_size);
+            let pty = pty.then(attach::terminal_size);
             new(CreateSessionRequest { shell, cwd, env, name, pty }, output.json, given)
         }
         SessionsCommand::Exec { session, command, timeout, output } => {
@@ -49,9 +49,9 @@ pub(crate) fn run(command: SessionsCommand, given: &[GivenSetting]) -> anyhow::R
 
 fn list(json: bool) -> anyhow::Result<ExitCode> {
     let mut rows = Vec::new();
-    for (id, place) in session_places(&home::home()?.join("keepers")) {
-        let Ok(mut keeper) = KeeperConnection::attach(place) else { continue };
-        let Ok(status) = keeper.status(PATIENCE_MS) else { continue };
+    for (id, keeper_dir) in session_dirs(&home::home()?.join("keepers")) {
+        let Ok(mut keeper) = KeeperConnection::attach(keeper_dir) else { continue };
+        let Ok(status) = keeper.status(STATUS_TIMEOUT_MS) else { continue };
         rows.push((id, status));
     }
     let mut out = std::io::stdout().lock();
@@ -78,7 +78,7 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn new(create: CreateSessionRequest, json: bool, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let mut runtime = TerminalRuntime::new(home::terminal(&config::load(given)?.config, true)?)?;
+    let mut runtime = TerminalRuntime::new(home::terminal_config(&config::load(given)?.config, true)?)?;
     runtime.call(1, TerminalCall::Create(create));
     let info = loop {
         runtime.work();
@@ -121,10 +121,10 @@ fn exec(session: &str, command: String, timeout: Option<f64>, json: bool) -> any
         keep,
         follow: !json,
     };
-    keeper.link.send(&TaggedRequest { tag: 1, act: KeeperRequest::Run(run) })?;
+    keeper.socket.send(&TaggedRequest { tag: 1, act: KeeperRequest::Run(run) })?;
     let mut shell_restarted = false;
     loop {
-        let answer = keeper.link.wait::<TaggedResponse>(FOR_EVER_MS)?.context("the session has ended")?;
+        let answer = keeper.socket.wait::<TaggedResponse>(NO_TIMEOUT_MS)?.context("the session has ended")?;
         match answer.news {
             KeeperResponse::ShellRestarted(_) => shell_restarted = true,
             _ if answer.tag != 1 => {}
@@ -181,12 +181,14 @@ fn exit_with(code: i32) -> anyhow::Result<ExitCode> {
 fn remove(sessions: &[String], force: bool, json: bool) -> anyhow::Result<ExitCode> {
     for session in sessions {
         let mut keeper = find(session)?;
-        if let KeeperResponse::Refused(refusal) = keeper.ask(1, KeeperRequest::End { force }, FOR_EVER_MS)? {
+        if let KeeperResponse::Refused(refusal) =
+            keeper.request(1, KeeperRequest::End { force }, NO_TIMEOUT_MS)?
+        {
             bail!("session {session}: {refusal}");
         }
         // The keeper process exits last.
-        while !keeper.link.is_closed() {
-            keeper.link.wait::<TaggedResponse>(PATIENCE_MS)?;
+        while !keeper.socket.is_closed() {
+            keeper.socket.wait::<TaggedResponse>(STATUS_TIMEOUT_MS)?;
         }
         if json {
             writeln!(std::io::stdout(), "{}", json!({ "session_id": session, "state": "TERMINATED" }))?;
@@ -201,9 +203,9 @@ fn remove(sessions: &[String], force: bool, json: bool) -> anyhow::Result<ExitCo
 fn find(session: &str) -> anyhow::Result<KeeperConnection> {
     let keepers = home::home()?.join("keepers");
     let mut found = Vec::new();
-    for (id, place) in session_places(&keepers) {
-        let Ok(mut keeper) = KeeperConnection::attach(place) else { continue };
-        let Ok(status) = keeper.status(PATIENCE_MS) else { continue };
+    for (id, keeper_dir) in session_dirs(&keepers) {
+        let Ok(mut keeper) = KeeperConnection::attach(keeper_dir) else { continue };
+        let Ok(status) = keeper.status(STATUS_TIMEOUT_MS) else { continue };
         if id == session {
             return Ok(keeper);
         }
@@ -245,4 +247,4 @@ fn describe(id: &str, status: &KeeperStatus) -> serde_json::Value {
 }
 
 /// Terminal size if our own is unknown.
-const STANDARD_SIZE: TerminalSize = TerminalSize { rows: 24, cols: 80 };
+const DEFAULT_SIZE: TerminalSize = TerminalSize { rows: 24, cols: 80 };

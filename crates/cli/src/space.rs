@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_is_not_there_yet_has_the_space_of_what_it_will_be_made_in() {
+    fn a_missing_path_uses_its_nearest_existing_ancestor() {
         let folder = tempfile::tempdir().unwrap();
         let free = |path: &Path| FileSystems.free_bytes(path.to_str().unwrap());
         assert!(free(folder.path()).is_some_and(|free| free > 0));

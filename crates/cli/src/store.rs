@@ -5,18 +5,18 @@ use abide_ports::store::StoreError;
 use crate::trouble::CliError;
 
 /// Converts the error of a store that could not be opened. Lost acknowledged input has a code of its own.
-pub(crate) fn refused(error: StoreError) -> anyhow::Error {
+pub(crate) fn open_error(error: StoreError) -> anyhow::Error {
     let code = match &error {
-        StoreError::Lost { .. } => "INPUT_LOST",
+        StoreError::InputLost { .. } => "INPUT_LOST",
         StoreError::Damaged { .. } => "STORE_DAMAGED",
-        StoreError::Mismatched { .. } => "STORE_MISMATCHED",
+        StoreError::IncompatibleVersion { .. } => "STORE_MISMATCHED",
         StoreError::Full { .. } => "STORE_FULL",
         StoreError::InUse { .. } => "STORE_IN_USE",
         StoreError::Conflict { .. }
-        | StoreError::Taken { .. }
+        | StoreError::KeyTaken { .. }
         | StoreError::Unavailable { .. }
         | StoreError::OutcomeUnknown { .. }
-        | StoreError::Gone { .. }
+        | StoreError::FilesGone { .. }
         | StoreError::Unsupported { .. }
         | StoreError::Invalid { .. } => return anyhow::Error::new(error).context("cannot open the store"),
     };

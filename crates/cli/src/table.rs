@@ -7,33 +7,33 @@ use crate::{home, text::width as seen};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableCell {
     pub(crate) text: String,
-    pub(crate) look: TextStyle,
+    pub(crate) style: TextStyle,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextStyle {
     Plain,
-    Head,
-    Good,
-    Careful,
-    Bad,
-    Faint,
+    Heading,
+    Success,
+    Warning,
+    Error,
+    Dim,
 }
 
 impl TextStyle {
     fn code(self) -> &'static str {
         match self {
             Self::Plain => "",
-            Self::Head => "1",
-            Self::Good => "32",
-            Self::Careful => "33",
-            Self::Bad => "31",
-            Self::Faint => "2",
+            Self::Heading => "1",
+            Self::Success => "32",
+            Self::Warning => "33",
+            Self::Error => "31",
+            Self::Dim => "2",
         }
     }
 
     pub(crate) fn cell(self, text: impl Into<String>) -> TableCell {
-        TableCell { text: text.into(), look: self }
+        TableCell { text: text.into(), style: self }
     }
 }
 
@@ -59,12 +59,12 @@ impl ColourMode {
     }
 
     /// Applies a style to a text.
-    pub(crate) fn text(self, look: TextStyle, text: impl Into<String>) -> String {
-        self.paint(&look.cell(text))
+    pub(crate) fn text(self, style: TextStyle, text: impl Into<String>) -> String {
+        self.paint(&style.cell(text))
     }
 
     pub(crate) fn paint(self, cell: &TableCell) -> String {
-        match (self, cell.look.code()) {
+        match (self, cell.style.code()) {
             (Self::Off, _) | (Self::On, "") => cell.text.clone(),
             (Self::On, code) => format!("\x1b[{code}m{}\x1b[0m", cell.text),
         }
@@ -77,7 +77,7 @@ pub(crate) fn is_dumb() -> bool {
 }
 
 /// Formats rows as lines. Columns are padded to their widest cell, except the last one.
-pub(crate) fn lines(rows: &[Vec<TableCell>], colour: ColourMode) -> Vec<String> {
+pub(crate) fn format_rows(rows: &[Vec<TableCell>], colour: ColourMode) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
@@ -103,14 +103,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_by_what_is_seen() {
+    fn columns_are_aligned_by_display_width() {
         let rows = vec![
-            vec![TextStyle::Head.cell("A"), TextStyle::Head.cell("B")],
-            vec![TextStyle::Good.cell("größer"), TextStyle::Plain.cell("x")],
+            vec![TextStyle::Heading.cell("A"), TextStyle::Heading.cell("B")],
+            vec![TextStyle::Success.cell("größer"), TextStyle::Plain.cell("x")],
             vec![TextStyle::Plain.cell("数据库"), TextStyle::Plain.cell("y")],
         ];
-        assert_eq!(lines(&rows, ColourMode::Off), ["A       B", "größer  x", "数据库  y"]);
+        assert_eq!(format_rows(&rows, ColourMode::Off), ["A       B", "größer  x", "数据库  y"]);
         let painted = ["\x1b[1mA\x1b[0m       \x1b[1mB\x1b[0m", "\x1b[32mgrößer\x1b[0m  x", "数据库  y"];
-        assert_eq!(lines(&rows, ColourMode::On), painted);
+        assert_eq!(format_rows(&rows, ColourMode::On), painted);
     }
 }

@@ -6,14 +6,14 @@
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Makes control characters visible; line ends and tabs stay.
-pub(crate) fn tame(text: &str) -> String {
+pub(crate) fn escape_control_chars(text: &str) -> String {
     let text = text.replace("\r\n", "\n");
-    text.chars().map(|char| if char == '\n' || char == '\t' { char } else { visible(char) }).collect()
+    text.chars().map(|char| if char == '\n' || char == '\t' { char } else { visible_char(char) }).collect()
 }
 
 /// Joins the text into one line with control characters escaped and white space collapsed.
 pub(crate) fn one_line(text: &str) -> String {
-    text.split_whitespace().map(tame).collect::<Vec<_>>().join(" ")
+    text.split_whitespace().map(escape_control_chars).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the display width in columns.
@@ -22,15 +22,15 @@ pub(crate) fn width(text: &str) -> usize {
 }
 
 /// Truncates the text to `columns`, with an ellipsis if it is too long.
-pub(crate) fn cut(text: &str, columns: usize) -> String {
+pub(crate) fn truncate(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
     }
     let mut kept = String::new();
-    let mut taken = 1;
+    let mut used_columns = 1;
     for char in text.chars() {
-        taken += char.width().unwrap_or(0);
-        if taken > columns {
+        used_columns += char.width().unwrap_or(0);
+        if used_columns > columns {
             break;
         }
         kept.push(char);
@@ -39,7 +39,7 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     kept
 }
 
-fn visible(char: char) -> char {
+fn visible_char(char: char) -> char {
     match char {
         '\u{0}'..='\u{1f}' => char::from_u32(0x2400 + u32::from(char)).unwrap_or('\u{fffd}'),
         '\u{7f}' => '\u{2421}',
@@ -58,17 +58,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_terminal_would_obey_gets_through() {
+    fn control_characters_are_escaped() {
         let nasty = "a\x1b[2J\x1b]0;title\x07b\x08\x7f\u{9b}31m\u{202e}c\r\nd\te\rf";
-        assert_eq!(tame(nasty), "a␛[2J␛]0;title␇b␈␡\u{fffd}31m\u{fffd}c\nd\te␍f");
+        assert_eq!(escape_control_chars(nasty), "a␛[2J␛]0;title␇b␈␡\u{fffd}31m\u{fffd}c\nd\te␍f");
         assert_eq!(one_line("a \r\n\tb\x1b[1m\nc"), "a b␛[1m c");
     }
 
     #[test]
-    fn a_text_is_cut_by_what_is_seen() {
-        assert_eq!(cut("hello", 5), "hello");
-        assert_eq!(cut("hello!", 5), "hell…");
-        assert_eq!(cut("数据库数据库", 7), "数据库…");
-        assert_eq!(cut("数据库", 1), "…");
+    fn text_is_truncated_by_display_width() {
+        assert_eq!(truncate("hello", 5), "hello");
+        assert_eq!(truncate("hello!", 5), "hell…");
+        assert_eq!(truncate("数据库数据库", 7), "数据库…");
+        assert_eq!(truncate("数据库", 1), "…");
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     runs::{print_json, when},
     table::{self, ColourMode, TableCell, TextStyle},
     text,
-    trouble::{CliError, note},
+    trouble::{CliError, eprint_line},
     up::HomeLock,
 };
 
@@ -40,15 +40,15 @@ enum CredentialAccess {
 
 impl CredentialAccess {
     fn open(given: &[GivenSetting]) -> anyhow::Result<Self> {
-        if let Some(client) = DaemonClient::existing(given)? {
+        if let Some(client) = DaemonClient::connect_existing(given)? {
             return Ok(Self::Daemon(client));
         }
         let home = home::home()?;
-        private::home(&home)?;
-        Self::of_home(&home)
+        private::prepare_home(&home)?;
+        Self::open_home(&home)
     }
 
-    fn of_home(home: &Path) -> anyhow::Result<Self> {
+    fn open_home(home: &Path) -> anyhow::Result<Self> {
         let lock = HomeLock::take(home)?;
         Ok(Self::Home(access::open(home)?, lock))
     }
@@ -67,9 +67,9 @@ fn list(credentials: &CredentialAccess, arguments: &TokenLs) -> anyhow::Result<E
         if arguments.output.json {
             print_json(&sign_ins)?;
         } else if sign_ins.is_empty() {
-            note("abide: no browser is signed in");
+            eprint_line("abide: no browser is signed in");
         } else {
-            let head = ["SIGN-IN", "TOKEN", "AGE", "USED", "EXPIRES", "BROWSER"];
+            let head = ["SIGN-IN", "TOKEN", "AGE", "LAST USED", "EXPIRES", "BROWSER"];
             print_table(&head, sign_ins.iter().map(sign_in_row))?;
         }
         return Ok(SUCCEEDED);
@@ -80,7 +80,10 @@ fn list(credentials: &CredentialAccess, arguments: &TokenLs) -> anyhow::Result<E
     };
     match arguments.output.json {
         true => print_json(&tokens)?,
-        false => print_table(&["TOKEN", "PERMITS", "AGE", "USED", "EXPIRES"], tokens.iter().map(token_row))?,
+        false => print_table(
+            &["TOKEN", "PERMISSIONS", "AGE", "LAST USED", "EXPIRES"],
+            tokens.iter().map(token_row),
+        )?,
     }
     Ok(SUCCEEDED)
 }
@@ -91,7 +94,7 @@ fn new(credentials: &CredentialAccess, arguments: &TokenNew) -> anyhow::Result<E
         CreateTokenRequest { name: name.clone(), permissions: permit.clone(), expires_in_sec: *expires };
     let issued = match credentials {
         CredentialAccess::Daemon(client) => client.new_token(&new)?,
-        CredentialAccess::Home(registry, _) => registry.new_token(&new, now()).map_err(refused)?,
+        CredentialAccess::Home(registry, _) => registry.create_token(&new, now()).map_err(access_error)?,
     };
     print_issued(&issued, output.json)
 }
@@ -99,7 +102,9 @@ fn new(credentials: &CredentialAccess, arguments: &TokenNew) -> anyhow::Result<E
 fn rotate(credentials: &CredentialAccess, arguments: &TokenRotate) -> anyhow::Result<ExitCode> {
     let issued = match credentials {
         CredentialAccess::Daemon(client) => client.rotate_token(&arguments.name)?,
-        CredentialAccess::Home(registry, _) => registry.rotate(&arguments.name, now()).map_err(refused)?,
+        CredentialAccess::Home(registry, _) => {
+            registry.rotate(&arguments.name, now()).map_err(access_error)?
+        }
     };
     print_issued(&issued, arguments.output.json)
 }
@@ -108,7 +113,7 @@ fn revoke(credentials: &CredentialAccess, arguments: &TokenRevoke) -> anyhow::Re
     for name in &arguments.names {
         match credentials {
             CredentialAccess::Daemon(client) => client.revoke(name)?,
-            CredentialAccess::Home(registry, _) => registry.revoke(name).map_err(refused)?,
+            CredentialAccess::Home(registry, _) => registry.revoke(name).map_err(access_error)?,
         }
     }
     let mut out = std::io::stdout().lock();
@@ -124,14 +129,14 @@ fn revoke(credentials: &CredentialAccess, arguments: &TokenRevoke) -> anyhow::Re
 }
 
 /// Uses the same error codes as the daemon.
-fn refused(error: AccessError) -> CliError {
+fn access_error(error: AccessError) -> CliError {
     let detail = error.to_string();
     match error {
         AccessError::Invalid(_) => CliError { code: "INVALID_REQUEST".to_owned(), ..CliError::usage(detail) },
-        AccessError::Exists(_) => CliError::failure("TOKEN_EXISTS", detail),
-        AccessError::Unknown(_) => CliError::failure("TOKEN_NOT_FOUND", detail),
-        AccessError::Owner => CliError::failure("OWNER_TOKEN", detail),
-        AccessError::Full => CliError::failure("TOO_MANY_TOKENS", detail),
+        AccessError::NameTaken(_) => CliError::failure("TOKEN_EXISTS", detail),
+        AccessError::NotFound(_) => CliError::failure("TOKEN_NOT_FOUND", detail),
+        AccessError::OwnerNotRevocable => CliError::failure("OWNER_TOKEN", detail),
+        AccessError::TooManyTokens => CliError::failure("TOO_MANY_TOKENS", detail),
         AccessError::Storage(_) | AccessError::Damaged(_) => CliError::failure("FAILED", detail),
     }
 }
@@ -143,15 +148,15 @@ fn print_issued(issued: &IssuedToken, json: bool) -> anyhow::Result<ExitCode> {
         return Ok(SUCCEEDED);
     }
     writeln!(std::io::stdout().lock(), "{}", issued.secret)?;
-    note("abide: this secret is shown only once; clients send it as `authorization: Bearer SECRET`");
+    eprint_line("abide: this secret is shown only once; clients send it as `authorization: Bearer SECRET`");
     Ok(SUCCEEDED)
 }
 
 fn print_table(head: &[&str], rows: impl Iterator<Item = Vec<TableCell>>) -> anyhow::Result<()> {
-    let head = head.iter().map(|title| TextStyle::Head.cell(*title)).collect();
+    let head = head.iter().map(|title| TextStyle::Heading.cell(*title)).collect();
     let rows: Vec<Vec<TableCell>> = std::iter::once(head).chain(rows).collect();
     let mut out = std::io::stdout().lock();
-    for line in table::lines(&rows, ColourMode::of_stdout()) {
+    for line in table::format_rows(&rows, ColourMode::of_stdout()) {
         writeln!(out, "{line}")?;
     }
     Ok(())
@@ -181,5 +186,5 @@ fn sign_in_row(sign_in: &SignIn) -> Vec<TableCell> {
 }
 
 fn ago(at: Option<&str>, otherwise: &str) -> String {
-    at.map_or_else(|| otherwise.to_owned(), when::ago)
+    at.map_or_else(|| otherwise.to_owned(), when::elapsed_since)
 }

@@ -1,6 +1,6 @@
 //! Errors of commands, for people and programs.
 //!
-//! Other errors are `anyhow` errors with context; [`told`] formats both. The exit code is decided in `exit`.
+//! Other errors are `anyhow` errors with context; [`render`] formats both. The exit code is decided in `exit`.
 
 use std::{
     error::Error,
@@ -44,7 +44,7 @@ impl CliError {
     }
 
     /// The definition of an agent is invalid.
-    pub(crate) fn definition(problems: impl fmt::Display) -> Self {
+    pub(crate) fn bad_definition(problems: impl fmt::Display) -> Self {
         Self { code: "BAD_DEFINITION".to_owned(), ..Self::usage(problems.to_string()) }
     }
 
@@ -54,8 +54,8 @@ impl CliError {
     }
 
     /// Converts a problem of the daemon. Routes in its text are replaced by commands.
-    pub(crate) fn refused(problem: ProblemDetails) -> Self {
-        let detail = ROUTES.iter().fold(problem.detail.clone(), |text, (route, command)| {
+    pub(crate) fn from_problem(problem: ProblemDetails) -> Self {
+        let detail = COMMANDS_FOR_ROUTES.iter().fold(problem.detail.clone(), |text, (route, command)| {
             text.replace(route, &format!("`{command}`"))
         });
         let kind = if problem.status == 400 { CliErrorKind::Usage } else { CliErrorKind::Failure };
@@ -65,14 +65,14 @@ impl CliError {
 
 impl CliError {
     /// Returns whether a retry may succeed soon.
-    pub(crate) fn is_passing(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         let busy = ["NOT_READY", "RATE_LIMITED", "TOO_MANY_CONNECTIONS", "STORE_UNAVAILABLE", "STOPPING"];
         self.kind == CliErrorKind::Unreachable || busy.contains(&self.code.as_str())
     }
 }
 
 /// Commands that replace routes in error messages, longer routes first.
-const ROUTES: &[(&str, &str)] = &[
+const COMMANDS_FOR_ROUTES: &[(&str, &str)] = &[
     ("GET /v1/interactions?state=open", "abide inbox"),
     ("GET /v1/runs", "abide ls"),
     ("GET /v1/engines", "abide doctor"),
@@ -87,14 +87,14 @@ impl fmt::Display for CliError {
 impl Error for CliError {}
 
 /// Formats the error as one line, or as a JSON object.
-pub(crate) fn told(error: &anyhow::Error, json: bool) -> String {
+pub(crate) fn render(error: &anyhow::Error, json: bool) -> String {
     let detail = format!("{error:#}");
     if !json {
-        return format!("abide: {}", text::tame(&detail));
+        return format!("abide: {}", text::escape_control_chars(&detail));
     }
     match error.downcast_ref::<CliError>() {
         Some(CliError { problem: Some(problem), .. }) => json!(problem).to_string(),
-        Some(trouble) => json!({ "code": trouble.code, "detail": trouble.detail }).to_string(),
+        Some(cli_error) => json!({ "code": cli_error.code, "detail": cli_error.detail }).to_string(),
         None => json!({ "code": "FAILED", "detail": detail }).to_string(),
     }
 }
@@ -108,7 +108,7 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// Prints a line to standard error.
-pub(crate) fn note(line: impl fmt::Display) {
+pub(crate) fn eprint_line(line: impl fmt::Display) {
     // A closed stderr is no reason to stop.
     writeln!(io::stderr(), "{line}").ok();
 }

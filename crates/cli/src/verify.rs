@@ -17,7 +17,7 @@ use crate::{
     config::{self, GivenSetting},
     exit::{FAILED, SUCCEEDED},
     home, store,
-    trouble::{CliError, note},
+    trouble::{CliError, eprint_line},
     up::DaemonAddress,
 };
 
@@ -37,25 +37,25 @@ pub(crate) fn run(arguments: &VerifyArguments, given: &[GivenSetting]) -> anyhow
 }
 
 async fn verify(url: &str, arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
-    let opening = StoreOptions { home: Some(home::home()?), only_looks: true, ..StoreOptions::default() };
-    let OpenedStore { store, .. } = registry::open_with(url, opening).await.map_err(store::refused)?;
-    let mut shown = VerifyProgress::default();
-    let mut found = upkeep::verify(&*store, |progress| shown.show(progress)).await?;
-    shown.clear();
+    let opening = StoreOptions { home: Some(home::home()?), read_only: true, ..StoreOptions::default() };
+    let OpenedStore { store, .. } = registry::open_with(url, opening).await.map_err(store::open_error)?;
+    let mut progress_line = VerifyProgress::default();
+    let mut found = upkeep::verify(&*store, |progress| progress_line.show(progress)).await?;
+    progress_line.clear();
     let mut rebuilt = None;
     if arguments.repair && !found.is_clean() && advice(&found) == VerifyAdvice::Repair {
         rebuilt = Some(repair(&*store).await?);
-        found = upkeep::verify(&*store, |progress| shown.show(progress)).await?;
-        shown.clear();
+        found = upkeep::verify(&*store, |progress| progress_line.show(progress)).await?;
+        progress_line.clear();
     }
-    told(arguments, &found, rebuilt)?;
+    print_report(arguments, &found, rebuilt)?;
     Ok(if found.is_clean() { SUCCEEDED } else { FAILED })
 }
 
 async fn repair(store: &dyn Store) -> anyhow::Result<u64> {
-    let mut shown = VerifyProgress::default();
-    let rebuilt = upkeep::rebuild(store, |progress| shown.show(progress)).await;
-    shown.clear();
+    let mut progress_line = VerifyProgress::default();
+    let rebuilt = upkeep::rebuild(store, |progress| progress_line.show(progress)).await;
+    progress_line.clear();
     rebuilt.context("the tables could not be rebuilt")
 }
 
@@ -65,27 +65,28 @@ enum VerifyAdvice {
     /// The journal is intact: the tables can be rebuilt.
     Repair,
     Restore,
-    Lost,
+    AcceptLoss,
 }
 
 fn advice(found: &VerificationReport) -> VerifyAdvice {
     let tables_only = |finding: &VerificationFinding| match finding {
         VerificationFinding::Difference(JournalMismatch::Rows { .. })
         | VerificationFinding::Flaw(StoreFlaw::Derived { .. } | StoreFlaw::Note { .. }) => true,
-        VerificationFinding::Flaw(StoreFlaw::Lost { .. } | StoreFlaw::Journal { .. }) => false,
+        VerificationFinding::Flaw(StoreFlaw::InputLost { .. } | StoreFlaw::Journal { .. }) => false,
         VerificationFinding::Difference(
-            JournalMismatch::Refused { .. } | JournalMismatch::Revision { .. },
+            JournalMismatch::EventRefused { .. } | JournalMismatch::Revision { .. },
         )
-        | VerificationFinding::Sequence { .. }
-        | VerificationFinding::Short { .. } => false,
+        | VerificationFinding::SequenceGap { .. }
+        | VerificationFinding::JournalTruncated { .. } => false,
         // A row of a table can be rebuilt, a journal entry cannot.
-        VerificationFinding::Damaged { what } => what.starts_with("row "),
+        VerificationFinding::Damaged { detail: what } => what.starts_with("row "),
     };
-    let is_lost =
-        |finding: &VerificationFinding| matches!(finding, VerificationFinding::Flaw(StoreFlaw::Lost { .. }));
+    let is_lost = |finding: &VerificationFinding| {
+        matches!(finding, VerificationFinding::Flaw(StoreFlaw::InputLost { .. }))
+    };
     match found.findings.iter().all(tables_only) {
         true => VerifyAdvice::Repair,
-        false if found.findings.iter().any(is_lost) => VerifyAdvice::Lost,
+        false if found.findings.iter().any(is_lost) => VerifyAdvice::AcceptLoss,
         false => VerifyAdvice::Restore,
     }
 }
@@ -99,19 +100,23 @@ impl VerifyAdvice {
             Self::Restore => {
                 "the journal itself is damaged: abide down, and restore a backup with abide restore FILE, which keeps what is there"
             }
-            Self::Lost => {
+            Self::AcceptLoss => {
                 "acknowledged input is missing: restore a backup with abide restore FILE, or continue without it with abide up --accept-loss"
             }
         }
     }
 }
 
-fn told(arguments: &VerifyArguments, found: &VerificationReport, rebuilt: Option<u64>) -> anyhow::Result<()> {
+fn print_report(
+    arguments: &VerifyArguments,
+    found: &VerificationReport,
+    rebuilt: Option<u64>,
+) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     let clean = found.is_clean();
     let advice = (!clean).then(|| advice(found).text());
     if arguments.output.json {
-        let told = json!({
+        let value = json!({
             "ok": clean,
             "entries": found.entries,
             "runs": found.runs,
@@ -121,7 +126,7 @@ fn told(arguments: &VerifyArguments, found: &VerificationReport, rebuilt: Option
             "rebuilt": rebuilt,
             "advice": advice,
         });
-        std::io::Write::write_fmt(&mut out, format_args!("{told}\n"))?;
+        std::io::Write::write_fmt(&mut out, format_args!("{value}\n"))?;
         return Ok(());
     }
     let mut text = String::new();
@@ -138,10 +143,10 @@ fn told(arguments: &VerifyArguments, found: &VerificationReport, rebuilt: Option
     text += &format!("{} entries, {} runs: {verdict}\n", found.entries, found.runs);
     std::io::Write::write_all(&mut out, text.as_bytes())?;
     for remark in &found.notes {
-        note(format_args!("abide: {remark}"));
+        eprint_line(format_args!("abide: {remark}"));
     }
     if let Some(advice) = advice {
-        note(format_args!("abide: {advice}"));
+        eprint_line(format_args!("abide: {advice}"));
     }
     Ok(())
 }
@@ -150,11 +155,11 @@ fn told(arguments: &VerifyArguments, found: &VerificationReport, rebuilt: Option
 #[derive(Debug, Default)]
 pub(crate) struct VerifyProgress {
     calls: u64,
-    open: bool,
+    line_drawn: bool,
 }
 
 /// Number of pages (of 500 entries) between two lines if the output is not a terminal.
-const PAGES_A_LINE: u64 = 100;
+const PAGES_PER_LINE: u64 = 100;
 
 impl VerifyProgress {
     fn show(&mut self, progress: VerificationProgress) {
@@ -170,17 +175,17 @@ impl VerifyProgress {
         self.calls += 1;
         if std::io::stderr().is_terminal() {
             eprint!("\r\x1b[K{text}");
-            self.open = true;
-        } else if self.calls.is_multiple_of(PAGES_A_LINE) {
-            note(text);
+            self.line_drawn = true;
+        } else if self.calls.is_multiple_of(PAGES_PER_LINE) {
+            eprint_line(text);
         }
     }
 
     /// Removes the line.
     pub(crate) fn clear(&mut self) {
-        if self.open {
+        if self.line_drawn {
             eprint!("\r\x1b[K");
-            self.open = false;
+            self.line_drawn = false;
         }
     }
 }

@@ -23,16 +23,16 @@ pub struct CommitNotifier(Arc<CommitNotifierState>);
 
 struct CommitNotifierState {
     store: Arc<dyn Store>,
-    watchers: Vec<Arc<dyn CommitObserver>>,
+    observers: Vec<Arc<dyn CommitObserver>>,
     /// Number of runs by status, kept in memory if this process is the only writer, because counting in the store is
     /// slow.
-    tally: Mutex<Option<BTreeMap<RunStatus, u64>>>,
+    run_counts: Mutex<Option<BTreeMap<RunStatus, u64>>>,
 }
 
 /// Whether other processes write to the same store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriterSharing {
-    Alone,
+    Exclusive,
     Shared,
 }
 
@@ -41,34 +41,43 @@ impl CommitNotifier {
     pub async fn open(
         store: Arc<dyn Store>,
         writers: WriterSharing,
-        watchers: Vec<Arc<dyn CommitObserver>>,
+        observers: Vec<Arc<dyn CommitObserver>>,
     ) -> Result<ObservedStore<Self>, StoreError> {
         let tally = match writers {
-            WriterSharing::Alone => Some(store.tally().await?),
+            WriterSharing::Exclusive => Some(store.count_by_status().await?),
             WriterSharing::Shared => None,
         };
-        Ok(ObservedStore(Self(Arc::new(CommitNotifierState { store, watchers, tally: Mutex::new(tally) }))))
+        Ok(ObservedStore(Self(Arc::new(CommitNotifierState {
+            store,
+            observers,
+            run_counts: Mutex::new(tally),
+        }))))
     }
 }
 
 impl CommitNotifierState {
     async fn commit(self: Arc<Self>, commit: JournalCommit) -> Result<CommitReceipt, StoreError> {
         let milestones = CompletedItem::of(&commit);
-        let moves: Vec<_> = commit.changes.iter().map(|change| (change.was, change.run.status())).collect();
+        let moves: Vec<_> =
+            commit.changes.iter().map(|change| (change.previous_status, change.run.status())).collect();
         let began = Instant::now();
         let answer = self.store.commit(commit).await;
-        self.count(&answer, &moves);
+        self.update_run_counts(&answer, &moves);
         let outcome = answer.as_ref().map(|committed| committed.last);
         let milestones = if outcome.is_ok() { &milestones[..] } else { &[] };
-        let sight = CommitReport { took: began.elapsed(), outcome, milestones };
-        for watcher in &self.watchers {
-            watcher.committed(&sight);
+        let report = CommitReport { duration: began.elapsed(), outcome, completed_items: milestones };
+        for watcher in &self.observers {
+            watcher.on_commit(&report);
         }
         answer
     }
 
-    fn count(&self, answer: &Result<CommitReceipt, StoreError>, moves: &[(Option<RunStatus>, RunStatus)]) {
-        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+    fn update_run_counts(
+        &self,
+        answer: &Result<CommitReceipt, StoreError>,
+        moves: &[(Option<RunStatus>, RunStatus)],
+    ) {
+        let mut tally = self.run_counts.lock().unwrap_or_else(PoisonError::into_inner);
         match answer {
             Ok(_) => {
                 let Some(tally) = &mut *tally else { return };
@@ -124,17 +133,17 @@ impl StoreObserver for CommitNotifier {
     }
 
     fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
-        let known = self.0.tally.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match known {
+        let counts = self.0.run_counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match counts {
             Some(tally) => Box::pin(async move { Ok(tally) }),
-            None => self.0.store.tally(),
+            None => self.0.store.count_by_status(),
         }
     }
 }
 
 impl fmt::Debug for CommitNotifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CommitNotifier").field("watchers", &self.0.watchers.len()).finish_non_exhaustive()
+        f.debug_struct("CommitNotifier").field("watchers", &self.0.observers.len()).finish_non_exhaustive()
     }
 }
 
@@ -146,35 +155,35 @@ mod tests {
 
     use super::*;
 
-    async fn watched(store: &Arc<MemoryStore>) -> ObservedStore<CommitNotifier> {
-        CommitNotifier::open(store.clone(), WriterSharing::Alone, vec![]).await.expect("it opens")
+    async fn observed(store: &Arc<MemoryStore>) -> ObservedStore<CommitNotifier> {
+        CommitNotifier::open(store.clone(), WriterSharing::Exclusive, vec![]).await.expect("it opens")
     }
 
     #[tokio::test]
-    async fn the_tally_that_is_kept_is_the_one_that_the_store_would_count() {
+    async fn cached_run_counts_equal_those_of_the_store() {
         let store = Arc::new(MemoryStore::new());
-        let mut author = HistoryGenerator::new(3, 1).with_runs(20);
+        let mut generator = HistoryGenerator::new(3, 1).with_runs(20);
         for _ in 0..3 {
-            let watched = watched(&store).await;
-            for commit in author.commits(150) {
+            let watched = observed(&store).await;
+            for commit in generator.commits(150) {
                 watched.commit(commit).await.unwrap();
-                assert_eq!(watched.tally().await.unwrap(), store.tally().await.unwrap());
+                assert_eq!(watched.count_by_status().await.unwrap(), store.count_by_status().await.unwrap());
             }
         }
     }
 
     #[tokio::test]
-    async fn a_commit_nobody_waits_for_and_one_of_unknown_outcome_are_counted_right() {
+    async fn dropped_commits_and_unknown_outcomes_are_counted_correctly() {
         let store = Arc::new(MemoryStore::new());
-        let mut author = HistoryGenerator::new(4, 1);
-        let watched = watched(&store).await;
-        drop(watched.commit(author.commit()));
-        while watched.tally().await.unwrap().is_empty() {
+        let mut generator = HistoryGenerator::new(4, 1);
+        let watched = observed(&store).await;
+        drop(watched.commit(generator.commit()));
+        while watched.count_by_status().await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(watched.tally().await.unwrap(), store.tally().await.unwrap());
+        assert_eq!(watched.count_by_status().await.unwrap(), store.count_by_status().await.unwrap());
         store.crash_at(CrashPoint::AfterWrite);
-        assert!(watched.commit(JournalCommit { changes: vec![author.create()] }).await.is_err());
-        assert_eq!(watched.tally().await.unwrap(), store.tally().await.unwrap());
+        assert!(watched.commit(JournalCommit { changes: vec![generator.create()] }).await.is_err());
+        assert_eq!(watched.count_by_status().await.unwrap(), store.count_by_status().await.unwrap());
     }
 }

@@ -57,7 +57,7 @@ fn every_value_is_shown_with_its_origin_and_without_secrets() {
 }
 
 #[test]
-fn a_broken_configuration_is_told_whole_and_stops_what_depends_on_it() {
+fn all_problems_are_reported_and_dependent_commands_fail() {
     let home = home("[slots]\nmax_runing = 3\n");
     let path = home.path().join("config.toml");
     let expected = format!(
@@ -69,10 +69,11 @@ fn a_broken_configuration_is_told_whole_and_stops_what_depends_on_it() {
     let checked = abide(home.path(), &["config", "check"], &env);
     assert_eq!((checked.status.code(), text(&checked.stderr)), (Some(1), expected));
     let checked = abide(home.path(), &["config", "check", "--json"], &env);
-    let told: Value = serde_json::from_slice(&checked.stdout).unwrap();
-    assert_eq!((checked.status.code(), &told["ok"]), (Some(1), &json!(false)));
-    assert_eq!(told["problems"][0]["suggestion"], "slots.max_running");
-    assert_eq!(told["problems"].as_array().unwrap().len(), 2);
+    let report: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!((checked.status.code(), &report["ok"]), (Some(1), &json!(false)));
+    assert_eq!(report["problems"][0]["suggestion"], "slots.max_running");
+    assert_eq!(report["problems"][0]["origin"]["line"], 2);
+    assert_eq!(report["problems"].as_array().unwrap().len(), 2);
     for command in [&["rpc"][..], &["mcp"], &["sessions", "new"], &["config", "show"]] {
         let refused = abide(home.path(), command, &[]);
         assert_eq!(refused.status.code(), Some(1), "{command:?}");

@@ -42,7 +42,7 @@ impl DoctorFixture {
         self
     }
 
-    fn doctor(&self, arguments: &[&str]) -> Command {
+    fn doctor_command(&self, arguments: &[&str]) -> Command {
         let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
         command.arg("doctor").args(arguments).current_dir("/").env_clear();
         command.env("ABIDE_HOME", self.path("home")).env("TMPDIR", self.path("tmp"));
@@ -52,34 +52,37 @@ impl DoctorFixture {
 
     /// Runs `abide doctor` and returns its JSON output and exit code.
     fn json(&self, arguments: &[&str]) -> (Value, Option<i32>) {
-        let output =
-            self.doctor(arguments).arg("--json").output().expect("the binary was built for this test");
+        let output = self
+            .doctor_command(arguments)
+            .arg("--json")
+            .output()
+            .expect("the binary was built for this test");
         (serde_json::from_slice(&output.stdout).unwrap_or_default(), output.status.code())
     }
 
     fn text(&self, arguments: &[&str]) -> (String, Option<i32>) {
-        let output = self.doctor(arguments).output().expect("the binary was built for this test");
+        let output = self.doctor_command(arguments).output().expect("the binary was built for this test");
         (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
     }
 
     /// Returns the files and processes that are left.
-    fn left(&self) -> Vec<String> {
+    fn leftovers(&self) -> Vec<String> {
         let tmp = self.path("tmp");
         let files = fs::read_dir(&tmp).into_iter().flatten().flatten().map(|entry| entry.path());
         let files = files.map(|path| path.display().to_string());
         // Keepers have the folder among their arguments; their children have it in their environment.
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
             let read = |name| fs::read(entry.path().join(name)).unwrap_or_default();
-            let told = [read("cmdline"), read("environ")].concat();
-            let told = String::from_utf8_lossy(&told).replace('\0', " ");
-            told.contains(&*self.folder.path().to_string_lossy()).then_some(told)
+            let report = [read("cmdline"), read("environ")].concat();
+            let report = String::from_utf8_lossy(&report).replace('\0', " ");
+            report.contains(&*self.folder.path().to_string_lossy()).then_some(report)
         });
         files.chain(processes).collect()
     }
 }
 
-fn engine<'a>(told: &'a Value, name: &str) -> &'a Value {
-    let engines = told["engines"].as_array().map_or(&[][..], Vec::as_slice);
+fn engine<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let engines = report["engines"].as_array().map_or(&[][..], Vec::as_slice);
     engines.iter().find(|engine| engine["name"] == name).unwrap_or(&Value::Null)
 }
 
@@ -88,8 +91,8 @@ const GEMINI_WITHOUT_RESUME: &str =
     r#"case "$*" in --version) echo 0.0.1;; *) echo 'Options: --prompt';; esac"#;
 
 #[test]
-fn engines_are_resumable_sticky_missing_unusable_or_off_and_the_reason_is_said() {
-    let machine = DoctorFixture::new(
+fn each_engine_state_is_reported_with_its_reason() {
+    let fixture = DoctorFixture::new(
         "[engines.gone]\nprotocol = 'acp'\ncommand = ['gone']\n\
          [engines.slow]\nprotocol = 'acp'\ncommand = ['slow']\n\
          [engines.unwanted]\nprotocol = 'acp'\ncommand = ['slow']\nenabled = false\n",
@@ -98,81 +101,81 @@ fn engines_are_resumable_sticky_missing_unusable_or_off_and_the_reason_is_said()
     .program("gemini", GEMINI_WITHOUT_RESUME)
     .program("slow", "exec /bin/sleep 600");
     let names = ["codex", "gemini", "gone", "unwanted"];
-    let (told, code) = machine.json(&names);
-    assert_eq!((code, &told["usable"]), (Some(0), &Value::from(true)), "{told:#}");
-    let field = |name: &str, field: &str| engine(&told, name)[field].clone();
+    let (report, code) = fixture.json(&names);
+    assert_eq!((code, &report["usable"]), (Some(0), &Value::from(true)), "{report:#}");
+    let field = |name: &str, field: &str| engine(&report, name)[field].clone();
     let states = names.map(|name| field(name, "state"));
-    assert_eq!(states, ["resumable", "sticky", "missing", "off"], "{told:#}");
+    assert_eq!(states, ["resumable", "sticky", "missing", "off"], "{report:#}");
     assert_eq!(field("codex", "version"), "1.2.3");
-    assert_eq!(field("codex", "program"), *machine.path("bin/codex").to_string_lossy());
+    assert_eq!(field("codex", "program"), *fixture.path("bin/codex").to_string_lossy());
     assert_eq!(field("codex", "profile"), "resumable");
     assert_eq!(field("gemini", "profile"), "sticky_process");
-    assert!(field("gemini", "reason").to_string().contains("shows no --resume"), "{told:#}");
-    assert!(field("gemini", "without")["resume"].is_string(), "{told:#}");
-    assert!(field("gone", "reason").to_string().contains("engines.gone.command"), "{told:#}");
-    assert_eq!(machine.left(), Vec::<String>::new());
+    assert!(field("gemini", "reason").to_string().contains("shows no --resume"), "{report:#}");
+    assert!(field("gemini", "missing_abilities")["resume"].is_string(), "{report:#}");
+    assert!(field("gone", "reason").to_string().contains("engines.gone.command"), "{report:#}");
+    assert_eq!(fixture.leftovers(), Vec::<String>::new());
     // Run alone, so that the timeout does not affect the others.
-    let (told, code) = machine.json(&["slow", "--timeout", "1"]);
+    let (report, code) = fixture.json(&["slow", "--timeout", "1"]);
     // The same result as in a run: the program is not missing, and its process would be kept.
-    assert_eq!((code, &engine(&told, "slow")["state"]), (Some(0), &Value::from("sticky")), "{told:#}");
-    assert!(engine(&told, "slow")["reason"].to_string().contains("in time"), "{told:#}");
-    assert_eq!(machine.left(), Vec::<String>::new());
+    assert_eq!((code, &engine(&report, "slow")["state"]), (Some(0), &Value::from("sticky")), "{report:#}");
+    assert!(engine(&report, "slow")["reason"].to_string().contains("in time"), "{report:#}");
+    assert_eq!(fixture.leftovers(), Vec::<String>::new());
 }
 
 #[test]
-fn people_get_a_table_without_colours_where_nobody_looks() {
-    let machine = DoctorFixture::new("").program("codex", CODEX);
-    let (table, code) = machine.text(&["codex", "gemini"]);
+fn the_table_has_no_colours_outside_a_terminal() {
+    let fixture = DoctorFixture::new("").program("codex", CODEX);
+    let (table, code) = fixture.text(&["codex", "gemini"]);
     assert_eq!(code, Some(0), "{table}");
     let row = |name: &str| {
         let found = table.lines().find(|line| line.starts_with(name)).unwrap_or_default();
         found.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
     };
-    let program = machine.path("bin/codex");
+    let program = fixture.path("bin/codex");
     assert!(row("codex").starts_with("codex resumable 1.2.3 resume, "), "{table}");
     assert!(row("codex").ends_with(&format!(" {}", program.display())), "{table}");
     assert_eq!(row("gemini"), "gemini missing - - -");
     assert!(table.contains("npm install -g @google/gemini-cli"), "{table}");
-    assert!(row("git").starts_with("git lacking"), "{table}");
+    assert!(row("git").starts_with("git warning"), "{table}");
     assert!(!table.contains('\x1b') && !table.contains("each turn is a new process"), "{table}");
-    let (table, _) = machine.text(&["codex", "--all"]);
+    let (table, _) = fixture.text(&["codex", "--all"]);
     assert!(table.contains("each turn is a new process that resumes the session"), "{table}");
 }
 
 #[test]
 fn an_engine_that_was_never_tried_on_its_program_is_called_unverified() {
-    let machine = DoctorFixture::new("").program("codex", CODEX);
-    let (told, _) = machine.json(&["iflow", "codex"]);
-    let verified = ["iflow", "codex"].map(|name| engine(&told, name)["verified"].clone());
-    assert_eq!(verified, [Value::from(false), Value::from(true)], "{told:#}");
-    let (table, _) = machine.text(&["iflow", "codex"]);
+    let fixture = DoctorFixture::new("").program("codex", CODEX);
+    let (report, _) = fixture.json(&["iflow", "codex"]);
+    let verified = ["iflow", "codex"].map(|name| engine(&report, name)["verified"].clone());
+    assert_eq!(verified, [Value::from(false), Value::from(true)], "{report:#}");
+    let (table, _) = fixture.text(&["iflow", "codex"]);
     assert!(table.contains("iflow (unverified)") && !table.contains("codex (unverified)"), "{table}");
 }
 
 #[test]
 fn without_an_engine_or_with_broken_settings_it_fails() {
-    let machine = DoctorFixture::new("");
-    assert_eq!(machine.text(&["codex"]).1, Some(1));
-    assert_eq!(machine.text(&["codx"]).1, Some(2));
-    let machine = DoctorFixture::new("listn = 1\n").program("codex", CODEX);
-    let (told, code) = machine.json(&["codex"]);
-    assert_eq!((code, &engine(&told, "codex")["available"]), (Some(1), &Value::from(true)));
-    assert!(told["machine"].to_string().contains("did you mean listen?"), "{told:#}");
+    let fixture = DoctorFixture::new("");
+    assert_eq!(fixture.text(&["codex"]).1, Some(1));
+    assert_eq!(fixture.text(&["codx"]).1, Some(2));
+    let fixture = DoctorFixture::new("listn = 1\n").program("codex", CODEX);
+    let (report, code) = fixture.json(&["codex"]);
+    assert_eq!((code, &engine(&report, "codex")["available"]), (Some(1), &Value::from(true)));
+    assert!(report["machine"].to_string().contains("did you mean listen?"), "{report:#}");
 }
 
 #[test]
-fn who_interrupts_it_finds_nothing_left() {
-    let machine = DoctorFixture::new("");
-    let pipe = machine.path("started");
+fn an_interrupted_doctor_leaves_nothing_behind() {
+    let fixture = DoctorFixture::new("");
+    let pipe = fixture.path("started");
     mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let lines = format!("echo here > {}\nexec /bin/sleep 600", pipe.display());
-    let machine = machine.program("codex", &lines);
-    let mut doctor = machine.doctor(&["codex"]).stdout(Stdio::piped()).spawn().unwrap();
+    let fixture = fixture.program("codex", &lines);
+    let mut doctor = fixture.doctor_command(&["codex"]).stdout(Stdio::piped()).spawn().unwrap();
     // Opening the pipe blocks until the program opens its end.
     let mut said = String::new();
     fs::File::open(&pipe).unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(said, "here\n");
     kill_process(Pid::from_child(&doctor), Signal::INT).unwrap();
     assert_eq!(doctor.wait().unwrap().code(), Some(130));
-    assert_eq!(machine.left(), Vec::<String>::new());
+    assert_eq!(fixture.leftovers(), Vec::<String>::new());
 }

@@ -15,9 +15,11 @@ use abide::{
 use abide_domain::process::ExitStatus;
 use abide_keeper::{
     group::ControlGroupConfig,
-    launch::{KeeperLauncher, kill, sweep},
+    launch::{KeeperLauncher, clean_up_dead_keeper, kill_keeper},
     place::KeeperDir,
-    protocol::{ChildMode, KeeperOwner, KeeperRequest, KeeperResponse, KeeperSpec, SpoolOverflow},
+    protocol::{
+        ChildMode, KeeperOwner, KeeperRequest, KeeperResponse, KeeperSpec, LinkPolicy, SpoolOverflow,
+    },
 };
 use abide_os::cgroup::{ControlGroup, ControlGroupLimits, find::own_group};
 use abide_ports::{
@@ -29,14 +31,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const MINUTE: Duration = Duration::from_secs(60);
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A group below the one of this test. It is removed with all its processes when dropped.
 struct DelegatedBase(ControlGroup);
 
 impl DelegatedBase {
     /// Returns `None`, with a recorded skip, if this test cannot create groups.
-    fn make(name: &str) -> Option<Self> {
+    fn create(name: &str) -> Option<Self> {
         let made = own_group().and_then(|own| {
             let base = ControlGroup::at(own).child(&format!("test-{name}-{}", std::process::id()));
             let base = base.map_err(|error| error.to_string())?;
@@ -72,13 +74,25 @@ impl DelegatedBase {
     fn members(&self) -> Vec<u32> {
         self.children().iter().flat_map(|group| group.processes().unwrap_or_default()).collect()
     }
+
+    /// Waits for the four `sleep` processes of [`DETACHED`] and returns them. The subshells that started them may still
+    /// be among the members, and exit by themselves.
+    fn detached_processes(&self) -> Vec<u32> {
+        let is_sleep = |pid: &u32| {
+            fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"sleep\x007100"))
+        };
+        wait::until_some("the detached processes", || {
+            let found: Vec<u32> = self.members().into_iter().filter(is_sleep).collect();
+            (found.len() == 4).then_some(found)
+        })
+    }
 }
 
 impl Drop for DelegatedBase {
     fn drop(&mut self) {
         self.0.kill().ok();
-        self.0.wait_until_empty(MINUTE);
-        self.0.remove(MINUTE).ok();
+        self.0.wait_until_empty(END_TIMEOUT);
+        self.0.remove(END_TIMEOUT).ok();
     }
 }
 
@@ -109,9 +123,9 @@ impl GroupDaemonFixture {
             launcher: launcher(groups),
             env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
             isolator: isolator(folder.path()),
-            retention: 1 << 20,
+            retained_output_bytes: 1 << 20,
             children: Mutex::default(),
-            readiness: StandbyPolicy::None,
+            standby: StandbyPolicy::None,
         };
         Self { folder, keepers }
     }
@@ -124,19 +138,19 @@ impl GroupDaemonFixture {
         let launch = ProcessSpec {
             argv: ["sh", "-c", text].map(str::to_owned).to_vec(),
             env: vec![],
-            without_env: vec![],
+            removed_env: vec![],
             appended_env: vec![],
             files: vec![],
-            stdin: ProcessStdin::Whole(vec![]),
+            stdin: ProcessStdin::Complete(vec![]),
             not_before: None,
-            outliving: None,
+            surviving_keepers_dir: None,
         };
         let at = |name: &str| self.folder.path().join(name).to_string_lossy().into_owned();
         let (workspace, private) = (at("workspaces/mine"), at("runs/mine"));
         let start = ProcessStart {
-            launch: &launch,
+            spec: &launch,
             workspace: &workspace,
-            private: &private,
+            private_dir: &private,
             pass_env: &[],
             isolation,
         };
@@ -149,13 +163,13 @@ impl GroupDaemonFixture {
         let mut follow = self.keepers.follow("run-1", OutputOffsets::START).expect("it is there");
         let mut printed = Vec::new();
         let exit = loop {
-            match follow.next(Some(MINUTE)).expect("it is there") {
+            match follow.next(Some(END_TIMEOUT)).expect("it is there") {
                 ProcessOutput::Stdout(bytes) | ProcessOutput::Stderr(bytes) => printed.extend(bytes),
                 ProcessOutput::Exited(exit) => break exit,
-                other @ (ProcessOutput::Missing(_) | ProcessOutput::Nothing) => panic!("{other:?}"),
+                other @ (ProcessOutput::Gap(_) | ProcessOutput::TimedOut) => panic!("{other:?}"),
             }
         };
-        self.keepers.end("run-1").expect("it ends");
+        self.keepers.terminate("run-1").expect("it ends");
         (String::from_utf8_lossy(&printed).into_owned(), exit)
     }
 }
@@ -174,80 +188,79 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 /// Starts processes that leave the session, the process group and the parent, and stops all of them.
-const DETACHED: &str = "(setsid sh -c '(setsid sleep 71001 &) ; sleep 71002 & kill -STOP $$' &) ; \
+const DETACHED_SCRIPT: &str = "(setsid sh -c '(setsid sleep 71001 &) ; sleep 71002 & kill -STOP $$' &) ; \
     (trap '' TERM HUP; exec setsid sleep 71003) & sleep 71004";
 
 #[test]
 fn everything_that_a_run_started_is_in_its_group_and_ends_with_it() {
-    let Some(base) = DelegatedBase::make("ends") else { return };
-    let house = GroupDaemonFixture::plain(base.groups());
-    let pid = house.start("run-1", IsolationMode::Off, DETACHED).expect("it starts");
+    let Some(base) = DelegatedBase::create("ends") else { return };
+    let fixture = GroupDaemonFixture::plain(base.groups());
+    let pid = fixture.start("run-1", IsolationMode::Off, DETACHED_SCRIPT).expect("it starts");
     let keeper = parent(pid);
-    wait::until("all are there", || base.members().len() >= 6);
+    base.detached_processes();
     let members = base.members();
     assert!(members.contains(&pid) && !members.contains(&keeper), "{members:?} {keeper}");
     for member in &members {
         signal(*member, Signal::STOP);
     }
-    house.keepers.end("run-1").expect("it ends");
+    fixture.keepers.terminate("run-1").expect("it ends");
     assert!(!members.iter().any(|pid| is_alive(*pid)));
     assert_eq!(base.children(), []);
 }
 
 /// SECURITY 10, with the keeper killed too: no process supervises the processes that the agent left.
 #[test]
-fn what_a_killed_keeper_leaves_ends_with_its_group_when_the_run_is_ended() {
-    let Some(base) = DelegatedBase::make("killed") else { return };
-    let house = GroupDaemonFixture::plain(base.groups());
-    let pid = house.start("run-1", IsolationMode::Off, DETACHED).expect("it starts");
-    wait::until("all are there", || base.members().len() >= 6);
-    let members = base.members();
+fn processes_of_a_killed_keeper_end_with_its_group() {
+    let Some(base) = DelegatedBase::create("killed") else { return };
+    let fixture = GroupDaemonFixture::plain(base.groups());
+    let pid = fixture.start("run-1", IsolationMode::Off, DETACHED_SCRIPT).expect("it starts");
+    let members = base.detached_processes();
     let keeper = parent(pid);
     signal(keeper, Signal::KILL);
     wait::until("the keeper is dead", || !is_alive(keeper));
     assert!(members.iter().all(|pid| is_alive(*pid)), "nothing ends with the keeper");
-    house.keepers.end("run-1").expect("it ends");
+    fixture.keepers.terminate("run-1").expect("it ends");
     wait::until("all are dead", || !members.iter().any(|pid| is_alive(*pid)));
     assert_eq!(base.children(), []);
 }
 
 #[test]
 fn a_stopped_keeper_that_does_not_answer_is_killed_with_the_group_of_its_child() {
-    let Some(base) = DelegatedBase::make("silent") else { return };
-    let house = GroupDaemonFixture::plain(base.groups());
-    let pid = house.start("run-1", IsolationMode::Off, DETACHED).expect("it starts");
-    wait::until("all are there", || base.members().len() >= 6);
+    let Some(base) = DelegatedBase::create("silent") else { return };
+    let fixture = GroupDaemonFixture::plain(base.groups());
+    let pid = fixture.start("run-1", IsolationMode::Off, DETACHED_SCRIPT).expect("it starts");
+    base.detached_processes();
     let (members, keeper) = (base.members(), parent(pid));
     signal(keeper, Signal::STOP);
-    let place = KeeperDir::new(&house.keepers.directory.join("runs"), "run-1");
-    kill(&place, None);
+    let place = KeeperDir::new(&fixture.keepers.directory.join("runs"), "run-1");
+    kill_keeper(&place, None);
     assert!(!members.iter().chain([&keeper]).any(|pid| is_alive(*pid)));
-    assert!(sweep(&place));
+    assert!(clean_up_dead_keeper(&place));
     assert_eq!(base.children(), []);
 }
 
 /// A keeper may be killed before it records its child, so the group must be found without a record.
 #[test]
-fn a_sweep_ends_what_dead_keepers_left_and_spares_the_living() {
-    let Some(base) = DelegatedBase::make("sweep") else { return };
-    let house = GroupDaemonFixture::plain(base.groups());
-    let dead = house.start("run-1", IsolationMode::Off, DETACHED).expect("it starts");
-    wait::until("all are there", || base.members().len() >= 6);
+fn a_sweep_ends_processes_of_dead_keepers_only() {
+    let Some(base) = DelegatedBase::create("sweep") else { return };
+    let fixture = GroupDaemonFixture::plain(base.groups());
+    let dead = fixture.start("run-1", IsolationMode::Off, DETACHED_SCRIPT).expect("it starts");
+    base.detached_processes();
     let left = base.members();
     signal(parent(dead), Signal::KILL);
     wait::until("the first is on its own", || !base.members().is_empty() && base.children().len() == 1);
-    let living = house.start("run-2", IsolationMode::Off, "exec sleep 71005").expect("it starts");
-    fs::remove_dir_all(house.keepers.directory.join("runs/run-1")).expect("it is there");
+    let living = fixture.start("run-2", IsolationMode::Off, "exec sleep 71005").expect("it starts");
+    fs::remove_dir_all(fixture.keepers.directory.join("runs/run-1")).expect("it is there");
     wait::until("a sweep has ended the first", || {
-        base.groups().sweep();
+        base.groups().remove_dead_groups();
         base.children().len() == 1
     });
     assert!(!left.iter().any(|pid| is_alive(*pid)));
     assert!(is_alive(living));
-    house.keepers.end("run-2").expect("it ends");
+    fixture.keepers.terminate("run-2").expect("it ends");
     // A keeper reports its end before it exits.
     wait::until("not even the group of keepers is left", || {
-        base.groups().sweep();
+        base.groups().remove_dead_groups();
         base.0.children().is_empty()
     });
 }
@@ -262,23 +275,23 @@ fn without_a_usable_base_a_required_group_refuses_the_start_and_another_does_not
         limits: ControlGroupLimits::default(),
         required,
     };
-    let house = GroupDaemonFixture::plain(groups(true));
-    let refused = house.start("run-1", IsolationMode::Off, "exit 3");
+    let fixture = GroupDaemonFixture::plain(groups(true));
+    let refused = fixture.start("run-1", IsolationMode::Off, "exit 3");
     assert!(
-        matches!(&refused, Err(StartError::System(reason)) if reason.contains("control group") && reason.contains("sandbox.cgroup")),
+        matches!(&refused, Err(StartError::SystemError(reason)) if reason.contains("control group") && reason.contains("sandbox.cgroup")),
         "{refused:?}"
     );
-    let house = GroupDaemonFixture::plain(groups(false));
-    assert_eq!(house.run(IsolationMode::Off, "exit 3").1, ExitStatus::Code(3));
+    let fixture = GroupDaemonFixture::plain(groups(false));
+    assert_eq!(fixture.run(IsolationMode::Off, "exit 3").1, ExitStatus::Code(3));
 }
 
 #[test]
 fn an_isolated_program_sees_its_group_and_cannot_leave_it() {
-    let Some(base) = DelegatedBase::make("leave") else { return };
+    let Some(base) = DelegatedBase::create("leave") else { return };
     let isolator = |home: &Path| {
         Some(ProgramIsolator::new(home, Path::new(env!("CARGO_BIN_EXE_abide")), "/usr/bin:/bin"))
     };
-    let house = GroupDaemonFixture::new(Some(base.groups()), isolator);
+    let fixture = GroupDaemonFixture::new(Some(base.groups()), isolator);
     let path = base.0.path().display();
     let text = format!(
         "grep ^0:: /proc/self/cgroup; cat {path}/cgroup.procs >/dev/null && echo READ; \
@@ -286,7 +299,7 @@ fn an_isolated_program_sees_its_group_and_cannot_leave_it() {
          echo 1 >{path}/abide-keepers/cgroup.kill && echo KILLED; mkdir {path}/own && echo MADE; \
          unshare --user --map-root-user --mount sh -c 'mount -o remount,rw,bind {path} && echo REMOUNTED'; true"
     );
-    let (printed, exit) = house.run(IsolationMode::Namespace, &text);
+    let (printed, exit) = fixture.run(IsolationMode::Namespace, &text);
     assert_eq!(exit, ExitStatus::Code(0), "{printed}");
     assert!(printed.contains("/abide-k-") && printed.contains("READ"), "{printed}");
     for word in ["LEFT\n", "KILLED\n", "MADE\n", "REMOUNTED\n"] {
@@ -295,17 +308,17 @@ fn an_isolated_program_sees_its_group_and_cannot_leave_it() {
     assert_eq!(base.children(), []);
 }
 
-/// A session of the native agent: shell and keeper are isolated together, so both are in the group.
+/// A session of the native agent: the shell is confined, and its keeper stays outside.
 #[test]
-fn a_shell_that_is_confined_with_its_keeper_is_in_a_group_that_ends_both() {
-    let Some(base) = DelegatedBase::make("shell") else { return };
+fn a_confined_shell_is_in_a_group_without_its_keeper() {
+    let Some(base) = DelegatedBase::create("shell") else { return };
     let folder = tempfile::tempdir().expect("the test machine allows it");
     let launcher = launcher(Some(base.groups()));
     let hide = folder.path().join("hidden");
     fs::create_dir(&hide).expect("the test machine allows it");
     let words = ["--hide", hide.to_str().unwrap_or_default(), "--by", "namespace"];
     let shell = abide_terminal::ShellProgram::find("sh", &[("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
-    let (argv, shape) = shell.expect("there is a shell").start(None);
+    let (argv, shape) = shell.expect("there is a shell").launch_spec(None);
     assert!(matches!(shape, ChildMode::Shell(_)));
     let spec = || KeeperSpec {
         argv: argv.clone(),
@@ -313,14 +326,15 @@ fn a_shell_that_is_confined_with_its_keeper_is_in_a_group_that_ends_both() {
         cwd: "/".into(),
         shape: abide_terminal::ShellProgram::find("sh", &[("PATH".to_owned(), "/usr/bin:/bin".to_owned())])
             .expect("there is a shell")
-            .start(None)
+            .launch_spec(None)
             .1,
         retention: 1 << 20,
         meta: vec![],
         owner: KeeperOwner::Home,
         overflow: SpoolOverflow::DropOldest,
         confinement: words.iter().map(|word| word.as_bytes().to_vec()).collect(),
-        group: Some(base.groups().of_child("x")),
+        group: Some(base.groups().child_spec("x")),
+        cwd_links: LinkPolicy::Refuse,
     };
     let start = |name: &str| {
         let place = KeeperDir::new(&folder.path().join("keepers"), name);
@@ -330,17 +344,19 @@ fn a_shell_that_is_confined_with_its_keeper_is_in_a_group_that_ends_both() {
     };
     let (mut keeper, status) = start("s-1");
     let members = base.members();
-    assert!(members.contains(&status.child.pid) && members.contains(&status.keeper.pid), "{members:?}");
-    assert!(matches!(keeper.ask(1, KeeperRequest::End { force: false }, 20_000), Ok(KeeperResponse::Done)));
+    assert!(members.contains(&status.child.pid) && !members.contains(&status.keeper.pid), "{members:?}");
+    assert!(matches!(
+        keeper.request(1, KeeperRequest::End { force: false }, 20_000),
+        Ok(KeeperResponse::Done)
+    ));
     keeper.take_process().expect("it is ours").wait().expect("it ends");
-    keeper.clear_group();
     assert_eq!(base.children(), [], "an orderly end");
 
     let (mut keeper, status) = start("s-2");
-    kill(&keeper.place, None);
+    kill_keeper(&keeper.keeper_dir, None);
     assert!(!is_alive(status.child.pid) && !is_alive(status.keeper.pid));
     keeper.take_process().expect("it is ours").wait().expect("it ends");
-    assert!(sweep(&keeper.place));
+    assert!(clean_up_dead_keeper(&keeper.keeper_dir));
     assert_eq!(base.children(), [], "killed");
 }
 
@@ -358,10 +374,10 @@ fn get(home: &TestHome, path: &str) -> Value {
 
 /// The controllers for memory and pids are missing or disabled on this machine; the run reports that.
 #[test]
-fn limits_that_do_not_hold_are_told_in_the_run_and_by_doctor() {
-    let home = home().with("ABIDE_SANDBOX_CGROUP", "off").with("ABIDE_LIMITS_PIDS_MAX", "100");
+fn unenforced_limits_are_reported_in_the_run_and_by_doctor() {
+    let home = home().with_env("ABIDE_SANDBOX_CGROUP", "off").with_env("ABIDE_LIMITS_PIDS_MAX", "100");
     let daemon = home.start();
-    assert!(daemon.is_ready(), "{}", home.complaints());
+    assert!(daemon.is_ready(), "{}", home.stderr_tail());
     let workspace = home.workspace("w");
     let body = json!({ "engine": "parrot", "prompt": "say hello", "workspace": workspace });
     let id = post(&home, "/v1/runs", &body)["run_id"].as_str().expect("it was made").to_owned();
@@ -377,20 +393,23 @@ fn limits_that_do_not_hold_are_told_in_the_run_and_by_doctor() {
 fn a_named_group_that_cannot_be_used_refuses_the_start_of_the_daemon() {
     let folder = tempfile::tempdir().expect("the test machine allows it");
     let named = folder.path().display().to_string();
-    let home = home().with("ABIDE_SANDBOX_CGROUP", &named);
+    let home = home().with_env("ABIDE_SANDBOX_CGROUP", &named);
     let daemon = home.start();
     assert!(!daemon.is_ready());
-    let told = home.complaints();
-    assert!(told.contains("sandbox.cgroup") && told.contains("cgroup v2") && told.contains("auto"), "{told}");
+    let report = home.stderr_tail();
+    assert!(
+        report.contains("sandbox.cgroup") && report.contains("cgroup v2") && report.contains("auto"),
+        "{report}"
+    );
 }
 
 /// The daemon is killed too; the next one ends the remaining processes.
 #[test]
 fn a_terminal_session_of_the_daemon_is_in_a_group_which_ends_with_it() {
-    let Some(base) = DelegatedBase::make("session") else { return };
-    let home = home().with("ABIDE_SANDBOX_CGROUP", &base.0.path().display().to_string());
+    let Some(base) = DelegatedBase::create("session") else { return };
+    let home = home().with_env("ABIDE_SANDBOX_CGROUP", &base.0.path().display().to_string());
     let daemon = home.start();
-    assert!(daemon.is_ready(), "{}", home.complaints());
+    assert!(daemon.is_ready(), "{}", home.stderr_tail());
     let pid = home.run(&["sessions", "new", "--json"]);
     assert_eq!(pid.code, Some(0), "{pid:?}");
     let session: Value = serde_json::from_str(&pid.stdout).expect("it is JSON");
@@ -410,7 +429,7 @@ fn a_terminal_session_of_the_daemon_is_in_a_group_which_ends_with_it() {
 /// group.
 #[test]
 fn auto_uses_the_group_that_was_delegated_and_no_other() {
-    let Some(base) = DelegatedBase::make("auto") else { return };
+    let Some(base) = DelegatedBase::create("auto") else { return };
     let part = base.0.child("daemon").expect("it is a name");
     part.create().expect("the base is ours");
     let home = tempfile::tempdir().expect("the test machine allows it");
@@ -421,13 +440,13 @@ fn auto_uses_the_group_that_was_delegated_and_no_other() {
         command.env("ABIDE_HOME", home.path());
         String::from_utf8_lossy(&command.output().expect("there is a shell").stdout).into_owned()
     };
-    let told = doctor();
-    assert!(told.contains("is not delegated"), "{told}");
+    let report = doctor();
+    assert!(report.contains("is not delegated"), "{report}");
     let marked = rustix::fs::setxattr(base.0.path(), "user.delegate", b"1", rustix::fs::XattrFlags::empty());
     if let Err(error) = marked {
         return skip(&format!("a control group cannot be marked: {error}"));
     }
-    let told = doctor();
+    let report = doctor();
     let expected = format!("each run and session gets one below {}", base.0.path().display());
-    assert!(told.contains(&expected), "{told}");
+    assert!(report.contains(&expected), "{report}");
 }

@@ -4,7 +4,10 @@
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::{fs::PermissionsExt, net::UnixListener},
+    os::unix::{
+        fs::{PermissionsExt, symlink},
+        net::UnixListener,
+    },
     path::{Path, PathBuf},
     sync::Mutex,
     time::Duration,
@@ -27,7 +30,7 @@ use tempfile::TempDir;
 struct IsolationTestHome {
     folder: TempDir,
     keepers: KeeperProcesses,
-    _door: UnixListener,
+    _socket: UnixListener,
 }
 
 impl IsolationTestHome {
@@ -54,11 +57,11 @@ impl IsolationTestHome {
             },
             env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
             isolator: Some(ProgramIsolator::new(folder.path(), &binary, path)),
-            retention: 1 << 20,
+            retained_output_bytes: 1 << 20,
             children: Mutex::default(),
-            readiness: StandbyPolicy::None,
+            standby: StandbyPolicy::None,
         };
-        Self { folder, keepers, _door: door }
+        Self { folder, keepers, _socket: door }
     }
 
     fn path(&self) -> &Path {
@@ -71,9 +74,9 @@ impl IsolationTestHome {
         let (workspace, private) = (format!("{home}/workspaces/mine"), format!("{home}/runs/mine"));
         let launch = launch(argv, vec![("HIDDEN".to_owned(), home)]);
         let start = ProcessStart {
-            launch: &launch,
+            spec: &launch,
             workspace: &workspace,
-            private: &private,
+            private_dir: &private,
             pass_env: &[],
             isolation,
         };
@@ -85,11 +88,11 @@ impl IsolationTestHome {
             match follow.next(Some(Duration::from_secs(60))).expect("the test machine allows it") {
                 ProcessOutput::Stdout(bytes) | ProcessOutput::Stderr(bytes) => printed.extend(bytes),
                 ProcessOutput::Exited(exit) => break exit,
-                other @ (ProcessOutput::Missing(_) | ProcessOutput::Nothing) => panic!("{other:?}"),
+                other @ (ProcessOutput::Gap(_) | ProcessOutput::TimedOut) => panic!("{other:?}"),
             }
         };
         drop(process);
-        self.keepers.end("run-1").expect("the test machine allows it");
+        self.keepers.terminate("run-1").expect("the test machine allows it");
         Ok((String::from_utf8_lossy(&printed).into_owned(), exit))
     }
 
@@ -102,9 +105,9 @@ impl IsolationTestHome {
         let workspace = format!("{home}/workspaces/mine");
         let launch = launch(&["true"], vec![]);
         let start = ProcessStart {
-            launch: &launch,
+            spec: &launch,
             workspace: &workspace,
-            private: &workspace,
+            private_dir: &workspace,
             pass_env: &[],
             isolation,
         };
@@ -117,12 +120,12 @@ fn launch(argv: &[&str], env: Vec<(String, String)>) -> ProcessSpec {
     ProcessSpec {
         argv: argv.iter().map(|word| (*word).to_owned()).collect(),
         env,
-        without_env: vec![],
+        removed_env: vec![],
         appended_env: vec![],
         files: vec![],
-        stdin: ProcessStdin::Whole(vec![]),
+        stdin: ProcessStdin::Complete(vec![]),
         not_before: None,
-        outliving: None,
+        surviving_keepers_dir: None,
     }
 }
 
@@ -142,7 +145,7 @@ true
 "#;
 
 /// Runs the test below as a separate program, and returns whether it could connect.
-fn connects(home: &IsolationTestHome, isolation: IsolationMode) -> bool {
+fn can_connect(home: &IsolationTestHome, isolation: IsolationMode) -> bool {
     let own = std::env::current_exe().expect("the test machine allows it").to_string_lossy().into_owned();
     let argv = [own.as_str(), "--exact", "a_program_that_connects", "--ignored", "--nocapture"];
     let (printed, _) = home.run(isolation, &argv).expect("the test machine allows it");
@@ -169,11 +172,11 @@ fn an_isolated_program_finds_no_token_no_database_no_secret_and_no_socket() {
     let home = IsolationTestHome::new("/usr/bin:/bin");
     let (found, _) = home.script(IsolationMode::Off, SEARCH).expect("the test machine allows it");
     assert!(found.contains("SECRET"), "without isolation all of it is there: {found}");
-    assert!(connects(&home, IsolationMode::Off));
+    assert!(can_connect(&home, IsolationMode::Off));
     for isolation in [IsolationMode::Namespace, IsolationMode::Auto] {
         let (found, exit) = home.script(isolation, SEARCH).expect("the test machine allows it");
         assert_eq!((found.as_str(), exit), ("", ExitStatus::Code(0)), "{isolation:?}");
-        assert!(!connects(&home, isolation));
+        assert!(!can_connect(&home, isolation));
         assert_eq!(home.warning(isolation), None);
     }
 }
@@ -199,7 +202,7 @@ fn an_isolated_program_gains_no_privileges_and_a_missing_one_is_named() {
         .expect("the test machine allows it");
     assert_eq!(printed.split_ascii_whitespace().last(), Some("1"), "{printed}");
     let missing = home.run(IsolationMode::Namespace, &["no-such-program"]);
-    assert!(matches!(missing, Err(StartError::Program(_))), "{missing:?}");
+    assert!(matches!(missing, Err(StartError::ProgramUnusable(_))), "{missing:?}");
 }
 
 #[test]
@@ -219,19 +222,63 @@ fn a_workspace_that_shows_the_home_is_refused() {
         let launch = launch(&["true"], vec![]);
         let isolation = IsolationMode::Auto;
         let start = ProcessStart {
-            launch: &launch,
+            spec: &launch,
             workspace: &workspace,
-            private: &workspace,
+            private_dir: &workspace,
             pass_env: &[],
             isolation,
         };
         let refused = home.keepers.start("run-1", &start);
-        assert!(matches!(&refused, Err(StartError::Isolation(why)) if why.contains("home")), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(StartError::IsolationUnavailable(why)) if why.contains("home")),
+            "{refused:?}"
+        );
+    }
+}
+
+/// An agent that can write the parent of a workspace replaces it while the run waits.
+#[test]
+fn a_process_is_not_started_in_a_workspace_that_became_a_link() {
+    let home = IsolationTestHome::new("/usr/bin:/bin");
+    let [mine, other] = ["workspaces/mine", "workspaces/other"].map(|name| home.path().join(name));
+    fs::create_dir(&other).expect("the test machine allows it");
+    fs::write(other.join("secret"), "SECRET").expect("the test machine allows it");
+    fs::rename(&mine, home.path().join("workspaces/aside")).expect("the test machine allows it");
+    symlink(&other, &mine).expect("the test machine allows it");
+    for isolation in
+        [IsolationMode::Off, IsolationMode::Auto, IsolationMode::Namespace, IsolationMode::Landlock]
+    {
+        let refused = home.script(isolation, "cat secret");
+        assert!(matches!(&refused, Err(StartError::DirectoryUnusable(_))), "{isolation:?}: {refused:?}");
+        home.keepers.terminate("run-1").expect("the test machine allows it");
+    }
+}
+
+/// A directory on the way to a shown path is replaced after the path was chosen.
+#[test]
+fn the_exec_helper_shows_nothing_through_a_link() {
+    let home = IsolationTestHome::new("/usr/bin:/bin");
+    let shown = home.path().join("work/other");
+    symlink(home.path().join("keepers/runs"), home.path().join("work")).expect("the test machine allows it");
+    for method in ["namespace", "landlock"] {
+        let output = abide_testkit::environment::abide(env!("CARGO_BIN_EXE_abide"))
+            .args(["__confine", "--hide"])
+            .arg(home.path())
+            .args(["--by", method, "--show"])
+            .arg(&shown)
+            .args(["--", "cat"])
+            .arg(shown.join("secret"))
+            .current_dir("/")
+            .output()
+            .expect("the test machine allows it");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(126), "{method}: {output:?}");
+        assert!(text.contains("work is a symbolic link"), "{method}: {text}");
     }
 }
 
 /// Calls `what` on a thread where these system calls fail, also for the programs that it starts.
-fn without<T: Send>(calls: &[i64], what: impl FnOnce() -> T + Send) -> T {
+fn without_syscalls<T: Send>(calls: &[i64], what: impl FnOnce() -> T + Send) -> T {
     let rules: BTreeMap<i64, Vec<seccompiler::SeccompRule>> =
         calls.iter().map(|call| (*call, vec![])).collect();
     const NO_SUCH_CALL: u32 = 38;
@@ -257,7 +304,7 @@ const UNSHARE: i64 = if cfg!(target_arch = "x86_64") { 272 } else { 97 };
 
 #[test]
 fn without_namespaces_auto_runs_with_a_warning_and_a_named_mechanism_refuses() {
-    without(&[UNSHARE], || {
+    without_syscalls(&[UNSHARE], || {
         let home = IsolationTestHome::new("");
         let warning = home.warning(IsolationMode::Auto).expect("the test machine allows it");
         assert!(warning.contains("not isolated") && warning.contains("namespace"), "{warning}");
@@ -267,7 +314,7 @@ fn without_namespaces_auto_runs_with_a_warning_and_a_named_mechanism_refuses() {
         );
         let refused = home.script(IsolationMode::Namespace, "echo here");
         assert!(
-            matches!(&refused, Err(StartError::Isolation(why)) if why.contains("namespace")),
+            matches!(&refused, Err(StartError::IsolationUnavailable(why)) if why.contains("namespace")),
             "{refused:?}"
         );
         let (printed, _) = home
@@ -279,12 +326,12 @@ fn without_namespaces_auto_runs_with_a_warning_and_a_named_mechanism_refuses() {
 
 #[test]
 fn without_landlock_namespaces_still_hide_and_landlock_refuses() {
-    without(&[LANDLOCK_CREATE_RULESET], || {
+    without_syscalls(&[LANDLOCK_CREATE_RULESET], || {
         let home = IsolationTestHome::new("/usr/bin:/bin");
         assert_eq!(home.script(IsolationMode::Auto, SEARCH).expect("the test machine allows it").0, "");
         let refused = home.script(IsolationMode::Landlock, "echo here");
         assert!(
-            matches!(&refused, Err(StartError::Isolation(why)) if why.contains("andlock")),
+            matches!(&refused, Err(StartError::IsolationUnavailable(why)) if why.contains("andlock")),
             "{refused:?}"
         );
     });
@@ -299,7 +346,7 @@ fn without_bubblewrap_the_helper_makes_the_namespace() {
 #[test]
 fn where_the_helper_may_not_make_namespaces_bubblewrap_does() {
     let Some(folder) = bubblewrap() else { return skip("no bubblewrap is installed") };
-    without(&[UNSHARE], || {
+    without_syscalls(&[UNSHARE], || {
         let home = IsolationTestHome::new(&folder.to_string_lossy());
         assert_eq!(home.warning(IsolationMode::Auto), None);
         let text = "cat \"$HIDDEN/token\" ../../token 2>/dev/null; cat ../../runs/mine/settings; echo kept > made; exit 7";
@@ -326,17 +373,17 @@ read -r end
 
 /// Returns the warnings in the events of a run with isolation `auto`, and the output of `abide doctor`, on a machine
 /// without these system calls and with the programs on `path`.
-fn told_without(calls: &[i64], path: &str) -> (Vec<String>, String) {
+fn warnings_without(calls: &[i64], path: &str) -> (Vec<String>, String) {
     let programs = tempfile::tempdir().expect("the test machine allows it");
     let agent = programs.path().join("agent");
     fs::write(&agent, AGENT).expect("the test machine allows it");
     fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("the test machine allows it");
-    without(calls, || {
-        let home = daemon::TestHome::new(Path::new(env!("CARGO_BIN_EXE_abide"))).with("PATH", path);
+    without_syscalls(calls, || {
+        let home = daemon::TestHome::new(Path::new(env!("CARGO_BIN_EXE_abide"))).with_env("PATH", path);
         let config = format!("[engines.mine]\ncommand = [{agent:?}]\nprotocol = \"acp\"\n");
         fs::write(home.path().join("config.toml"), config).expect("the test machine allows it");
         let running = home.start();
-        assert!(running.is_ready(), "{}", home.complaints());
+        assert!(running.is_ready(), "{}", home.stderr_tail());
         let client = home.client().expect("the daemon answers");
         let new = serde_json::json!({ "engine": "mine", "prompt": "go", "execution_mode": "auto",
             "workspace": home.workspace("w") });
@@ -363,7 +410,7 @@ fn told_without(calls: &[i64], path: &str) -> (Vec<String>, String) {
 /// Issue 14, isolation: `auto` falls back with a warning in the run and in `abide doctor`.
 #[test]
 fn a_run_that_is_not_isolated_says_so_in_its_events_and_doctor_says_it_too() {
-    let (warnings, doctor) = told_without(&[UNSHARE], "");
+    let (warnings, doctor) = warnings_without(&[UNSHARE], "");
     let [warning] = warnings.as_slice() else { panic!("one warning is told: {warnings:?}") };
     assert!(warning.contains("not isolated") && warning.contains("namespace"), "{warning}");
     assert!(doctor.contains("agents can read the token") && doctor.contains("bubblewrap"), "{doctor}");
@@ -371,11 +418,11 @@ fn a_run_that_is_not_isolated_says_so_in_its_events_and_doctor_says_it_too() {
 
 #[test]
 fn a_run_that_is_isolated_without_bubblewrap_or_landlock_is_not_warned_about() {
-    let (warnings, doctor) = told_without(&[], "");
+    let (warnings, doctor) = warnings_without(&[], "");
     assert_eq!(warnings, [""; 0], "the helper makes the namespace without bubblewrap");
     assert!(doctor.contains("namespace") && !doctor.contains("can read"), "{doctor}");
     // This run does not need Landlock. A run that needs it is refused (below), and doctor reports it.
-    let (warnings, doctor) = told_without(&[LANDLOCK_CREATE_RULESET], "/usr/bin:/bin");
+    let (warnings, doctor) = warnings_without(&[LANDLOCK_CREATE_RULESET], "/usr/bin:/bin");
     assert_eq!(warnings, [""; 0]);
     assert!(doctor.contains("no Landlock"), "{doctor}");
 }

@@ -7,7 +7,7 @@ use abide_domain::process::ExitStatus;
 use abide_keeper::{
     launch::KeeperLauncher,
     place::KeeperDir,
-    protocol::{ChildMode, KeeperOwner, KeeperSpec, SpoolOverflow},
+    protocol::{ChildMode, KeeperOwner, KeeperSpec, LinkPolicy, SpoolOverflow},
 };
 use abide_ports::{
     engine::{IsolationMode, ProcessSpec, ProcessStdin},
@@ -16,7 +16,7 @@ use abide_ports::{
 use abide_testkit::wait;
 use rustix::process::Pid;
 
-fn keepers(home: &tempfile::TempDir) -> KeeperProcesses {
+fn keeper_processes(home: &tempfile::TempDir) -> KeeperProcesses {
     KeeperProcesses {
         directory: home.path().join("keepers"),
         launcher: KeeperLauncher {
@@ -26,9 +26,9 @@ fn keepers(home: &tempfile::TempDir) -> KeeperProcesses {
         },
         env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
         isolator: None,
-        retention: 1 << 20,
+        retained_output_bytes: 1 << 20,
         children: Mutex::default(),
-        readiness: StandbyPolicy::None,
+        standby: StandbyPolicy::None,
     }
 }
 
@@ -36,12 +36,12 @@ fn script(text: &str) -> ProcessSpec {
     ProcessSpec {
         argv: ["sh", "-c", text].map(str::to_owned).to_vec(),
         env: vec![],
-        without_env: vec![],
+        removed_env: vec![],
         appended_env: vec![],
         files: vec![],
-        stdin: ProcessStdin::Whole(vec![]),
+        stdin: ProcessStdin::Complete(vec![]),
         not_before: None,
-        outliving: None,
+        surviving_keepers_dir: None,
     }
 }
 
@@ -60,9 +60,9 @@ fn start_script(
     let started = keepers.start(
         name,
         &ProcessStart {
-            launch: &launch,
+            spec: &launch,
             workspace: &folder,
-            private: &folder,
+            private_dir: &folder,
             pass_env: &[],
             isolation: IsolationMode::Off,
         },
@@ -71,29 +71,29 @@ fn start_script(
 }
 
 #[test]
-fn a_launch_whose_daemon_died_before_its_keeper_was_told_certainly_never_happens() {
+fn a_launch_whose_daemon_died_before_the_start_request_never_happens() {
     let home = tempfile::tempdir().unwrap();
-    let keepers = keepers(&home);
+    let keepers = keeper_processes(&home);
     let place = keepers.directory.join("runs/run-1");
     fs::create_dir_all(&place).unwrap();
     fs::write(place.join("secret"), [7; 32]).unwrap();
-    assert_eq!(keepers.find("run-1"), ProcessLookup::Never);
+    assert_eq!(keepers.find("run-1"), ProcessLookup::NotStarted);
     for _ in 0..2 {
         // The error allows a retry under another name; this name must not be used again.
         let started = start(&keepers, &home, "run-1");
-        assert!(matches!(started, Err(StartError::System(_))), "{started:?}");
+        assert!(matches!(started, Err(StartError::SystemError(_))), "{started:?}");
     }
     assert!(start(&keepers, &home, "run-2").is_ok());
     for name in ["run-1", "run-2"] {
-        keepers.end(name).unwrap();
+        keepers.terminate(name).unwrap();
     }
     assert_eq!(keepers.names(), Vec::<String>::new());
 }
 
 #[test]
-fn a_variable_that_is_added_to_keeps_what_the_owner_set() {
+fn an_appended_variable_keeps_the_configured_value() {
     let home = tempfile::tempdir().unwrap();
-    let mut keepers = keepers(&home);
+    let mut keepers = keeper_processes(&home);
     keepers.env.push(("INHERITED".to_owned(), "--one".to_owned()));
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let launch = ProcessSpec {
@@ -106,35 +106,35 @@ fn a_variable_that_is_added_to_keeps_what_the_owner_set() {
         .start(
             "run-1",
             &ProcessStart {
-                launch: &launch,
+                spec: &launch,
                 workspace: &folder,
-                private: &folder,
+                private_dir: &folder,
                 pass_env: &["INHERITED".to_owned()],
                 isolation: IsolationMode::Off,
             },
         )
         .unwrap();
     let mut follow = keepers.follow("run-1", OutputOffsets::START).unwrap();
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     loop {
         match follow.next(Some(std::time::Duration::from_secs(60))).unwrap() {
-            ProcessOutput::Stdout(bytes) => said.extend(bytes),
+            ProcessOutput::Stdout(bytes) => output.extend(bytes),
             ProcessOutput::Stderr(_) => {}
             ProcessOutput::Exited(_) => break,
-            ProcessOutput::Missing(reason) => panic!("{reason}"),
-            ProcessOutput::Nothing => panic!("it does not end"),
+            ProcessOutput::Gap(reason) => panic!("{reason}"),
+            ProcessOutput::TimedOut => panic!("it does not end"),
         }
     }
-    assert_eq!(String::from_utf8_lossy(&said), "--one --more, --two --more, --more\n");
+    assert_eq!(String::from_utf8_lossy(&output), "--one --more, --two --more, --more\n");
     // `end` returns the exit status, also after the exit was read.
-    assert_eq!(keepers.end("run-1"), Ok(ExitStatus::Code(7)));
-    assert_eq!(keepers.end("run-1"), Ok(ExitStatus::Unseen), "nothing of it is left");
+    assert_eq!(keepers.terminate("run-1"), Ok(ExitStatus::Code(7)));
+    assert_eq!(keepers.terminate("run-1"), Ok(ExitStatus::Unseen), "nothing of it is left");
 }
 
 #[test]
 fn security_24_a_process_gets_the_variables_of_a_list_and_no_others() {
     let home = tempfile::tempdir().unwrap();
-    let mut keepers = keepers(&home);
+    let mut keepers = keeper_processes(&home);
     for name in [
         "HOME",
         "LC_ALL",
@@ -153,9 +153,9 @@ fn security_24_a_process_gets_the_variables_of_a_list_and_no_others() {
     let folder = home.path().to_string_lossy().into_owned();
     let pass_env = ["MY_*", "OURS"].map(str::to_owned);
     let start = ProcessStart {
-        launch: &launch,
+        spec: &launch,
         workspace: &folder,
-        private: &folder,
+        private_dir: &folder,
         pass_env: &pass_env,
         isolation: IsolationMode::Off,
     };
@@ -173,33 +173,33 @@ fn security_24_a_process_gets_the_variables_of_a_list_and_no_others() {
         names,
         ["HOME", "LC_ALL", "MY_KEY", "MY_OTHER", "OURS", "PATH", "SET", "XDG_CONFIG_HOME", "https_proxy"]
     );
-    keepers.end("run-1").unwrap();
+    keepers.terminate("run-1").unwrap();
 }
 
 #[test]
 fn a_process_is_started_once_and_one_whose_keeper_died_is_gone() {
     let home = tempfile::tempdir().unwrap();
-    let keepers = keepers(&home);
+    let keepers = keeper_processes(&home);
     let pid = start(&keepers, &home, "run-1").unwrap();
     assert_eq!(start(&keepers, &home, "run-1").unwrap(), pid);
-    let ProcessLookup::Held(process) = keepers.find("run-1") else { panic!("it is held") };
+    let ProcessLookup::Found(process) = keepers.find("run-1") else { panic!("it is held") };
     assert_eq!(process.pid, pid);
     rustix::process::kill_process(parent(pid).unwrap(), rustix::process::Signal::KILL).unwrap();
     // Its output can be read, so it counts as started.
     assert_eq!(start(&keepers, &home, "run-1"), Ok(pid), "it is not started again");
-    assert_eq!(keepers.find("run-1"), ProcessLookup::Gone);
+    assert_eq!(keepers.find("run-1"), ProcessLookup::Lost);
     let mut follow = keepers.follow("run-1", OutputOffsets::START).unwrap();
     let last = std::iter::repeat_with(|| follow.next(None).unwrap())
-        .find(|heard| matches!(heard, ProcessOutput::Exited(_) | ProcessOutput::Missing(_)));
+        .find(|heard| matches!(heard, ProcessOutput::Exited(_) | ProcessOutput::Gap(_)));
     assert_eq!(last, Some(ProcessOutput::Exited(ExitStatus::Unseen)), "how it ended is not known");
-    keepers.end("run-1").unwrap();
-    assert_eq!(keepers.find("run-1"), ProcessLookup::Never);
+    keepers.terminate("run-1").unwrap();
+    assert_eq!(keepers.find("run-1"), ProcessLookup::NotStarted);
 }
 
 #[test]
-fn e7_what_a_dead_keeper_recorded_is_read_from_its_files_and_a_torn_end_is_noticed() {
+fn e7_records_of_a_dead_keeper_are_read_and_a_torn_end_is_detected() {
     let home = tempfile::tempdir().unwrap();
-    let keepers = keepers(&home);
+    let keepers = keeper_processes(&home);
     let pid = start_script(&keepers, &home, "run-1", "echo out; echo err >&2; read x; exit 3").unwrap();
     let place = keepers.directory.join("runs/run-1");
     let keeper = parent(pid);
@@ -210,12 +210,12 @@ fn e7_what_a_dead_keeper_recorded_is_read_from_its_files_and_a_torn_end_is_notic
         let mut heard = vec![];
         loop {
             heard.push(follow.next(None).unwrap());
-            if matches!(heard.last(), Some(ProcessOutput::Exited(_) | ProcessOutput::Missing(_))) {
+            if matches!(heard.last(), Some(ProcessOutput::Exited(_) | ProcessOutput::Gap(_))) {
                 return heard;
             }
         }
     };
-    assert!(matches!(keepers.find("run-1"), ProcessLookup::Held(process) if process.pid == pid));
+    assert!(matches!(keepers.find("run-1"), ProcessLookup::Found(process) if process.pid == pid));
     assert_eq!(start(&keepers, &home, "run-1"), Ok(pid), "it is not started again");
     let all = heard(OutputOffsets::START);
     assert!(
@@ -229,28 +229,28 @@ fn e7_what_a_dead_keeper_recorded_is_read_from_its_files_and_a_torn_end_is_notic
     );
     let spool = fs::File::options().write(true).open(place.join("spool.0")).unwrap();
     spool.set_len(spool.metadata().unwrap().len() - 1).unwrap();
-    assert!(matches!(heard(OutputOffsets::START).last(), Some(ProcessOutput::Missing(_))));
+    assert!(matches!(heard(OutputOffsets::START).last(), Some(ProcessOutput::Gap(_))));
     fs::remove_file(place.join("exit.json")).unwrap();
-    assert_eq!(keepers.find("run-1"), ProcessLookup::Gone);
-    keepers.end("run-1").unwrap();
-    assert_eq!(keepers.find("run-1"), ProcessLookup::Never);
+    assert_eq!(keepers.find("run-1"), ProcessLookup::Lost);
+    keepers.terminate("run-1").unwrap();
+    assert_eq!(keepers.find("run-1"), ProcessLookup::NotStarted);
 }
 
 #[test]
 fn a_keeper_that_does_not_answer_is_neither_gone_nor_started_again_and_can_be_ended() {
     let home = tempfile::tempdir().unwrap();
-    let keepers = keepers(&home);
+    let keepers = keeper_processes(&home);
     let pid = start(&keepers, &home, "run-1").unwrap();
     let keeper = parent(pid).unwrap();
     kill(keeper, rustix::process::Signal::STOP);
-    assert_eq!(keepers.find("run-1"), ProcessLookup::Silent);
-    assert_eq!(start(&keepers, &home, "run-1"), Err(StartError::Silent));
+    assert_eq!(keepers.find("run-1"), ProcessLookup::Unresponsive);
+    assert_eq!(start(&keepers, &home, "run-1"), Err(StartError::Unresponsive));
     assert!(keepers.follow("run-1", OutputOffsets::START).is_err());
     kill(keeper, rustix::process::Signal::CONT);
-    assert!(matches!(keepers.find("run-1"), ProcessLookup::Held(_)));
+    assert!(matches!(keepers.find("run-1"), ProcessLookup::Found(_)));
     kill(keeper, rustix::process::Signal::STOP);
-    keepers.end("run-1").unwrap();
-    assert_eq!(keepers.find("run-1"), ProcessLookup::Never);
+    keepers.terminate("run-1").unwrap();
+    assert_eq!(keepers.find("run-1"), ProcessLookup::NotStarted);
     assert!(
         !fs::exists(format!("/proc/{pid}/exe")).unwrap()
             || fs::read_link(format!("/proc/{pid}/exe")).is_err()
@@ -258,7 +258,7 @@ fn a_keeper_that_does_not_answer_is_neither_gone_nor_started_again_and_can_be_en
 }
 
 /// Returns all processes with this entry in their environment.
-fn marked(entry: &str) -> Vec<u32> {
+fn pids_with_env(entry: &str) -> Vec<u32> {
     let all = fs::read_dir("/proc").expect("processes are listed").flatten();
     let pids = all.filter_map(|process| process.file_name().to_str()?.parse().ok());
     let is_marked = |pid: &u32| {
@@ -287,22 +287,22 @@ fn security_10_an_agent_that_stops_its_keeper_is_ended_with_everything_below_it(
     ];
     for (number, script) in scripts.iter().enumerate() {
         let home = tempfile::tempdir().unwrap();
-        let mut keepers = keepers(&home);
+        let mut keepers = keeper_processes(&home);
         let entry = format!("LC_HOSTILE={}", home.path().display());
         keepers.env.push(("LC_HOSTILE".to_owned(), home.path().display().to_string()));
         let bystander = start(&keepers, &home, "run-2").unwrap();
         // The last script may have stopped its keeper before it could respond.
         let started = start_script(&keepers, &home, "run-1", script);
-        assert!(started.is_ok() || (number == 2 && started == Err(StartError::Silent)), "{started:?}");
+        assert!(started.is_ok() || (number == 2 && started == Err(StartError::Unresponsive)), "{started:?}");
         let keeper = keeper_in(&keepers.directory.join("runs/run-1"));
         fs::write(home.path().join("go"), "").unwrap();
         wait::until("the keeper is stopped", || state(keeper) == Some('T'));
-        keepers.end("run-1").unwrap();
-        assert_eq!(keepers.find("run-1"), ProcessLookup::Never);
-        wait::until("only the other run is left", || marked(&entry) == [bystander]);
-        assert!(matches!(keepers.find("run-2"), ProcessLookup::Held(_)), "another run is unaffected");
-        keepers.end("run-2").unwrap();
-        assert_eq!(marked(&entry), Vec::<u32>::new());
+        keepers.terminate("run-1").unwrap();
+        assert_eq!(keepers.find("run-1"), ProcessLookup::NotStarted);
+        wait::until("only the other run is left", || pids_with_env(&entry) == [bystander]);
+        assert!(matches!(keepers.find("run-2"), ProcessLookup::Found(_)), "another run is unaffected");
+        keepers.terminate("run-2").unwrap();
+        assert_eq!(pids_with_env(&entry), Vec::<u32>::new());
     }
 }
 
@@ -330,7 +330,7 @@ fn security_11_a_keeper_signals_no_process_that_has_the_pid_of_its_reaped_child(
 #[ignore = "the test above starts it in a pid namespace, where the next pid can be chosen"]
 fn security_11_in_a_pid_namespace() {
     let home = tempfile::tempdir().unwrap();
-    let keepers = keepers(&home);
+    let keepers = keeper_processes(&home);
     let pid = start_script(&keepers, &home, "run-1", "exit 0").unwrap();
     wait::until("the child is reaped", || !fs::exists(format!("/proc/{pid}")).unwrap());
     let mut innocent = wait::until_some("a process has the pid", || {
@@ -343,16 +343,16 @@ fn security_11_in_a_pid_namespace() {
         child.wait().unwrap();
         None
     });
-    keepers.end("run-1").unwrap();
+    keepers.terminate("run-1").unwrap();
     assert!(innocent.try_wait().unwrap().is_none(), "it was signalled");
     innocent.kill().unwrap();
     innocent.wait().unwrap();
 }
 
 #[test]
-fn what_an_earlier_version_started_among_the_sessions_is_found_by_its_name() {
+fn a_process_of_an_earlier_version_is_found_by_its_name() {
     let home = tempfile::tempdir().unwrap();
-    let keepers = keepers(&home);
+    let keepers = keeper_processes(&home);
     let name = "run_00000000000000000000000001-1";
     let spec = KeeperSpec {
         argv: ["sh", "-c", "echo here; exec sleep 1000"].map(str::to_owned).to_vec(),
@@ -365,6 +365,7 @@ fn what_an_earlier_version_started_among_the_sessions_is_found_by_its_name() {
         overflow: SpoolOverflow::DropOldest,
         confinement: vec![],
         group: None,
+        cwd_links: LinkPolicy::Refuse,
     };
     // The location before there was a separate folder for runs.
     let mut keeper = keepers.launcher.start(KeeperDir::new(&keepers.directory, name), spec, None).unwrap();
@@ -372,23 +373,23 @@ fn what_an_earlier_version_started_among_the_sessions_is_found_by_its_name() {
     let mut process = keeper.take_process().unwrap();
     fs::create_dir(keepers.directory.join("s-abcdef")).unwrap();
     assert_eq!(keepers.names(), [name]);
-    assert!(matches!(keepers.find(name), ProcessLookup::Held(process) if process.pid == pid));
+    assert!(matches!(keepers.find(name), ProcessLookup::Found(process) if process.pid == pid));
     assert_eq!(start(&keepers, &home, name), Ok(pid));
     assert_eq!(
         keepers.follow(name, OutputOffsets::START).unwrap().next(None),
         Ok(ProcessOutput::Stdout(b"here\n".to_vec()))
     );
-    keepers.end(name).unwrap();
+    keepers.terminate(name).unwrap();
     process.wait().unwrap();
-    assert_eq!(keepers.find(name), ProcessLookup::Never);
+    assert_eq!(keepers.find(name), ProcessLookup::NotStarted);
     assert!(keepers.directory.join("s-abcdef").exists());
 }
 
 #[test]
-fn a_keeper_that_nobody_can_find_any_more_goes_once_its_child_is_over() {
+fn a_keeper_without_its_directory_exits_after_its_child() {
     for child_first in [true, false] {
         let home = tempfile::tempdir().unwrap();
-        let keepers = keepers(&home);
+        let keepers = keeper_processes(&home);
         let pid = start(&keepers, &home, "run-1").unwrap();
         let keeper = parent(pid).unwrap();
         let child = Pid::from_raw(pid.cast_signed()).unwrap();
@@ -401,7 +402,7 @@ fn a_keeper_that_nobody_can_find_any_more_goes_once_its_child_is_over() {
         });
         if child_first {
             kill();
-            wait::until("the keeper watches its folder", || watches(keeper));
+            wait::until("the keeper watches its folder", || uses_inotify(keeper));
             forget();
         } else {
             forget();
@@ -432,7 +433,7 @@ fn parent(pid: u32) -> Option<Pid> {
 }
 
 /// Whether a process uses inotify.
-fn watches(pid: Pid) -> bool {
+fn uses_inotify(pid: Pid) -> bool {
     let mut open = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).into_iter().flatten().flatten();
     open.any(|file| fs::read_link(file.path()).is_ok_and(|name| name.ends_with("anon_inode:inotify")))
 }

@@ -54,8 +54,8 @@ fn fit(
         return Ok(());
     }
     let StoredContent { bytes, sha256 } = match &question.context {
-        Some(context) => contents.keep(run, context)?,
-        None => contents.keep(run, &question.prompt)?,
+        Some(context) => contents.put(run, context)?,
+        None => contents.put(run, &question.prompt)?,
     };
     let shown = question.prompt.floor_char_boundary(MAX_SHOWN_BYTES - NOTE_BYTES);
     question.prompt.truncate(shown);

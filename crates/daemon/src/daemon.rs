@@ -13,7 +13,7 @@ use std::{
 };
 
 use abide_domain::{
-    event::{KeyClaim, NewRun, RUN_REQUESTS, RunEvent},
+    event::{KeyClaim, NewRun, RUN_REQUEST_SCOPE, RunEvent},
     failure::RunFailure,
     id::RunId,
     inbound::InboundMessage,
@@ -29,6 +29,7 @@ use abide_ports::{
     contents::ContentStore,
     engine::EngineHealth,
     store::{Store, StoreError},
+    workspace::WorkspaceError,
 };
 use tokio::{sync::watch, task::JoinHandle};
 
@@ -194,7 +195,7 @@ impl Daemon {
             }
             let nap = match self.0.performer.next_deadline().await {
                 Ok(Some(at)) => {
-                    Duration::from_micros(self.now().until(at).0).clamp(SHORTEST_NAP, LONGEST_NAP)
+                    Duration::from_micros(self.now().span_until(at).0).clamp(SHORTEST_NAP, LONGEST_NAP)
                 }
                 Ok(None) => LONGEST_NAP,
                 Err(_) => SHORTEST_NAP,
@@ -210,7 +211,8 @@ impl Daemon {
     /// Runs that cannot be processed, by id, with the reason: their row cannot be read, or an event could not be
     /// committed.
     pub async fn troubled(&self) -> Result<BTreeMap<String, String>, StoreError> {
-        let damaged = self.0.world.store.damaged().await?.into_iter().map(|run| (run.run_id, run.what));
+        let damaged =
+            self.0.world.store.damaged_runs().await?.into_iter().map(|run| (run.run_id, run.detail));
         let set_aside = self.0.performer.set_aside().into_iter().map(|(run, why)| (run.to_string(), why));
         Ok(set_aside.chain(damaged).collect())
     }
@@ -220,17 +222,30 @@ impl Daemon {
         self.0.world.contents.clone()
     }
 
-    /// Creates a run, once for each idempotency key and message.
+    /// Creates a run, once for each idempotency key and message. The workspace is a resolved path, or the one of
+    /// [`Self::own_workspace`].
     pub async fn create(&self, new: NewRun) -> Result<RequestOutcome, RequestError> {
+        self.check_workspace(&new).await?;
         if let Some(shortage) = self.shortage(Some(&new.settings.workspace)) {
             let key = new
                 .idempotency
                 .as_ref()
-                .map(|idempotency| (RUN_REQUESTS.to_owned(), idempotency.key.clone()));
+                .map(|idempotency| (RUN_REQUEST_SCOPE.to_owned(), idempotency.key.clone()));
             self.take_only_known(key, shortage).await?;
         }
         let outcome = self.0.world.desk.create(new).await?;
         self.followed_up(outcome).await
+    }
+
+    async fn check_workspace(&self, new: &NewRun) -> Result<(), RequestError> {
+        let workspace = new.settings.workspace.clone();
+        if workspace == self.own_workspace(new.run_id) {
+            return Ok(());
+        }
+        let workspaces = self.0.world.workspaces.clone();
+        let checked = tokio::task::spawn_blocking(move || workspaces.check(&workspace)).await;
+        let panicked = |_| WorkspaceError("the workspace could not be checked".to_owned());
+        Ok(checked.map_err(panicked)??)
     }
 
     /// Sends a message to a run, once for each message.
@@ -243,7 +258,7 @@ impl Daemon {
         let known = self.0.world.desk.latest(run).await?;
         let workspace = known.as_ref().map(|run| run.settings.workspace.as_str());
         if let Some(shortage) = self.shortage(workspace) {
-            let KeyClaim { scope, key, .. } = KeyClaim::of_message(&message.key);
+            let KeyClaim { scope, key, .. } = KeyClaim::for_message(&message.key);
             self.take_only_known(Some((scope, key)), shortage).await?;
         }
         let outcome = self.0.world.desk.message(run, message, on_busy).await?;
@@ -262,7 +277,7 @@ impl Daemon {
         shortage: DiskShortage,
     ) -> Result<(), RequestError> {
         if let Some((scope, key)) = key
-            && self.0.world.store.claimed(&scope, &key).await?.is_some()
+            && self.0.world.store.claim_holder(&scope, &key).await?.is_some()
         {
             return Ok(());
         }
@@ -354,8 +369,8 @@ impl Daemon {
     /// The time of the last output, if a running turn counts as stalled.
     pub fn stalled_since(&self, run: &Run) -> Option<Timestamp> {
         let RunState::Running(RunningPhase::Active(active)) = &run.state else { return None };
-        let heard = self.0.world.processes.last_heard(&name(run.run_id, active.live.attempt))?;
-        (self.now().since(heard) >= self.0.habits.stall_after).then_some(heard)
+        let heard = self.0.world.processes.last_output_at(&name(run.run_id, active.live.attempt))?;
+        (self.now().seconds_since(heard) >= self.0.habits.stall_after).then_some(heard)
     }
 
     /// The workspace of a run without an explicit one.
@@ -403,7 +418,7 @@ impl Daemon {
         &self,
         before: &mut BTreeMap<RunId, ActivityBeforeStop>,
     ) -> Result<(), RequestError> {
-        for (run_id, occupancy) in self.0.world.store.occupying().await? {
+        for (run_id, occupancy) in self.0.world.store.slot_occupancies().await? {
             if occupancy != SlotOccupancy::Holding {
                 continue;
             }

@@ -95,7 +95,7 @@ impl RunService {
         rules: TransitionRules,
     ) -> Result<Self, RequestError> {
         let mut slots = AdmissionQueue::new(slots);
-        for (run, occupancy) in store.occupying().await? {
+        for (run, occupancy) in store.slot_occupancies().await? {
             slots.observe(run, occupancy);
         }
         let (lanes, board) = (StripedRunLocks::new(), AdmissionControl::new(slots));
@@ -137,13 +137,13 @@ impl RunService {
         let event = RunEvent::RunCreated(Box::new(new));
         let claims = event.claims();
         match self.take(run_id, event).await {
-            Err(RequestError::Store(StoreError::Taken { scope, key, holder })) => {
+            Err(RequestError::Store(StoreError::KeyTaken { scope, key, holder })) => {
                 repetition(&claims, &scope, &key, holder)
             }
             // The same request with the same id.
             Err(RequestError::Refused(RequestRefused::RunExists)) => {
                 for KeyClaim { scope, key, .. } in &claims {
-                    if let Some(holder) = self.store.claimed(scope, key).await? {
+                    if let Some(holder) = self.store.claim_holder(scope, key).await? {
                         return repetition(&claims, scope, key, holder);
                     }
                 }
@@ -160,12 +160,12 @@ impl RunService {
         message: InboundMessage,
         on_busy: Option<OnBusy>,
     ) -> Result<RequestOutcome, RequestError> {
-        let KeyClaim { scope, key, .. } = KeyClaim::of_message(&message.key);
-        if let Some(ClaimHolder { run_id, .. }) = self.store.claimed(&scope, &key).await? {
+        let KeyClaim { scope, key, .. } = KeyClaim::for_message(&message.key);
+        if let Some(ClaimHolder { run_id, .. }) = self.store.claim_holder(&scope, &key).await? {
             return Ok(RequestOutcome::Repeated(run_id));
         }
         match self.take(run_id, RunEvent::MessageArrived { message, on_busy }).await {
-            Err(RequestError::Store(StoreError::Taken { holder, .. })) => {
+            Err(RequestError::Store(StoreError::KeyTaken { holder, .. })) => {
                 Ok(RequestOutcome::Repeated(holder.run_id))
             }
             taken => taken,
@@ -192,8 +192,8 @@ impl RunService {
                 else {
                     return Err(refused.into());
                 };
-                match reply::take(&recorded, reply, self.clock.stamp().at)? {
-                    ReplyAcceptance::Again => Ok(RequestOutcome::Repeated(run_id)),
+                match reply::accept(&recorded, reply, self.clock.stamp().at)? {
+                    ReplyAcceptance::Duplicate => Ok(RequestOutcome::Repeated(run_id)),
                     ReplyAcceptance::First(_) => Err(refused.into()),
                 }
             }
@@ -344,8 +344,12 @@ impl RunService {
     /// The changes that these events cause in order. If there are none, the result may be a refusal.
     fn apply(&self, before: Option<&Run>, events: &[RunEvent]) -> Result<Vec<RunChange>, RequestRefused> {
         let (mut changes, mut refusal): (Vec<RunChange>, Option<RequestRefused>) = (Vec::new(), None);
-        if let Some(run) = before.filter(|run| run.rules < run::RULES) {
-            self.append(&mut changes, Some(run), RunEvent::RulesAdopted { rules: run::RULES })?;
+        if let Some(run) = before.filter(|run| run.rules < run::CURRENT_RULES_VERSION) {
+            self.append(
+                &mut changes,
+                Some(run),
+                RunEvent::RulesAdopted { rules: run::CURRENT_RULES_VERSION },
+            )?;
         }
         // A run adopts newer rules only together with another event.
         let adopted = changes.len();
@@ -375,8 +379,8 @@ impl RunService {
             let stamp = EventStamp { at, ..self.clock.stamp() };
             at = Timestamp(at.0.saturating_add(1));
             let mut step = (self.rules)(run, &stamp, &event)?;
-            next = step.then.take();
-            if step.news == ApplyOutcome::Changed {
+            next = step.follow_up.take();
+            if step.outcome == ApplyOutcome::Changed {
                 let change = RunChange::new(run, stamp, event, step);
                 changes.push(change);
             }

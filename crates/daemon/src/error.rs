@@ -1,7 +1,7 @@
 //! Errors of requests.
 
 use abide_domain::{id::RunId, refused::RequestRefused};
-use abide_ports::store::StoreError;
+use abide_ports::{store::StoreError, workspace::WorkspaceError};
 
 use crate::pressure::DiskShortage;
 
@@ -21,6 +21,9 @@ pub enum RequestError {
     /// There is too little disk space for new input.
     #[error("{0}")]
     Shortage(DiskShortage),
+    /// No run may work in the workspace.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
     /// The store failed. The error states whether the commit may have been written.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -11,9 +11,9 @@ pub enum DaemonFailpoint {
     /// The change is written. Its result has not been returned, and its effects have not been executed.
     AfterCommit,
     /// An effect is recorded by the crash guard and not executed.
-    EffectBegun,
+    EffectStarted,
     /// An effect was executed, and its report is not written.
-    OrderCarriedOut,
+    EffectPerformed,
 }
 
 #[cfg(feature = "failpoints")]

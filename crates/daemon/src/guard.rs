@@ -21,7 +21,7 @@ use std::{
 use abide_domain::time::{TimeSpan, Timestamp};
 use abide_ports::{
     clock::Clock,
-    crash_log::{CrashGuardState, CrashLog, CrashLogContents, CrashSuspect, MAX_DEATHS},
+    crash_log::{CrashGuardState, CrashLog, CrashLogContents, CrashSuspect, MAX_CONSECUTIVE_DEATHS},
 };
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
@@ -109,7 +109,7 @@ impl CrashGuard {
         let CrashLogContents { in_flight, state } = remains;
         let mut memory = CrashGuardMemory {
             suspects: state.suspects.into_iter().map(|suspect| (suspect.item.clone(), suspect)).collect(),
-            crowded_deaths: state.crowded_deaths,
+            crowded_deaths: state.concurrent_deaths,
         };
         match in_flight.as_slice() {
             [] => {}
@@ -151,7 +151,7 @@ impl CrashGuard {
         };
         let permit = match retry_at {
             Some(retry_at) => {
-                let wait = Duration::from_micros(self.0.clock.stamp().at.until(retry_at).0);
+                let wait = Duration::from_micros(self.0.clock.stamp().at.span_until(retry_at).0);
                 if !wait.is_zero() {
                     return CrashGuardDecision::Later(wait);
                 }
@@ -236,7 +236,7 @@ impl CrashGuard {
     fn save(&self, memory: &CrashGuardMemory) {
         if let Some(log) = &self.0.log {
             let suspects = memory.suspects.values().cloned().collect();
-            log.save(&CrashGuardState { suspects, crowded_deaths: memory.crowded_deaths });
+            log.save(&CrashGuardState { suspects, concurrent_deaths: memory.crowded_deaths });
         }
     }
 
@@ -250,17 +250,17 @@ impl CrashGuardMemory {
     fn blame(&mut self, item: &str, now: Timestamp, pauses: GuardPauses) {
         let earlier = self.suspects.get(item).map_or(0, |suspect| suspect.deaths);
         let deaths = earlier.saturating_add(1);
-        let doubled = deaths.saturating_sub(MAX_DEATHS).min(16);
+        let doubled = deaths.saturating_sub(MAX_CONSECUTIVE_DEATHS).min(16);
         let pause = pauses.first.saturating_mul(1 << doubled).min(pauses.last);
         let pause = TimeSpan(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
         tracing::warn!(item, deaths, "the last daemon died during this");
-        let suspect = CrashSuspect { item: item.to_owned(), deaths, retry_at: now.after(pause).0 };
+        let suspect = CrashSuspect { item: item.to_owned(), deaths, retry_at: now.add_span(pause).0 };
         self.suspects.insert(item.to_owned(), suspect);
     }
 
     /// Whether tasks are executed one at a time.
     fn is_careful(&self) -> bool {
-        self.crowded_deaths >= MAX_DEATHS
+        self.crowded_deaths >= MAX_CONSECUTIVE_DEATHS
     }
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn look(
     entry: &InstalledEngine,
     examination: &ProbeRequest<'_>,
 ) -> (EngineHealth, bool) {
-    let checks = entry.engine.checks(&entry.installation);
+    let checks = entry.engine.probe_commands(&entry.installation);
     let deadline = now() + LONGEST_EXAMINATION;
     let mut observed: Vec<ProbeResult> = vec![ProbeResult::TimedOut; checks.len()];
     let mut rounds = std::iter::once(Duration::ZERO).chain(PAUSES).enumerate();
@@ -81,22 +81,22 @@ pub(crate) fn look(
             break;
         }
     }
-    let mut health = entry.engine.judge(&observed);
+    let mut health = entry.engine.assess_health(&observed);
     let failed = observed.iter().find_map(failed_check);
-    if let (false, None, Some(why)) = (health.resume.supported, &health.trouble, &failed) {
+    if let (false, None, Some(why)) = (health.resume.supported, &health.failure, &failed) {
         // An ability that was not observed counts as missing, and the detail states why.
         health.resume.detail = format!("the probe failed: {why}");
     }
     let unseen = |seen: &ProbeResult| matches!(seen, ProbeResult::TimedOut | ProbeResult::Unavailable { .. });
     let answered = observed.first().is_some_and(|seen| failed_check(seen).is_none());
-    let lasts = health.trouble.is_none() && answered && !observed.iter().any(unseen);
+    let lasts = health.failure.is_none() && answered && !observed.iter().any(unseen);
     (health, lasts)
 }
 
 /// The health of an engine whose program has not answered yet.
 pub(crate) fn unanswered(entry: &InstalledEngine) -> EngineHealth {
-    let checks = entry.engine.checks(&entry.installation);
-    let mut health = entry.engine.judge(&vec![ProbeResult::TimedOut; checks.len()]);
+    let checks = entry.engine.probe_commands(&entry.installation);
+    let mut health = entry.engine.assess_health(&vec![ProbeResult::TimedOut; checks.len()]);
     health.resume.detail =
         "it is being examined, and its program has not answered yet; ask again later".to_owned();
     health
@@ -152,42 +152,42 @@ fn observe(
     let launch = ProcessSpec {
         argv: check.argv.clone(),
         env: installed.into_iter().chain(check.env.iter().cloned()).collect(),
-        without_env: vec![],
+        removed_env: vec![],
         appended_env: vec![],
         files: vec![],
-        stdin: match check.until {
-            Some(_) => ProcessStdin::Open(check.stdin.clone()),
-            None => ProcessStdin::Whole(check.stdin.clone()),
+        stdin: match check.stop_at_output {
+            Some(_) => ProcessStdin::KeptOpen(check.stdin.clone()),
+            None => ProcessStdin::Complete(check.stdin.clone()),
         },
         not_before: None,
-        outliving: None,
+        surviving_keepers_dir: None,
     };
     let directory = examination.directory;
     let pass_env = &entry.installation.pass_env;
     // A check runs in an empty directory and asks only for a version or a help text.
     let start = ProcessStart {
-        launch: &launch,
+        spec: &launch,
         workspace: directory,
-        private: directory,
+        private_dir: directory,
         pass_env,
         isolation: IsolationMode::Off,
     };
-    let wanted = Duration::from_millis(check.patience_ms);
+    let wanted = Duration::from_millis(check.timeout_ms);
     let patience = examination.patience.map_or(wanted, |most| most.min(wanted));
     let until = deadline.min(now() + patience);
     let observed = match processes.start(name, &start) {
         Ok(_) => listen(processes, name, check, until, examination.cancel),
-        Err(StartError::Program(reason)) => ProbeResult::NotFound { reason },
+        Err(StartError::ProgramUnusable(reason)) => ProbeResult::NotFound { reason },
         Err(
-            error @ (StartError::Directory(_)
-            | StartError::Isolation(_)
-            | StartError::Gone
-            | StartError::Silent
-            | StartError::System(_)),
+            error @ (StartError::DirectoryUnusable(_)
+            | StartError::IsolationUnavailable(_)
+            | StartError::Lost
+            | StartError::Unresponsive
+            | StartError::SystemError(_)),
         ) => ProbeResult::Unavailable { reason: error.to_string() },
     };
     // A failure to end the process does not change the result of the check.
-    processes.end(name).ok();
+    processes.terminate(name).ok();
     observed
 }
 
@@ -221,15 +221,15 @@ fn listen(
             Ok(ProcessOutput::Stdout(bytes)) => keep(&mut stdout, bytes),
             Ok(ProcessOutput::Stderr(bytes)) => keep(&mut stderr, bytes),
             Ok(ProcessOutput::Exited(ExitStatus::Code(code))) => break Some(code),
-            Ok(ProcessOutput::Nothing) => {}
+            Ok(ProcessOutput::TimedOut) => {}
             Ok(ProcessOutput::Exited(ExitStatus::Unseen)) => {
                 return unavailable("nobody saw how it ended".to_owned());
             }
-            Ok(ProcessOutput::Missing(reason)) => return unavailable(reason),
+            Ok(ProcessOutput::Gap(reason)) => return unavailable(reason),
             Err(lost) => return unavailable(lost.to_string()),
         }
         let answered = |until: &String| String::from_utf8_lossy(&stdout).contains(until.as_str());
-        if check.until.as_ref().is_some_and(answered) {
+        if check.stop_at_output.as_ref().is_some_and(answered) {
             break None;
         }
     };

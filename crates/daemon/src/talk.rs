@@ -123,7 +123,7 @@ impl ProcessSession {
             turns,
             interpreter,
             stderr: Vec::new(),
-            cause: ExitCause::Itself,
+            cause: ExitCause::Voluntary,
             behind: false,
             heard: watch::channel(OutputPosition::default()).0,
             fed: OutputOffsets::START,
@@ -135,7 +135,7 @@ impl ProcessSession {
     pub(crate) fn heard(&mut self, bytes: &[u8]) -> Vec<SessionAction> {
         self.fed.stdout += bytes.len() as u64;
         let said = self.interpreter.feed(bytes);
-        if let Some(last) = said.iter().map(|said| said.at).max() {
+        if let Some(last) = said.iter().map(|said| said.position).max() {
             self.heard.send_if_modified(|heard| {
                 let further = last > *heard;
                 *heard = last.max(*heard);
@@ -211,11 +211,11 @@ impl ProcessSession {
 
     /// Handles the exit of the process: ends its turn and reports the exit.
     pub(crate) fn departed(&mut self, exit: ExitStatus) -> Vec<SessionAction> {
-        let departure = ProcessExit { exit, stderr: &self.stderr, cause: self.cause };
+        let departure = ProcessExit { status: exit, stderr: &self.stderr, cause: self.cause };
         // Without an exit record the outcome of the turn is unknown, and the interpreter is not asked.
         let said = match exit {
             ExitStatus::Unseen => Default::default(),
-            ExitStatus::Code(_) => self.interpreter.end(&departure),
+            ExitStatus::Code(_) => self.interpreter.on_exit(&departure),
         };
         let mut deeds: Vec<SessionAction> =
             said.into_iter().flat_map(|said| self.deeds(said, ProcessAfterTurn::Exited(exit))).collect();
@@ -240,7 +240,7 @@ impl ProcessSession {
 
     /// The bytes that start its next turn.
     pub(crate) fn say(&mut self, turn: TurnId, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
-        let bytes = self.interpreter.say(prompt)?;
+        let bytes = self.interpreter.encode_prompt(prompt)?;
         if self.turns.last() != Some(&turn) {
             self.turns.push(turn);
         }
@@ -248,41 +248,41 @@ impl ProcessSession {
     }
 
     pub(crate) fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
-        self.interpreter.answer(answer)
+        self.interpreter.encode_answer(answer)
     }
 
     pub(crate) fn steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
-        self.interpreter.steer(text)
+        self.interpreter.encode_steer(text)
     }
 
     /// How to interrupt its turn. A later exit is attributed to the interrupt.
     pub(crate) fn interrupt(&mut self) -> InterruptMethod {
         self.cause = ExitCause::Interrupted;
-        self.interpreter.interrupt()
+        self.interpreter.interrupt_method()
     }
 
     /// How to ask an idle process to exit.
     pub(crate) fn leave(&mut self) -> Option<ShutdownMethod> {
         match self.interpreter.status() {
-            EngineSessionStatus::BetweenTurns => Some(self.interpreter.leave()),
+            EngineSessionStatus::BetweenTurns => Some(self.interpreter.shutdown_method()),
             EngineSessionStatus::Starting
             | EngineSessionStatus::Working
-            | EngineSessionStatus::AtGate
-            | EngineSessionStatus::Over => None,
+            | EngineSessionStatus::WaitingForAnswer
+            | EngineSessionStatus::Exited => None,
         }
     }
 
     /// Marks that the process is ended because it did not exit after it had finished.
     pub(crate) fn dismiss(&mut self) {
-        if self.cause == ExitCause::Itself {
-            self.cause = ExitCause::Dismissed;
+        if self.cause == ExitCause::Voluntary {
+            self.cause = ExitCause::TerminatedAfterOutput;
         }
     }
 
     /// The actions for one fact. The end of a turn also reports omitted entries.
     fn deeds(&mut self, said: EngineFact, aftermath: ProcessAfterTurn) -> Vec<SessionAction> {
         let attempt = self.attempt;
-        let ends = matches!(said.what, FactKind::Ended { .. });
+        let ends = matches!(said.kind, FactKind::TurnEnded { .. });
         let left_out = if ends { self.budget.end_turn() } else { None };
         let left_out = left_out
             .map(|(position, text)| SessionAction::Take(RunEvent::Progressed { attempt, position, text }));
@@ -290,8 +290,8 @@ impl ProcessSession {
     }
 
     fn deed(&mut self, said: EngineFact, aftermath: ProcessAfterTurn) -> Option<SessionAction> {
-        let (attempt, position) = (self.attempt, said.at);
-        Some(SessionAction::Take(match said.what {
+        let (attempt, position) = (self.attempt, said.position);
+        Some(SessionAction::Take(match said.kind {
             // No engine uses an id this long. Without an id, the run is told that there is none.
             FactKind::Session { value, .. } if value.len() > MAX_NAME_BYTES => return None,
             FactKind::Session { handle_type, value } => {
@@ -305,28 +305,28 @@ impl ProcessSession {
                 let text = self.budget.progress(text, position)?;
                 RunEvent::Progressed { attempt, position, text }
             }
-            FactKind::Gate { gate, purpose, question } => {
+            FactKind::Gate { gate_id: gate, purpose, question } => {
                 let turn_id = *self.turns.last()?;
                 if gate.len() > MAX_NAME_BYTES || !self.budget.admits(&question) {
                     let answer = GateAnswer {
-                        gate: &gate,
+                        gate_id: &gate,
                         text: "Declined without asking anybody: this turn has asked too much already.",
                         verdict: Some(ApprovalVerdict::Declined),
                     };
-                    let bytes = self.interpreter.answer(&answer).ok()?;
+                    let bytes = self.interpreter.encode_answer(&answer).ok()?;
                     return Some(SessionAction::Write { key: position.0, bytes });
                 }
                 RunEvent::GateRaised { attempt, turn_id, position, gate, purpose, question }
             }
-            FactKind::Withdrawn { gate } => RunEvent::GateWithdrawn { attempt, position, gate },
-            FactKind::Ended { turn, ending } => {
+            FactKind::GateWithdrawn { gate_id: gate } => RunEvent::GateWithdrawn { attempt, position, gate },
+            FactKind::TurnEnded { turn, outcome: ending } => {
                 let turn_id = *self.turns.get(usize::try_from(turn).ok()?.checked_sub(1)?)?;
                 RunEvent::TurnEnded { attempt, turn_id, position, ending: bounded(ending), aftermath }
             }
-            FactKind::Write(bytes) => return Some(SessionAction::Write { key: position.0, bytes }),
-            FactKind::Finishing => return Some(SessionAction::ExpectExit),
+            FactKind::WriteStdin(bytes) => return Some(SessionAction::Write { key: position.0, bytes }),
+            FactKind::OutputComplete => return Some(SessionAction::ExpectExit),
             // Not journalled: the text is in the spool and in the answer.
-            FactKind::Text(_) | FactKind::Unknown(_) => return None,
+            FactKind::Text(_) | FactKind::UnknownLine(_) => return None,
         }))
     }
 }

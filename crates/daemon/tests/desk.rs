@@ -55,7 +55,7 @@ impl RunServiceFixture {
             settings: settings(),
             message: message(&run_id.to_string()),
             idempotency,
-            rules: abide_domain::run::RULES,
+            rules: abide_domain::run::CURRENT_RULES_VERSION,
         }
     }
 
@@ -287,7 +287,7 @@ async fn a_run_of_an_older_release_adopts_the_present_rules_with_its_next_event(
     office.desk.take(run, RunEvent::ReplyArrived { reply: refused }).await.expect_err("nothing was asked");
     assert_eq!(office.run(run).await.rules, 0, "what is refused changes nothing");
     office.desk.message(run, message("m2"), None).await.expect("it is taken");
-    assert_eq!(office.run(run).await.rules, abide_domain::run::RULES);
+    assert_eq!(office.run(run).await.rules, abide_domain::run::CURRENT_RULES_VERSION);
     let entries = office.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
     let names: Vec<_> = entries.iter().map(|entry| entry.event.name()).collect();
     assert_eq!(names, ["RunCreated", "Admitted", "RulesAdopted", "MessageArrived"]);

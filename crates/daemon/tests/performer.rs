@@ -166,7 +166,7 @@ fn new_run(run_id: RunId) -> NewRun {
     };
     let key = MessageKey { channel: "api".into(), message_id: run_id.to_string() };
     let message = InboundMessage { key, text: "play".into() };
-    NewRun { run_id, settings, message, idempotency: None, rules: abide_domain::run::RULES }
+    NewRun { run_id, settings, message, idempotency: None, rules: abide_domain::run::CURRENT_RULES_VERSION }
 }
 
 fn line(text: &str) -> ProcessOutput {
@@ -188,7 +188,7 @@ async fn a_program_is_examined_once_until_it_is_replaced() {
         }
         let run = theatre.create().await;
         theatre.until(run, RunStatus::WaitingUser).await;
-        assert_eq!(theatre.actors.examined(), examined);
+        assert_eq!(theatre.actors.check_count(), examined);
     }
 }
 
@@ -222,7 +222,7 @@ async fn an_orderly_stop_waits_for_the_processes_that_are_being_ended() {
     let (let_go, held) = std::sync::mpsc::channel();
     let held = Mutex::new(held);
     let blocked = move || held.lock().unwrap().recv().expect("the test lets it go");
-    let actors = Arc::new(FakeProcesses::new(asks_and_lingers).ending_after(blocked));
+    let actors = Arc::new(FakeProcesses::new(asks_and_lingers).with_before_end(blocked));
     let theatre =
         ExecutorFixture::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), actors.clone()).await;
     let habits = DaemonConfig { stall_after: Seconds(60), slots: 4, workspaces: "w".into() };
@@ -251,6 +251,10 @@ async fn an_orderly_stop_waits_for_the_processes_that_are_being_ended() {
 struct PanickingWorkspaces;
 
 impl Workspaces for PanickingWorkspaces {
+    fn check(&self, _: &str) -> Result<(), WorkspaceError> {
+        Ok(())
+    }
+
     fn prepare(&self, _: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
         panic!("the floor gives way")
     }
@@ -307,7 +311,7 @@ async fn what_a_process_wants_written_is_written_after_what_it_said_before_is_du
         let progressed = entries.iter().filter(|entry| entry.event.name() == "Progressed").count();
         log.lock().unwrap().push((String::from_utf8_lossy(bytes).into_owned(), progressed));
     };
-    let actors = Arc::new(FakeProcesses::watched(plays, watch));
+    let actors = Arc::new(FakeProcesses::with_write_observer(plays, watch));
     let theatre = ExecutorFixture::on(store, Arc::new(FakeClock::new()), actors).await;
     let run = theatre.create().await;
     theatre.until(run, RunStatus::Succeeded).await;
@@ -349,8 +353,8 @@ async fn news_that_comes_later_is_not_waited_for() {
     };
     tokio::time::timeout(PATIENCE, progressed).await.expect("it is committed while the actor is silent");
     let name = theatre.actors.names().remove(0);
-    theatre.actors.says(&name, line("done"));
-    theatre.actors.says(&name, ProcessOutput::Exited(ExitStatus::Code(0)));
+    theatre.actors.push_output(&name, line("done"));
+    theatre.actors.push_output(&name, ProcessOutput::Exited(ExitStatus::Code(0)));
     theatre.until(run, RunStatus::Succeeded).await;
 }
 
@@ -366,17 +370,17 @@ async fn started_by_hand(desk: &RunService, actors: &FakeProcesses, run_id: RunI
     let launch = ProcessSpec {
         argv: vec!["actor".into(), String::new(), "play".into()],
         env: vec![],
-        without_env: vec![],
+        removed_env: vec![],
         appended_env: vec![],
         files: vec![],
-        stdin: ProcessStdin::Open(vec![]),
+        stdin: ProcessStdin::KeptOpen(vec![]),
         not_before: None,
-        outliving: None,
+        surviving_keepers_dir: None,
     };
     let start = ProcessStart {
-        launch: &launch,
+        spec: &launch,
         workspace: "w",
-        private: "p",
+        private_dir: "p",
         pass_env: &[],
         isolation: IsolationMode::Off,
     };
@@ -447,8 +451,8 @@ async fn a_turn_that_may_have_ended_while_nobody_listened_is_heard_out_before_it
     theatre.performer.reconcile().await.expect("memory can be read");
     theatre.performer.ring().await.expect("memory can be read");
     let name = theatre.actors.names().remove(0);
-    theatre.actors.says(&name, line("done"));
-    theatre.actors.says(&name, ProcessOutput::Exited(ExitStatus::Code(0)));
+    theatre.actors.push_output(&name, line("done"));
+    theatre.actors.push_output(&name, ProcessOutput::Exited(ExitStatus::Code(0)));
     theatre.until(run, RunStatus::Succeeded).await;
 }
 

@@ -66,7 +66,7 @@ impl OutputFollower for ScriptedOutput {
     fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         Ok(self.0.pop_front().unwrap_or_else(|| {
             std::thread::sleep(patience.unwrap_or_default());
-            ProcessOutput::Nothing
+            ProcessOutput::TimedOut
         }))
     }
 }
@@ -80,8 +80,8 @@ impl Processes for ScriptedMachine {
         }
         let check = self.plan.lock().unwrap()[0];
         match check {
-            ScriptedCheck::Missing => Err(StartError::Program("codex: no such file".to_owned())),
-            ScriptedCheck::NoMemory => Err(StartError::System("cannot allocate memory".to_owned())),
+            ScriptedCheck::Missing => Err(StartError::ProgramUnusable("codex: no such file".to_owned())),
+            ScriptedCheck::NoMemory => Err(StartError::SystemError("cannot allocate memory".to_owned())),
             ScriptedCheck::Tells(_) | ScriptedCheck::Exits(_) | ScriptedCheck::Hangs => {
                 Ok(ProcessBinding { keeper: name.to_owned(), pid: 7, start_time: 1, boot_id: "b".to_owned() })
             }
@@ -106,10 +106,10 @@ impl Processes for ScriptedMachine {
     }
 
     fn find(&self, _: &str) -> ProcessLookup {
-        ProcessLookup::Never
+        ProcessLookup::NotStarted
     }
 
-    fn last_heard(&self, _: &str) -> Option<Timestamp> {
+    fn last_output_at(&self, _: &str) -> Option<Timestamp> {
         None
     }
 
@@ -121,7 +121,7 @@ impl Processes for ScriptedMachine {
         Ok(())
     }
 
-    fn end(&self, _: &str) -> Result<ExitStatus, ProcessUnreachable> {
+    fn terminate(&self, _: &str) -> Result<ExitStatus, ProcessUnreachable> {
         Ok(ExitStatus::Unseen)
     }
 
@@ -136,7 +136,7 @@ const HELP: ScriptedCheck = ScriptedCheck::Tells("Usage: codex exec resume [SESS
 fn health(machine: &ScriptedMachine, patience: Option<Duration>) -> EngineHealth {
     let engine = registry::built_in().into_iter().find(|engine| engine.name() == "codex").unwrap();
     let installation = engine.installation();
-    let entry = InstalledEngine { engine: engine.into(), installation, own_name: None };
+    let entry = InstalledEngine { engine: engine.into(), installation, binary_placeholder: None };
     let cancel = AtomicBool::new(false);
     examine(machine, &entry, &ProbeRequest { directory: "/", unique: "u", patience, cancel: &cancel })
 }
@@ -147,7 +147,7 @@ fn a3_a_check_that_fails_once_is_run_again() {
         for plan in [[trouble, HELP, VERSION], [VERSION, trouble, HELP]] {
             let machine = ScriptedMachine::new(&plan);
             let health = health(&machine, None);
-            assert_eq!(health.trouble, None, "{plan:?}");
+            assert_eq!(health.failure, None, "{plan:?}");
             assert_eq!(health.version.as_deref(), Some("1.2.3"), "{plan:?}");
             assert_eq!(health.profile_kind(), ProfileKind::Resumable, "{plan:?}");
             assert_eq!(machine.started(), 3, "only what failed is run again");
@@ -164,7 +164,7 @@ fn a3_a_probe_that_fails_to_the_end_makes_the_run_sticky_and_says_why() {
         let machine = ScriptedMachine::new(&[trouble]);
         let health = health(&machine, None);
         assert_eq!(
-            (health.trouble.clone(), health.profile_kind()),
+            (health.failure.clone(), health.profile_kind()),
             (None, ProfileKind::StickyProcess),
             "{trouble:?}"
         );
@@ -177,7 +177,7 @@ fn a3_a_probe_that_fails_to_the_end_makes_the_run_sticky_and_says_why() {
 fn a3_a_missing_program_is_looked_for_once_and_not_found() {
     let machine = ScriptedMachine::new(&[ScriptedCheck::Missing]);
     let health = health(&machine, None);
-    assert_eq!(health.trouble.map(|trouble| trouble.code), Some(FailureCode::EngineNotFound));
+    assert_eq!(health.failure.map(|trouble| trouble.code), Some(FailureCode::EngineNotFound));
     assert!(machine.started() <= 2, "{}", machine.started());
 }
 
@@ -185,12 +185,12 @@ fn a3_a_missing_program_is_looked_for_once_and_not_found() {
 fn a3_a_program_that_never_answers_is_not_called_missing() {
     let machine = ScriptedMachine::new(&[ScriptedCheck::Hangs]);
     let health = health(&machine, Some(Duration::from_millis(50)));
-    assert_eq!((health.trouble, machine.started()), (None, 1));
+    assert_eq!((health.failure, machine.started()), (None, 1));
     assert!(health.resume.detail.contains("in time"), "{}", health.resume.detail);
 }
 
 #[test]
 fn a3_a_busy_machine_may_take_its_time_to_tell_a_version() {
     // `--version` was observed to take 25 s.
-    assert!(abide_ports::engine::ProbeCommand::command([]).patience_ms >= 45_000);
+    assert!(abide_ports::engine::ProbeCommand::to_exit([]).timeout_ms >= 45_000);
 }

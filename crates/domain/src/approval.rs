@@ -27,59 +27,64 @@ pub enum ApprovalVerdict {
 enum ParsedApproval {
     Yes,
     /// A yes to the content whose SHA-256 begins with these digits.
-    YesTo(String),
+    YesToContent(String),
     No,
     Unclear,
 }
 
-const YES: [&str; 14] = [
+const YES_WORDS: [&str; 14] = [
     "y", "yes", "ok", "okay", "approve", "approved", "accept", "allow", "confirm", "sure", "go ahead", "是",
     "同意", "批准",
 ];
 
-const NO: [&str; 12] =
+const NO_WORDS: [&str; 12] =
     ["n", "no", "deny", "decline", "declined", "reject", "refuse", "否", "不", "拒绝", "不同意", "不批准"];
 
 /// Punctuation at the end of an answer that does not change its meaning.
-const FINAL: [char; 4] = ['.', '!', '。', '\u{ff01}'];
+const TRAILING_PUNCTUATION: [char; 4] = ['.', '!', '。', '\u{ff01}'];
 /// Characters that separate a no from the instruction after it.
-const PARTING: [char; 8] = [',', ':', ';', '.', '\u{ff0c}', '\u{ff1a}', '\u{ff1b}', '。'];
+const INSTRUCTION_SEPARATORS: [char; 8] = [',', ':', ';', '.', '\u{ff0c}', '\u{ff1a}', '\u{ff1b}', '。'];
 
 /// The number of SHA-256 digits that a yes to hidden content must include.
-const DIGITS: usize = 8;
+const CONTENT_DIGEST_DIGITS: usize = 8;
 
 /// Interprets a reply to an approval. A person's text that is neither a yes nor a no is refused. If the question does
 /// not show all of its content, a yes without the content's digits is refused too.
-pub fn judge(interaction: &Interaction, reply: &InteractionReply) -> Result<ApprovalVerdict, RequestRefused> {
+pub fn parse_reply(
+    interaction: &Interaction,
+    reply: &InteractionReply,
+) -> Result<ApprovalVerdict, RequestRefused> {
     let interaction_id = interaction.interaction_id;
     let question = &interaction.question;
     match &reply.by {
         ReplyAuthor::Policy { .. } => return Ok(ApprovalVerdict::Declined),
         ReplyAuthor::Person(_) => {}
     }
-    match (read(question, &reply.text), &question.hidden) {
+    match (parse_answer(question, &reply.text), &question.hidden) {
         (ParsedApproval::Yes, None) => Ok(ApprovalVerdict::Approved),
-        (ParsedApproval::YesTo(digits), Some(hidden)) if digits.eq_ignore_ascii_case(hidden.digits()) => {
+        (ParsedApproval::YesToContent(digits), Some(hidden))
+            if digits.eq_ignore_ascii_case(hidden.approval_digits()) =>
+        {
             Ok(ApprovalVerdict::Approved)
         }
-        (ParsedApproval::Yes | ParsedApproval::YesTo(_), Some(_)) => {
+        (ParsedApproval::Yes | ParsedApproval::YesToContent(_), Some(_)) => {
             Err(RequestRefused::ApprovalNotShown { interaction_id })
         }
         (ParsedApproval::No, _) => Ok(ApprovalVerdict::Declined),
-        (ParsedApproval::YesTo(_), None) | (ParsedApproval::Unclear, _) => {
+        (ParsedApproval::YesToContent(_), None) | (ParsedApproval::Unclear, _) => {
             Err(RequestRefused::ApprovalUnclear { interaction_id })
         }
     }
 }
 
 /// The decision that an option stands for, if it is unambiguous.
-pub fn verdict_of(question: &Question, choice: &InteractionOption) -> Option<ApprovalVerdict> {
+pub fn option_verdict(question: &Question, choice: &InteractionOption) -> Option<ApprovalVerdict> {
     let label = choice.label.trim().to_lowercase();
     let first = label.split([' ', ',']).next().unwrap_or_default();
     let others_are_safe = question.options.iter().any(|other| other.safe && other != choice);
-    if YES.contains(&label.as_str()) || YES.contains(&first) {
+    if YES_WORDS.contains(&label.as_str()) || YES_WORDS.contains(&first) {
         Some(ApprovalVerdict::Approved)
-    } else if choice.safe || NO.contains(&label.as_str()) || NO.contains(&first) {
+    } else if choice.safe || NO_WORDS.contains(&label.as_str()) || NO_WORDS.contains(&first) {
         Some(ApprovalVerdict::Declined)
     } else if others_are_safe {
         Some(ApprovalVerdict::Approved)
@@ -88,39 +93,42 @@ pub fn verdict_of(question: &Question, choice: &InteractionOption) -> Option<App
     }
 }
 
-fn read(question: &Question, text: &str) -> ParsedApproval {
+fn parse_answer(question: &Question, text: &str) -> ParsedApproval {
     let text = text.trim();
-    let said = plain(text);
-    if YES.contains(&said.as_str()) {
+    let answer = normalize_answer(text);
+    if YES_WORDS.contains(&answer.as_str()) {
         return ParsedApproval::Yes;
     }
-    if NO.contains(&said.as_str()) {
+    if NO_WORDS.contains(&answer.as_str()) {
         return ParsedApproval::No;
     }
-    let chosen = question.options.iter().find(|choice| plain(&choice.label) == said && !said.is_empty());
-    match chosen.and_then(|choice| verdict_of(question, choice)) {
+    let chosen = question
+        .options
+        .iter()
+        .find(|choice| normalize_answer(&choice.label) == answer && !answer.is_empty());
+    match chosen.and_then(|choice| option_verdict(question, choice)) {
         Some(ApprovalVerdict::Approved) => return ParsedApproval::Yes,
         Some(ApprovalVerdict::Declined) => return ParsedApproval::No,
         None => {}
     }
-    if let Some((word, _instruction)) = text.split_once(PARTING)
-        && NO.contains(&word.trim().to_lowercase().as_str())
+    if let Some((word, _instruction)) = text.split_once(INSTRUCTION_SEPARATORS)
+        && NO_WORDS.contains(&word.trim().to_lowercase().as_str())
     {
         return ParsedApproval::No;
     }
-    if let Some((word, digits)) = said.rsplit_once(char::is_whitespace)
-        && digits.len() == DIGITS
+    if let Some((word, digits)) = answer.rsplit_once(char::is_whitespace)
+        && digits.len() == CONTENT_DIGEST_DIGITS
         && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
-        && YES.contains(&word.trim())
+        && YES_WORDS.contains(&word.trim())
     {
-        return ParsedApproval::YesTo(String::from(digits));
+        return ParsedApproval::YesToContent(String::from(digits));
     }
     ParsedApproval::Unclear
 }
 
 /// The text in lower case, without surrounding white space and final punctuation.
-fn plain(text: &str) -> String {
-    text.trim().trim_end_matches(FINAL).trim_end().to_lowercase()
+fn normalize_answer(text: &str) -> String {
+    text.trim().trim_end_matches(TRAILING_PUNCTUATION).trim_end().to_lowercase()
 }
 
 /// Interprets a reply by the rules before the grammar existed: any text that was not a plain yes was a no. Used for old
@@ -129,13 +137,13 @@ pub(crate) fn lenient_verdict(question: &Question, reply: &InteractionReply) -> 
     match &reply.by {
         ReplyAuthor::Policy { .. } => ApprovalVerdict::Declined,
         ReplyAuthor::Person(_) => {
-            let said = reply.text.trim().trim_end_matches(FINAL).to_lowercase();
-            let affirmative = |text: &str| YES.contains(&text);
+            let answer = reply.text.trim().trim_end_matches(TRAILING_PUNCTUATION).to_lowercase();
+            let affirmative = |text: &str| YES_WORDS.contains(&text);
             let chose_a_yes = question.options.iter().any(|option| {
                 let label = option.label.trim().to_lowercase();
-                label == said && label.split([' ', ',']).next().is_some_and(affirmative)
+                label == answer && label.split([' ', ',']).next().is_some_and(affirmative)
             });
-            if affirmative(&said) || chose_a_yes {
+            if affirmative(&answer) || chose_a_yes {
                 ApprovalVerdict::Approved
             } else {
                 ApprovalVerdict::Declined
@@ -190,7 +198,7 @@ mod tests {
     ) -> Result<ApprovalVerdict, RequestRefused> {
         let interaction = interaction(hidden);
         let interaction_id = interaction.interaction_id;
-        judge(
+        parse_reply(
             &interaction,
             &InteractionReply { interaction_id, text: text.to_string(), by, idempotency_key: None },
         )
@@ -208,7 +216,7 @@ mod tests {
     /// I43
     #[test]
     fn a_yes_counts_only_alone() {
-        for yes in YES {
+        for yes in YES_WORDS {
             assert_eq!(person(yes), Ok(ApprovalVerdict::Approved), "{yes}");
         }
         for yes in [" Y ", "OK!", "Yes.", "Go Ahead", "yes, delete it", "是。", "同意！", "yes \n"] {
@@ -241,7 +249,7 @@ mod tests {
     /// I43
     #[test]
     fn a_no_counts_alone_or_before_an_instruction() {
-        for no in NO {
+        for no in NO_WORDS {
             assert_eq!(person(no), Ok(ApprovalVerdict::Declined), "{no}");
         }
         for no in [
@@ -296,10 +304,10 @@ mod tests {
     }
 
     #[test]
-    fn an_option_says_what_choosing_it_means() {
+    fn an_option_has_a_verdict() {
         let asked = interaction(None).question;
         let meaning = |label: &str, safe: bool| {
-            verdict_of(&asked, &InteractionOption { label: label.to_string(), safe })
+            option_verdict(&asked, &InteractionOption { label: label.to_string(), safe })
         };
         assert_eq!(meaning("Yes, delete it", false), Some(ApprovalVerdict::Approved));
         assert_eq!(meaning("Keep it", true), Some(ApprovalVerdict::Declined));

@@ -35,7 +35,7 @@ pub enum DeadlineKind {
 pub const STOP_GRACE: Seconds = Seconds(15);
 /// The time limit of the search for a lost turn, summed over all losses of the same attempt (E8). Then a person is
 /// asked.
-pub const RECOVERY_BOUND: Seconds = Seconds(300);
+pub const RECOVERY_TIMEOUT: Seconds = Seconds(300);
 /// The maximum number of contact losses during the turns of an attempt, however short each loss is. Then a person is
 /// asked.
-pub const MAX_LOSSES: u32 = 16;
+pub const MAX_CONTACT_LOSSES: u32 = 16;

@@ -103,7 +103,7 @@ impl Effect {
     }
 
     /// Whether this effect answers that request.
-    pub(crate) fn answers(&self, request: &str) -> bool {
+    pub(crate) fn answers_gate(&self, request: &str) -> bool {
         matches!(self, Self::Answer { gate, .. } if gate == request)
     }
 

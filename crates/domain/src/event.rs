@@ -46,7 +46,7 @@ pub enum RunEvent {
     ShutdownRequested,
     /// The run follows these rules from now on. Written by a daemon that continues a run of an older version.
     RulesAdopted {
-        /// See [`crate::run::RULES`].
+        /// See [`crate::run::CURRENT_RULES_VERSION`].
         rules: u32,
     },
 
@@ -78,7 +78,7 @@ pub enum RunEvent {
     ContactLost {
         attempt: Attempt,
         /// The time limit of the search for a lost turn, summed over all losses. The default is
-        /// [`crate::deadline::RECOVERY_BOUND`].
+        /// [`crate::deadline::RECOVERY_TIMEOUT`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         within: Option<Seconds>,
     },
@@ -145,7 +145,7 @@ pub struct NewRun {
     pub message: InboundMessage,
     /// The sender's idempotency key. A repeated request creates no second run.
     pub idempotency: Option<IdempotencyClaim>,
-    /// The rules that the run follows from its creation on; see [`crate::run::RULES`].
+    /// The rules that the run follows from its creation on; see [`crate::run::CURRENT_RULES_VERSION`].
     #[serde(default)]
     pub rules: u32,
 }
@@ -204,11 +204,11 @@ pub struct KeyClaim {
 }
 
 /// The namespace of run requests' idempotency keys.
-pub const RUN_REQUESTS: &str = "run-requests";
+pub const RUN_REQUEST_SCOPE: &str = "run-requests";
 
 impl KeyClaim {
     /// The claim of a message: its key can be used only once (E13).
-    pub fn of_message(key: &MessageKey) -> Self {
+    pub fn for_message(key: &MessageKey) -> Self {
         let mut scope = String::from("inbound/");
         scope.push_str(&key.channel);
         Self { scope, key: key.message_id.clone(), fingerprint: String::new() }
@@ -220,15 +220,15 @@ impl RunEvent {
     pub fn claims(&self) -> Vec<KeyClaim> {
         let mut claims = Vec::new();
         if let Self::RunCreated(new) = self {
-            claims.push(KeyClaim::of_message(&new.message.key));
+            claims.push(KeyClaim::for_message(&new.message.key));
             claims.extend(new.idempotency.as_ref().map(|idempotency| KeyClaim {
-                scope: String::from(RUN_REQUESTS),
+                scope: String::from(RUN_REQUEST_SCOPE),
                 key: idempotency.key.clone(),
                 fingerprint: idempotency.fingerprint.clone(),
             }));
         }
         if let Self::MessageArrived { message, .. } = self {
-            claims.push(KeyClaim::of_message(&message.key));
+            claims.push(KeyClaim::for_message(&message.key));
         }
         claims
     }

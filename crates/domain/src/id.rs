@@ -25,11 +25,11 @@ impl IdSeed {
 /// Crockford's base 32 in lower case. It has no letters that resemble digits, and text sorts like the number.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// 128 bits in groups of five.
-const DIGITS: usize = 26;
+const SEED_DIGITS: usize = 26;
 
 impl fmt::Display for IdSeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = [0_u8; DIGITS];
+        let mut text = [0_u8; SEED_DIGITS];
         for (place, digit) in text.iter_mut().rev().enumerate() {
             *digit = ALPHABET[((self.0 >> (5 * place)) & 31) as usize];
         }
@@ -42,7 +42,7 @@ impl FromStr for IdSeed {
 
     fn from_str(text: &str) -> Result<Self, InvalidId> {
         // The first digit holds only three bits, so a value above 7 would overflow.
-        if text.len() != DIGITS || text.as_bytes()[0] > b'7' {
+        if text.len() != SEED_DIGITS || text.as_bytes()[0] > b'7' {
             return Err(InvalidId { expected: "26 base-32 digits" });
         }
         text.bytes()

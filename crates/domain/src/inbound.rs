@@ -70,7 +70,7 @@ impl Inbound {
         }
     }
 
-    pub(crate) fn becomes(&mut self, status: InboundStatus, at: Timestamp) {
+    pub(crate) fn set_status(&mut self, status: InboundStatus, at: Timestamp) {
         self.execution_status = status;
         self.updated_at = at;
     }

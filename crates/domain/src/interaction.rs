@@ -115,7 +115,7 @@ pub enum InteractionKind {
 
 impl InteractionKind {
     /// The kind with this name; an unknown name is `open_text` (D1).
-    pub fn named(name: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         match name {
             "choose_one" => Self::ChooseOne,
             "confirm" => Self::Confirm,
@@ -128,7 +128,7 @@ impl InteractionKind {
 
 impl<'de> Deserialize<'de> for InteractionKind {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(|name| Self::named(&name))
+        String::deserialize(deserializer).map(|name| Self::from_name(&name))
     }
 }
 
@@ -233,7 +233,7 @@ impl Interaction {
     }
 
     /// Whether it is the engine's request with this id.
-    pub(crate) fn is_of_gate(&self, gate: &str) -> bool {
+    pub(crate) fn is_gate(&self, gate: &str) -> bool {
         match &self.asker {
             InteractionOrigin::Gate { gate: its, .. } => its == gate,
             InteractionOrigin::TurnEnd | InteractionOrigin::Abide(_) => false,

@@ -23,16 +23,18 @@ pub struct ChangedRows {
 
 impl ChangedRows {
     /// The rows to write when a run changes from `before` to `after`.
-    pub fn changed(before: Option<&Run>, after: &Run) -> Self {
+    pub fn between(before: Option<&Run>, after: &Run) -> Self {
         Self {
-            inbound: changed(before.map(|run| &run.inbox), &after.inbox, |a, b| {
+            inbound: changed_indexes(before.map(|run| &run.inbox), &after.inbox, |a, b| {
                 a.message.key == b.message.key
             }),
-            turns: changed(before.map(|run| &run.turns), &after.turns, |a, b| a.turn_id == b.turn_id),
-            interactions: changed(before.map(|run| &run.interactions), &after.interactions, |a, b| {
-                a.interaction_id == b.interaction_id
-            }),
-            deliveries: changed(before.map(|run| &run.deliveries), &after.deliveries, |a, b| {
+            turns: changed_indexes(before.map(|run| &run.turns), &after.turns, |a, b| a.turn_id == b.turn_id),
+            interactions: changed_indexes(
+                before.map(|run| &run.interactions),
+                &after.interactions,
+                |a, b| a.interaction_id == b.interaction_id,
+            ),
+            deliveries: changed_indexes(before.map(|run| &run.deliveries), &after.deliveries, |a, b| {
                 a.delivery_id == b.delivery_id
             }),
         }
@@ -41,31 +43,35 @@ impl ChangedRows {
     /// The changed messages. `after` must be the run with which the rows were computed; the same holds for the other
     /// methods.
     pub fn inbound<'a>(&'a self, after: &'a Run) -> impl Iterator<Item = &'a Inbound> {
-        at(&self.inbound, &after.inbox).map(|row| &**row)
+        rows_at(&self.inbound, &after.inbox).map(|row| &**row)
     }
 
     pub fn turns<'a>(&'a self, after: &'a Run) -> impl Iterator<Item = &'a Turn> {
-        at(&self.turns, &after.turns).map(|row| &**row)
+        rows_at(&self.turns, &after.turns).map(|row| &**row)
     }
 
     pub fn interactions<'a>(&'a self, after: &'a Run) -> impl Iterator<Item = &'a Interaction> {
-        at(&self.interactions, &after.interactions).map(|row| &**row)
+        rows_at(&self.interactions, &after.interactions).map(|row| &**row)
     }
 
     pub fn deliveries<'a>(&'a self, after: &'a Run) -> impl Iterator<Item = &'a Delivery> {
-        at(&self.deliveries, &after.deliveries)
+        rows_at(&self.deliveries, &after.deliveries)
     }
 }
 
-fn changed<T: PartialEq>(before: Option<&Vec<T>>, after: &[T], same: impl Fn(&T, &T) -> bool) -> Vec<usize> {
+fn changed_indexes<T: PartialEq>(
+    before: Option<&Vec<T>>,
+    after: &[T],
+    same: impl Fn(&T, &T) -> bool,
+) -> Vec<usize> {
     let unchanged = |row: &T| {
         before.is_some_and(|rows| rows.iter().find(|earlier| same(earlier, row)).is_some_and(|it| it == row))
     };
-    after.iter().enumerate().filter(|(_, row)| !unchanged(row)).map(|(place, _)| place).collect()
+    after.iter().enumerate().filter(|(_, row)| !unchanged(row)).map(|(index, _)| index).collect()
 }
 
-fn at<'a, T>(places: &'a [usize], rows: &'a [T]) -> impl Iterator<Item = &'a T> {
-    places.iter().filter_map(|place| rows.get(*place))
+fn rows_at<'a, T>(indexes: &'a [usize], rows: &'a [T]) -> impl Iterator<Item = &'a T> {
+    indexes.iter().filter_map(|index| rows.get(*index))
 }
 
 impl InteractionState {

@@ -53,7 +53,7 @@ pub enum PolicyDecision {
 }
 
 /// The maximum number of consecutive decisions without a person. Then the run ends.
-pub const MOST_AUTO_DECISIONS_IN_A_ROW: u32 = 100;
+pub const MAX_CONSECUTIVE_AUTO_DECISIONS: u32 = 100;
 
 /// Decides an unanswered interaction.
 pub fn decide(interaction: &Interaction, reason: AutoDecideReason) -> PolicyDecision {

@@ -62,11 +62,11 @@ impl ContactLosses {
 
     /// The delay before the next search: none after the first loss, then 1 second, doubled each time, up to 60 seconds.
     /// The backoff limits the rate at which contact is regained and lost again.
-    pub fn pause(&self) -> TimeSpan {
-        const LONGEST: u64 = 60_000_000;
+    pub fn search_delay(&self) -> TimeSpan {
+        const MAX_DELAY_MICROS: u64 = 60_000_000;
         match self.count {
             0 | 1 => TimeSpan(0),
-            more => TimeSpan((1_000_000 << (more - 2).min(6)).min(LONGEST)),
+            more => TimeSpan((1_000_000 << (more - 2).min(6)).min(MAX_DELAY_MICROS)),
         }
     }
 }

@@ -47,11 +47,11 @@ pub enum ReplyAcceptance {
     /// It is the answer.
     First(InteractionResolution),
     /// It repeats the accepted answer with the same key.
-    Again,
+    Duplicate,
 }
 
 /// Checks a reply against its interaction. The first reply is accepted; later ones are refused.
-pub fn take(
+pub fn accept(
     interaction: &Interaction,
     reply: &InteractionReply,
     at: Timestamp,
@@ -61,7 +61,7 @@ pub fn take(
         InteractionState::Answered(first) => {
             let same_key = reply.idempotency_key.is_some() && reply.idempotency_key == first.idempotency_key;
             match (same_key, reply.text == first.text) {
-                (true, true) => Ok(ReplyAcceptance::Again),
+                (true, true) => Ok(ReplyAcceptance::Duplicate),
                 (true, false) => {
                     Err(RequestRefused::IdempotencyConflict { interaction_id: reply.interaction_id })
                 }

@@ -40,16 +40,16 @@ impl AdmissionQueue {
         {
             return;
         }
-        if let Some(place) = self.place(run) {
-            self.queue.remove(place);
+        if let Some(index) = self.queue_index(run) {
+            self.queue.remove(index);
         }
         self.queued_since.remove(&run);
         self.holding.remove(&run);
         match occupancy {
             SlotOccupancy::None => {}
             SlotOccupancy::Queued(since) => {
-                let place = self.queue.partition_point(|earlier| *earlier < (since, run));
-                self.queue.insert(place, (since, run));
+                let index = self.queue.partition_point(|earlier| *earlier < (since, run));
+                self.queue.insert(index, (since, run));
                 self.queued_since.insert(run, since);
             }
             SlotOccupancy::Holding => {
@@ -74,10 +74,10 @@ impl AdmissionQueue {
 
     /// The position of a run in the queue; 1 is next.
     pub fn position(&self, run: RunId) -> Option<usize> {
-        self.place(run).map(|place| place + 1)
+        self.queue_index(run).map(|index| index + 1)
     }
 
-    fn place(&self, run: RunId) -> Option<usize> {
+    fn queue_index(&self, run: RunId) -> Option<usize> {
         let since = self.queued_since.get(&run)?;
         self.queue.binary_search(&(*since, run)).ok()
     }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn everyone_who_waits_has_a_place_and_the_first_is_next() {
+    fn waiting_runs_have_positions_from_1() {
         let mut slots = AdmissionQueue::new(1);
         for (number, at) in [(1, 30), (2, 10), (3, 20), (4, 20)] {
             slots.observe(run(number), SlotOccupancy::Queued(Timestamp(at)));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_stands_in_the_queue_anew_loses_its_old_place() {
+    fn a_requeued_run_loses_its_old_position() {
         let mut slots = AdmissionQueue::new(1);
         slots.observe(run(1), SlotOccupancy::Queued(Timestamp(10)));
         slots.observe(run(2), SlotOccupancy::Queued(Timestamp(20)));

@@ -12,25 +12,25 @@ pub struct Timestamp(pub i64);
 impl Timestamp {
     /// The time `span` later. Saturates at the maximum.
     #[must_use]
-    pub fn plus(self, span: Seconds) -> Self {
+    pub fn add_seconds(self, span: Seconds) -> Self {
         Self(self.0.saturating_add(i64::from(span.0) * 1_000_000))
     }
 
     /// The time `span` later.
     #[must_use]
-    pub fn after(self, span: TimeSpan) -> Self {
+    pub fn add_span(self, span: TimeSpan) -> Self {
         Self(self.0.saturating_add_unsigned(span.0))
     }
 
     /// The time from here to `later`, 0 if `later` is earlier.
     #[must_use]
-    pub fn until(self, later: Self) -> TimeSpan {
+    pub fn span_until(self, later: Self) -> TimeSpan {
         TimeSpan(u64::try_from(later.0.saturating_sub(self.0)).unwrap_or(0))
     }
 
     /// Whole seconds from `earlier` to here, 0 if `earlier` is later.
     #[must_use]
-    pub fn since(self, earlier: Self) -> Seconds {
+    pub fn seconds_since(self, earlier: Self) -> Seconds {
         let seconds = self.0.saturating_sub(earlier.0) / 1_000_000;
         Seconds(u32::try_from(seconds.max(0)).unwrap_or(u32::MAX))
     }
@@ -44,13 +44,13 @@ pub struct TimeSpan(pub u64);
 impl TimeSpan {
     /// The sum of both.
     #[must_use]
-    pub fn and(self, more: Self) -> Self {
+    pub fn saturating_add(self, more: Self) -> Self {
         Self(self.0.saturating_add(more.0))
     }
 
     /// The difference, at least 0.
     #[must_use]
-    pub fn less(self, used: Self) -> Self {
+    pub fn saturating_sub(self, used: Self) -> Self {
         Self(self.0.saturating_sub(used.0))
     }
 }

@@ -119,7 +119,7 @@ impl ExecutionStatus {
 
 impl ExecutionStatus {
     /// The status of the messages that the turn accepted.
-    pub(crate) fn of_its_messages(self) -> InboundStatus {
+    pub(crate) fn message_status(self) -> InboundStatus {
         match self {
             Self::Running | Self::WaitingApproval | Self::WaitingUserInput | Self::PendingRecovery => {
                 InboundStatus::Accepted

@@ -27,7 +27,7 @@ impl<'a> JsonFields<'a> {
 
     /// Removes and returns the texts of these names, if each occurs once and is a text.
     pub(crate) fn take_texts<const N: usize>(&mut self, names: [&str; N]) -> Option<[String; N]> {
-        let texts = names.map(|name| serde_json::from_str::<String>(self.only(name)?.get()).ok());
+        let texts = names.map(|name| serde_json::from_str::<String>(self.unique(name)?.get()).ok());
         if texts.iter().any(Option::is_none) {
             return None;
         }
@@ -37,7 +37,7 @@ impl<'a> JsonFields<'a> {
 
     /// Removes and returns a list of texts, if it occurs once, is not empty and contains only texts.
     pub(crate) fn take_list(&mut self, name: &str) -> Option<Vec<String>> {
-        let items = JsonItems::of(self.only(name)?)?.0;
+        let items = JsonItems::of(self.unique(name)?)?.0;
         let texts: Option<Vec<String>> =
             items.iter().map(|raw| serde_json::from_str(raw.get()).ok()).collect();
         let texts = texts.filter(|texts| !texts.is_empty())?;
@@ -47,13 +47,13 @@ impl<'a> JsonFields<'a> {
 
     /// Removes and returns a field, if it occurs once.
     pub(crate) fn take(&mut self, name: &str) -> Option<&'a RawValue> {
-        let raw = self.only(name)?;
+        let raw = self.unique(name)?;
         self.0.retain(|(its, _)| its != name);
         Some(raw)
     }
 
     /// The value of a field that occurs once.
-    fn only(&self, name: &str) -> Option<&'a RawValue> {
+    fn unique(&self, name: &str) -> Option<&'a RawValue> {
         let mut named = self.0.iter().filter(|(its, _)| its == name);
         let (_, raw) = named.next()?;
         named.next().is_none().then_some(*raw)
@@ -86,8 +86,8 @@ pub(crate) fn field(name: &str, raw: &RawValue) -> RequestField {
 ///
 /// It takes one pass and stores no list of lines. A minimal diff could take hours for a hostile request.
 pub(crate) fn diff(old: &str, new: &str) -> String {
-    let same = same_lines_at_the_start(old, new);
-    let tail = same_lines_at_the_end(&old[same..], &new[same..]);
+    let same = common_prefix_bytes(old, new);
+    let tail = common_suffix_bytes(&old[same..], &new[same..]);
     let (before, after) = (&old[same..old.len() - tail], &new[same..new.len() - tail]);
     let mut diff = String::with_capacity(before.len() + after.len() + 256);
     let mut add = |sign: char, text: &str| {
@@ -113,7 +113,7 @@ pub(crate) fn diff(old: &str, new: &str) -> String {
 const CONTEXT_LINES: usize = 3;
 
 /// Length of the common whole lines at the start of two texts, in bytes.
-fn same_lines_at_the_start(old: &str, new: &str) -> usize {
+fn common_prefix_bytes(old: &str, new: &str) -> usize {
     if old == new {
         return old.len();
     }
@@ -122,7 +122,7 @@ fn same_lines_at_the_start(old: &str, new: &str) -> usize {
 }
 
 /// Length of the common whole lines at the end of two texts, in bytes.
-fn same_lines_at_the_end(old: &str, new: &str) -> usize {
+fn common_suffix_bytes(old: &str, new: &str) -> usize {
     let same = old.bytes().rev().zip(new.bytes().rev()).take_while(|(one, other)| one == other).count();
     let begins_a_line = |text: &str| match text.len() - same {
         0 => true,

@@ -9,7 +9,7 @@ use abide_domain::{
 use abide_ports::engine::{ProbeResult, ProcessExit};
 
 /// Lower-case words in messages about a missing login.
-const AUTH: [&str; 11] = [
+const AUTH_ERROR_WORDS: [&str; 11] = [
     "401",
     "unauthorized",
     "unauthenticated",
@@ -26,7 +26,7 @@ const AUTH: [&str; 11] = [
 /// A failure with this message; a missing login is recognised by its words.
 pub(crate) fn engine_failed(message: &str) -> RunFailure {
     let lower = message.to_lowercase();
-    let code = if AUTH.iter().any(|words| lower.contains(words)) {
+    let code = if AUTH_ERROR_WORDS.iter().any(|words| lower.contains(words)) {
         FailureCode::EngineAuthRequired
     } else {
         FailureCode::EngineFailed
@@ -35,27 +35,31 @@ pub(crate) fn engine_failed(message: &str) -> RunFailure {
 }
 
 /// Exit codes of a shell or `env` if a program is missing or not executable.
-const NOT_THERE: [i32; 2] = [126, 127];
+const NOT_FOUND_EXIT_CODES: [i32; 2] = [126, 127];
 
 /// The failure for a program that is missing, judged by its version probe. A probe that is slow or fails otherwise does
 /// not reject a run (A3).
-pub(crate) fn unusable(name: &str, version: &ProbeResult, how_to_get_it: &str) -> Option<RunFailure> {
+pub(crate) fn missing_program_failure(
+    name: &str,
+    version: &ProbeResult,
+    install_command: &str,
+) -> Option<RunFailure> {
     let code = FailureCode::EngineNotFound;
     match version {
-        ProbeResult::Ran { code: Some(exit), stderr, .. } if NOT_THERE.contains(exit) => {
-            let complaint = complaint(stderr.as_bytes());
+        ProbeResult::Ran { code: Some(exit), stderr, .. } if NOT_FOUND_EXIT_CODES.contains(exit) => {
+            let stderr_tail = stderr_tail(stderr.as_bytes());
             Some(RunFailure::new(
                 code,
                 format!(
-                    "{name} or something that it needs is not installed (exit code {exit}): {complaint}; get it with \
-                     `{how_to_get_it}`, or set engines.{name}.command"
+                    "{name} or something that it needs is not installed (exit code {exit}): {stderr_tail}; get it with \
+                     `{install_command}`, or set engines.{name}.command"
                 ),
             ))
         }
         ProbeResult::NotFound { reason } => Some(RunFailure::new(
             code,
             format!(
-                "{name} is not installed ({reason}); get it with `{how_to_get_it}`, or set engines.{name}.command"
+                "{name} is not installed ({reason}); get it with `{install_command}`, or set engines.{name}.command"
             ),
         )),
         ProbeResult::Ran { .. } | ProbeResult::TimedOut | ProbeResult::Unavailable { .. } => None,
@@ -63,45 +67,45 @@ pub(crate) fn unusable(name: &str, version: &ProbeResult, how_to_get_it: &str) -
 }
 
 /// The failure of a process that exited without reporting the outcome of its turn.
-pub(crate) fn went_silently(departure: &ProcessExit<'_>) -> RunFailure {
-    let how = match departure.exit {
+pub(crate) fn exit_without_result(exit: &ProcessExit<'_>) -> RunFailure {
+    let how = match exit.status {
         ExitStatus::Code(code) if code > 128 => format!("was killed by signal {}", code - 128),
         ExitStatus::Code(code) => format!("exited with code {code}"),
         ExitStatus::Unseen => "is gone".to_owned(),
     };
-    let complaint = complaint(departure.stderr);
-    if complaint.is_empty() {
+    let stderr_tail = stderr_tail(exit.stderr);
+    if stderr_tail.is_empty() {
         RunFailure::new(FailureCode::EngineFailed, format!("the engine {how} without a result"))
     } else {
-        let mut failure = engine_failed(&complaint);
-        failure.message = format!("the engine {how} without a result: {complaint}");
+        let mut failure = engine_failed(&stderr_tail);
+        failure.message = format!("the engine {how} without a result: {stderr_tail}");
         failure
     }
 }
 
 /// Whether a process exited by itself, as it does if it does not know the session. The exit of a killed process says
 /// nothing about the session.
-pub(crate) fn left_by_itself(departure: &ProcessExit<'_>) -> bool {
-    matches!(departure.exit, ExitStatus::Code(0..=128))
+pub(crate) fn exited_voluntarily(exit: &ProcessExit<'_>) -> bool {
+    matches!(exit.status, ExitStatus::Code(0..=128))
 }
 
 /// The last lines of standard error, truncated for display.
-pub(crate) fn complaint(stderr: &[u8]) -> String {
-    const MOST: usize = 2000;
-    let text = plain(&String::from_utf8_lossy(stderr));
+pub(crate) fn stderr_tail(stderr: &[u8]) -> String {
+    const MAX_TAIL_CHARS: usize = 2000;
+    let text = strip_colour_codes(&String::from_utf8_lossy(stderr));
     // The rest is for the developers of the program.
     let text = text.split("\nStack backtrace:").next().unwrap_or_default();
     // Warnings that the program continues are not the cause of its exit, unless there is no other message.
-    let complaints: Vec<&str> =
+    let relevant_lines: Vec<&str> =
         text.lines().filter(|line| !line.starts_with("WARNING: proceeding")).collect();
-    let without = complaints.join("\n");
+    let without = relevant_lines.join("\n");
     let text = if without.trim().is_empty() { text.trim() } else { without.trim() };
-    let from = text.char_indices().rev().nth(MOST).map_or(0, |(at, _)| at);
+    let from = text.char_indices().rev().nth(MAX_TAIL_CHARS).map_or(0, |(at, _)| at);
     text.get(from..).unwrap_or_default().to_owned()
 }
 
 /// The text without the colour codes that some programs print even without a terminal.
-fn plain(text: &str) -> String {
+fn strip_colour_codes(text: &str) -> String {
     let mut pieces = text.split("\u{1b}[");
     let mut plain = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
@@ -118,7 +122,7 @@ mod tests {
     #[test]
     fn a_complaint_is_shown_without_its_colours() {
         let coloured = b"\x1b[91m\x1b[1mError: \x1b[0mSession not found\n";
-        assert_eq!(complaint(coloured), "Error: Session not found");
-        assert_eq!(complaint(b"a[1] is no colour"), "a[1] is no colour");
+        assert_eq!(stderr_tail(coloured), "Error: Session not found");
+        assert_eq!(stderr_tail(b"a[1] is no colour"), "a[1] is no colour");
     }
 }

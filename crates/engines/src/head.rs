@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_has_no_members() {
+    fn other_values_have_no_members() {
         for head in [&b"plain text"[..], b"[1,2", b"", b"\"{"] {
             assert!(JsonMembers::of(head).is_none());
         }

@@ -1,7 +1,7 @@
 //! Finds the type of a JSON line without parsing all of it.
 //!
 //! Programs that print JSON put `type` first, so most lines are parsed only once, as their own type. The rest of the
-//! line is not checked; callers that do not parse it use [`is_whole`].
+//! line is not checked; callers that do not parse it use [`check_json`].
 
 use std::borrow::Cow;
 
@@ -30,13 +30,13 @@ pub(crate) fn leading(line: &[u8]) -> Option<&str> {
 }
 
 /// Whether the complete line is valid JSON.
-pub(crate) fn is_whole(line: &[u8]) -> Option<()> {
+pub(crate) fn check_json(line: &[u8]) -> Option<()> {
     serde_json::from_slice::<IgnoredAny>(line).ok().map(drop)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{is_whole, of};
+    use super::{check_json, of};
 
     #[test]
     fn the_type_is_found_wherever_it_stands() {
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn a_line_that_breaks_off_is_not_whole() {
-        assert_eq!(is_whole(br#"{"type":"a"}"#), Some(()));
-        assert_eq!(is_whole(br#"{"type":"a","#), None);
+        assert_eq!(check_json(br#"{"type":"a"}"#), Some(()));
+        assert_eq!(check_json(br#"{"type":"a","#), None);
     }
 }

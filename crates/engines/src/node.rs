@@ -8,7 +8,7 @@
 use abide_ports::engine::PrivateFile;
 
 /// Name of the script in the run's private folder.
-const FILE: &str = "node-output.cjs";
+const SCRIPT_FILE: &str = "node-output.cjs";
 
 /// A launcher that starts the real program as a child (`cli-entry.js`, or npm and npx) passes the option on to it.
 const SCRIPT: &str = "\
@@ -39,10 +39,10 @@ impl WholeOutput {
     /// `private` is the folder for the script.
     pub(crate) fn new(private: &str) -> Self {
         // Node's syntax for values with spaces: double quotes, and a backslash before quotes and backslashes.
-        let path = format!("{private}/{FILE}").replace('\\', "\\\\").replace('"', "\\\"");
+        let path = format!("{private}/{SCRIPT_FILE}").replace('\\', "\\\\").replace('"', "\\\"");
         let option = format!("--require \"{path}\"");
         let contents = format!("const own = {};\n{SCRIPT}", serde_json::Value::from(option.as_str()));
-        let file = PrivateFile { path: FILE.to_owned(), contents };
+        let file = PrivateFile { relative_path: SCRIPT_FILE.to_owned(), contents };
         Self { file, env: ("NODE_OPTIONS".to_owned(), option) }
     }
 }

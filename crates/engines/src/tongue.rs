@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     asking,
-    lines::{LONGEST, OutputLine, OutputLines, OutputLinesCheckpoint},
+    lines::{MAX_LINE_BYTES, OutputLine, OutputLines, OutputLinesCheckpoint},
 };
 
 /// Interprets the lines of an engine, and writes its input.
@@ -28,43 +28,43 @@ pub(crate) trait LineProtocol: Debug + Send + Serialize + DeserializeOwned {
     const VERSION: &'static str;
 
     /// Processes a line of output.
-    fn line(&mut self, line: &[u8], facts: &mut FactSink);
+    fn on_line(&mut self, line: &[u8], facts: &mut FactSink);
 
     /// Processes a line that exceeds the size limit. The engine may wait for a response to it, or may have ended its
     /// turn with it. The implementation must ensure that the turn does not wait forever. The default is for programs
     /// that exit after their turn, whose exit status is enough.
-    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
-        self.line(line.head, facts);
+    fn on_long_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
+        self.on_line(line.head, facts);
     }
 
     /// Processes an empty line, which separates paragraphs of plain text. Most engines ignore it.
-    fn blank_line(&mut self) {}
+    fn on_blank_line(&mut self) {}
 
     /// Processes the exit of the process. All turns that it was given and that have not ended must end here.
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink);
+    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink);
 
     /// See [`ProcessInterpreter::status`]; not called after the exit of the process.
     fn status(&self) -> EngineSessionStatus;
 
-    /// See [`ProcessInterpreter::say`]. Most processes exit after one turn.
+    /// See [`ProcessInterpreter::encode_prompt`]. Most processes exit after one turn.
     fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
-        Err(UnsupportedOperation::Lacks { ability: EngineAbility::Hold })
+        Err(UnsupportedOperation::MissingAbility { ability: EngineAbility::Hold })
     }
 
-    /// See [`ProcessInterpreter::answer`]. Most engines never ask inside a turn.
+    /// See [`ProcessInterpreter::encode_answer`]. Most engines never ask inside a turn.
     fn answer(&mut self, _answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
-        Err(UnsupportedOperation::Lacks { ability: EngineAbility::Gates })
+        Err(UnsupportedOperation::MissingAbility { ability: EngineAbility::Gates })
     }
 
-    /// See [`ProcessInterpreter::steer`]. Most engines read no input during a turn.
+    /// See [`ProcessInterpreter::encode_steer`]. Most engines read no input during a turn.
     fn steer(&mut self, _text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
-        Err(UnsupportedOperation::Lacks { ability: EngineAbility::Steer })
+        Err(UnsupportedOperation::MissingAbility { ability: EngineAbility::Steer })
     }
 
-    /// See [`ProcessInterpreter::interrupt`].
+    /// See [`ProcessInterpreter::interrupt_method`].
     fn interrupt(&mut self) -> InterruptMethod;
 
-    /// See [`ProcessInterpreter::leave`].
+    /// See [`ProcessInterpreter::shutdown_method`].
     fn leave(&mut self) -> ShutdownMethod;
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct LongLine<'a> {
 impl LongLine<'_> {
     /// The failure of a turn that depends on the content of the line.
     pub(crate) fn failure(&self, what: &str) -> RunFailure {
-        let (engine, most) = (self.engine, LONGEST >> 20);
+        let (engine, most) = (self.engine, MAX_LINE_BYTES >> 20);
         let message = format!(
             "{engine} sent {what} in one line of more than {most} MiB, which is the most that is read of a line; give it \
              a smaller task, or keep it from writing such large files and messages at once"
@@ -92,7 +92,7 @@ impl LongLine<'_> {
         format!(
             "The request was declined without asking anybody: it is longer than {} MiB, which is the most that this \
              client reads. Make it smaller.",
-            LONGEST >> 20
+            MAX_LINE_BYTES >> 20
         )
     }
 }
@@ -100,114 +100,119 @@ impl LongLine<'_> {
 /// Collects the facts of one line, each with its position.
 #[derive(Debug)]
 pub(crate) struct FactSink {
-    said: Vec<EngineFact>,
+    facts: Vec<EngineFact>,
     /// Offset of the present line's end.
     offset: u64,
     index: u8,
     /// The last turn whose end was reported.
-    ended: u32,
+    last_ended_turn: u32,
 }
 
 /// A [`ProcessInterpreter`] for a [`LineProtocol`].
 #[derive(Debug)]
 pub(crate) struct LineInterpreter<T> {
     lines: OutputLines,
-    tongue: T,
-    ended: u32,
-    over: bool,
+    protocol: T,
+    last_ended_turn: u32,
+    exited: bool,
 }
 
 impl FactSink {
     /// Adds a fact.
-    pub(crate) fn say(&mut self, what: FactKind) {
+    pub(crate) fn push(&mut self, kind: FactKind) {
         // Facts beyond the largest index share the last position; the domain uses the first of them.
         let at = EngineFact::position(self.offset, self.index);
         self.index = self.index.saturating_add(1);
-        self.said.push(EngineFact { at, what });
+        self.facts.push(EngineFact { position: at, kind });
     }
 
     /// Ends a turn with this answer, which may be a question.
-    pub(crate) fn answered(&mut self, turn: u32, text: &str) {
-        let heard = asking::recognise(text);
-        if let Some(warning) = heard.warning {
-            self.say(FactKind::Warning(warning));
+    pub(crate) fn end_turn_with_answer(&mut self, turn: u32, text: &str) {
+        let recognized = asking::recognise(text);
+        if let Some(warning) = recognized.warning {
+            self.push(FactKind::Warning(warning));
         }
-        self.ended(turn, heard.ending);
+        self.end_turn(turn, recognized.outcome);
     }
 
     /// Ends a turn. A second end of the same turn is ignored.
-    pub(crate) fn ended(&mut self, turn: u32, ending: TurnOutcome) {
-        if turn > self.ended {
-            self.ended = turn;
-            self.say(FactKind::Ended { turn, ending });
+    pub(crate) fn end_turn(&mut self, turn: u32, ending: TurnOutcome) {
+        if turn > self.last_ended_turn {
+            self.last_ended_turn = turn;
+            self.push(FactKind::TurnEnded { turn, outcome: ending });
         }
     }
 
     /// Reports an unknown line unchanged.
-    pub(crate) fn unknown(&mut self, line: &[u8]) {
-        self.say(FactKind::Unknown(String::from_utf8_lossy(line).into_owned()));
+    pub(crate) fn push_unknown_line(&mut self, line: &[u8]) {
+        self.push(FactKind::UnknownLine(String::from_utf8_lossy(line).into_owned()));
     }
 }
 
 impl<T: LineProtocol> LineInterpreter<T> {
-    pub(crate) fn new(tongue: T) -> Self {
-        Self { lines: OutputLines::default(), tongue, ended: 0, over: false }
+    pub(crate) fn new(protocol: T) -> Self {
+        Self { lines: OutputLines::default(), protocol, last_ended_turn: 0, exited: false }
     }
 }
 
 impl<T: LineProtocol> ProcessInterpreter for LineInterpreter<T> {
     fn feed(&mut self, bytes: &[u8]) -> Vec<EngineFact> {
-        let mut facts = FactSink { said: vec![], offset: 0, index: 0, ended: self.ended };
-        self.lines.feed(bytes, |line| understand(&mut self.tongue, &line, &mut facts));
-        self.ended = facts.ended;
-        facts.said
+        let mut facts =
+            FactSink { facts: vec![], offset: 0, index: 0, last_ended_turn: self.last_ended_turn };
+        self.lines.feed(bytes, |line| read_line(&mut self.protocol, &line, &mut facts));
+        self.last_ended_turn = facts.last_ended_turn;
+        facts.facts
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>) -> Vec<EngineFact> {
-        let mut facts = FactSink { said: vec![], offset: 0, index: 0, ended: self.ended };
-        if std::mem::replace(&mut self.over, true) {
-            return facts.said;
+    fn on_exit(&mut self, exit: &ProcessExit<'_>) -> Vec<EngineFact> {
+        let mut facts =
+            FactSink { facts: vec![], offset: 0, index: 0, last_ended_turn: self.last_ended_turn };
+        if std::mem::replace(&mut self.exited, true) {
+            return facts.facts;
         }
-        self.lines.finish(|line| understand(&mut self.tongue, &line, &mut facts));
-        (facts.offset, facts.index) = (self.lines.fed() + 1, 0);
-        self.tongue.end(departure, &mut facts);
-        self.ended = facts.ended;
-        facts.said
+        self.lines.finish(|line| read_line(&mut self.protocol, &line, &mut facts));
+        (facts.offset, facts.index) = (self.lines.received_bytes() + 1, 0);
+        self.protocol.end(exit, &mut facts);
+        self.last_ended_turn = facts.last_ended_turn;
+        facts.facts
     }
 
     fn status(&self) -> EngineSessionStatus {
-        if self.over { EngineSessionStatus::Over } else { self.tongue.status() }
+        if self.exited { EngineSessionStatus::Exited } else { self.protocol.status() }
     }
 
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
-        self.tongue.say(prompt)
+    fn encode_prompt(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+        self.protocol.say(prompt)
     }
 
-    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
-        self.tongue.answer(answer)
+    fn encode_answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
+        self.protocol.answer(answer)
     }
 
-    fn steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
-        self.tongue.steer(text)
+    fn encode_steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+        self.protocol.steer(text)
     }
 
-    fn interrupt(&mut self) -> InterruptMethod {
-        self.tongue.interrupt()
+    fn interrupt_method(&mut self) -> InterruptMethod {
+        self.protocol.interrupt()
     }
 
-    fn leave(&mut self) -> ShutdownMethod {
-        self.tongue.leave()
+    fn shutdown_method(&mut self) -> ShutdownMethod {
+        self.protocol.leave()
     }
 
     fn checkpoint(&self) -> Option<ReaderCheckpoint> {
-        if self.over {
+        if self.exited {
             return None;
         }
         let lines = self.lines.checkpoint();
         let offset = lines.offset;
-        let state =
-            serde_json::to_string(&InterpreterState { lines, ended: self.ended, tongue: &self.tongue })
-                .ok()?;
+        let state = serde_json::to_string(&InterpreterState {
+            lines,
+            ended: self.last_ended_turn,
+            tongue: &self.protocol,
+        })
+        .ok()?;
         Some(ReaderCheckpoint { version: T::VERSION.to_owned(), offset, state })
     }
 
@@ -220,7 +225,12 @@ impl<T: LineProtocol> ProcessInterpreter for LineInterpreter<T> {
             let (found, expected) = (checkpoint.version.clone(), T::VERSION.to_owned());
             return Err(IncompatibleCheckpoint { found, expected });
         };
-        *self = Self { lines: OutputLines::restore(lines), tongue, ended, over: false };
+        *self = Self {
+            lines: OutputLines::restore(lines),
+            protocol: tongue,
+            last_ended_turn: ended,
+            exited: false,
+        };
         Ok(())
     }
 }
@@ -234,30 +244,30 @@ struct InterpreterState<T> {
 }
 
 /// Appends a chunk to an answer, up to the size limit of a line, so that memory is bounded.
-pub(crate) fn extend(answer: &mut String, piece: &str) {
-    if answer.len() + piece.len() <= LONGEST {
+pub(crate) fn append_bounded(answer: &mut String, piece: &str) {
+    if answer.len() + piece.len() <= MAX_LINE_BYTES {
         answer.push_str(piece);
-    } else if !answer.ends_with(CUT) {
-        answer.push_str(CUT);
+    } else if !answer.ends_with(TRUNCATION_NOTE) {
+        answer.push_str(TRUNCATION_NOTE);
     }
 }
 
-const CUT: &str = "\n[the rest of this answer is too long and is not kept]";
+const TRUNCATION_NOTE: &str = "\n[the rest of this answer is too long and is not kept]";
 
-fn understand<T: LineProtocol>(tongue: &mut T, line: &OutputLine<'_>, facts: &mut FactSink) {
+fn read_line<T: LineProtocol>(protocol: &mut T, line: &OutputLine<'_>, facts: &mut FactSink) {
     (facts.offset, facts.index) = (line.end, 0);
-    if line.lost > 0 {
-        let lost = line.lost;
-        facts.say(FactKind::Warning(format!(
-            "a line of the engine's output is too long; {lost} bytes of it are lost"
+    if line.discarded_bytes > 0 {
+        let lost_bytes = line.discarded_bytes;
+        facts.push(FactKind::Warning(format!(
+            "a line of the engine's output is too long; {lost_bytes} bytes of it are lost"
         )));
     }
-    if line.lost > 0 {
+    if line.discarded_bytes > 0 {
         let engine = T::VERSION.split_once('/').map_or(T::VERSION, |(name, _)| name);
-        tongue.long_line(&LongLine { engine, head: line.bytes }, facts);
+        protocol.on_long_line(&LongLine { engine, head: line.bytes }, facts);
     } else if line.bytes.iter().all(u8::is_ascii_whitespace) {
-        tongue.blank_line();
+        protocol.on_blank_line();
     } else {
-        tongue.line(line.bytes, facts);
+        protocol.on_line(line.bytes, facts);
     }
 }

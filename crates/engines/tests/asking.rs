@@ -10,9 +10,9 @@ use abide_engines::asking::recognise;
 use proptest::prelude::*;
 
 /// The prose and the question of a text, and the warning.
-fn asked(text: &str) -> (String, Question, Option<String>) {
+fn recognise_question(text: &str) -> (String, Question, Option<String>) {
     let heard = recognise(text);
-    match heard.ending {
+    match heard.outcome {
         TurnOutcome::Asked { text, question } => (text, question, heard.warning),
         other @ (TurnOutcome::Completed { .. } | TurnOutcome::Failed { .. } | TurnOutcome::Interrupted) => {
             panic!("no question in {text}: {other:?}")
@@ -21,7 +21,7 @@ fn asked(text: &str) -> (String, Question, Option<String>) {
 }
 
 /// A question in one line: kind, policy, prompt, options.
-fn told(question: &Question) -> String {
+fn describe(question: &Question) -> String {
     let mut told = format!("{:?}/{:?} {}", question.kind, question.default_decision_policy, question.prompt);
     for option in &question.options {
         let mark = if option.safe { " (safe)" } else { "" };
@@ -31,11 +31,11 @@ fn told(question: &Question) -> String {
 }
 
 fn check(text: &str, prose: &str, question: &str) {
-    let (said, asks, _) = asked(text);
-    assert_eq!((said.as_str(), told(&asks).as_str()), (prose, question), "in {text}");
+    let (said, asks, _) = recognise_question(text);
+    assert_eq!((said.as_str(), describe(&asks).as_str()), (prose, question), "in {text}");
 }
 
-const DB: &str = "ChooseOne/SafeDefault Which db? | SQLite (safe) | Postgres";
+const DB_QUESTION: &str = "ChooseOne/SafeDefault Which db? | SQLite (safe) | Postgres";
 const DB_JSON: &str = r#"{"kind":"choose_one","prompt":"Which db?","options":[{"label":"SQLite","safe":true},{"label":"Postgres"}],"default_decision_policy":"safe_default"}"#;
 
 #[test]
@@ -67,7 +67,7 @@ fn a_fenced_block_is_a_question_however_it_is_fenced() {
         (format!("````sh\nls\n\n```abide-question\n{DB_JSON}\n```"), "````sh\nls"),
         (format!("```sh\nls\n```\nok\n```abide-question\n{DB_JSON}\n```"), "```sh\nls\n```\nok"),
     ] {
-        check(&text, prose, DB);
+        check(&text, prose, DB_QUESTION);
     }
 }
 
@@ -93,12 +93,12 @@ fn other_envelopes_are_questions_too() {
         (format!("<abide-question>{DB_JSON}</abide-question>"), ""),
         (format!("```abide-question\n{envelope}\n```"), ""),
     ] {
-        check(&text, prose, DB);
+        check(&text, prose, DB_QUESTION);
     }
 }
 
 #[test]
-fn what_the_model_wrote_inside_is_taken_generously() {
+fn deviating_question_objects_are_accepted() {
     for (body, question) in [
         (r#"{"kind":"confirm","prompt":"Go?"}"#, "Confirm/EngineJudgement Go?"),
         (
@@ -145,13 +145,13 @@ fn what_the_model_wrote_inside_is_taken_generously() {
         (r#"{"interaction_id":1,"id":"q1","kind":"confirm","prompt":"Go?"}"#, "Confirm/EngineJudgement Go?"),
         ("{\"kind\":\"confirm\",\"prompt\":\"用哪个数据库？\"}", "Confirm/EngineJudgement 用哪个数据库？"),
     ] {
-        let (_, asks, _) = asked(&format!("```abide-question\n{body}\n```"));
-        assert_eq!(told(&asks), question, "{body}");
+        let (_, asks, _) = recognise_question(&format!("```abide-question\n{body}\n```"));
+        assert_eq!(describe(&asks), question, "{body}");
     }
 }
 
 #[test]
-fn what_cannot_be_read_is_shown_as_it_is_with_a_warning() {
+fn unreadable_questions_are_shown_verbatim_with_a_warning() {
     for (text, prose, question) in [
         ("Hm.\n```abide-question\nWhich db?\n```", "Hm.", "OpenText/EngineJudgement Which db?"),
         (
@@ -182,13 +182,13 @@ fn what_cannot_be_read_is_shown_as_it_is_with_a_warning() {
         ),
     ] {
         check(text, prose, question);
-        let (_, _, warning) = asked(text);
+        let (_, _, warning) = recognise_question(text);
         assert!(warning.is_some(), "a warning for {text}");
     }
 }
 
 #[test]
-fn words_about_questions_are_none() {
+fn mentions_of_questions_are_not_questions() {
     for text in [
         "",
         "Done.",
@@ -212,7 +212,7 @@ fn words_about_questions_are_none() {
         "{ not json at all }",
     ] {
         let heard = recognise(text);
-        assert_eq!(heard.ending, TurnOutcome::Completed { text: text.to_owned() }, "{text}");
+        assert_eq!(heard.outcome, TurnOutcome::Completed { text: text.to_owned() }, "{text}");
         assert_eq!(heard.warning, None);
     }
 }
@@ -221,20 +221,20 @@ fn words_about_questions_are_none() {
 fn of_several_questions_the_last_counts_and_none_is_lost() {
     let first = "```abide-question\n{\"kind\":\"confirm\",\"prompt\":\"First?\"}\n```";
     let text = format!("{first}\nand\n```abide-question\n{DB_JSON}\n```\n");
-    let (prose, question, warning) = asked(&text);
-    assert_eq!(told(&question), DB);
+    let (prose, question, warning) = recognise_question(&text);
+    assert_eq!(describe(&question), DB_QUESTION);
     assert_eq!(prose, format!("{first}\nand"));
     assert!(warning.is_some_and(|warning| warning.contains("several")));
     check(
         &format!("```abide-question\n{DB_JSON}\n```\n```abide-question\n```"),
         "```abide-question\n```",
-        DB,
+        DB_QUESTION,
     );
 }
 
 #[test]
 fn hints_are_kept_as_they_are_and_fields_become_hints() {
-    let hints = |body: &str| asked(&format!("```abide-question\n{body}\n```")).1.ui_hints;
+    let hints = |body: &str| recognise_question(&format!("```abide-question\n{body}\n```")).1.ui_hints;
     assert_eq!(
         hints(r#"{"kind":"confirm","prompt":"Go?","ui_hints":{"a":[1]}}"#).as_deref(),
         Some(r#"{"a":[1]}"#)
@@ -247,14 +247,14 @@ fn hints_are_kept_as_they_are_and_fields_become_hints() {
 }
 
 #[test]
-fn what_is_too_long_is_cut_with_a_warning() {
+fn overlong_fields_are_truncated_with_a_warning() {
     let options = vec![format!("\"{}\"", "ü".repeat(5_000)); 1_000].join(",");
     let body = format!(
         r#"{{"kind":"choose_one","prompt":"{}","ui_hints":"{}","options":[{options}]}}"#,
         "€".repeat(1 << 20),
         "x".repeat(1 << 20),
     );
-    let (_, question, warning) = asked(&format!("```abide-question\n{body}\n```"));
+    let (_, question, warning) = recognise_question(&format!("```abide-question\n{body}\n```"));
     assert!(question.prompt.chars().count() < 20_000);
     assert!(question.options.len() < 100);
     assert!(question.options.iter().all(|option| option.label.chars().count() < 1_000));
@@ -307,7 +307,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_made_of_traps_is_fatal(pieces in proptest::collection::vec(trap(), 0..24)) {
+    fn no_text_made_of_traps_is_fatal(pieces in proptest::collection::vec(hostile_fragment(), 0..24)) {
         recognise(&pieces.concat());
     }
 
@@ -316,24 +316,24 @@ proptest! {
         before in "(?s)[^`~]{0,80}",
         indent in "[ \t]{0,6}",
         fence in "(`{3,5}|~{3,5})",
-        body in proptest::collection::vec(trap(), 0..12),
+        body in proptest::collection::vec(hostile_fragment(), 0..12),
     ) {
         let text = format!("{before}\n{indent}{fence}abide-question\n{}", body.concat());
-        let (_, question, _) = asked(&text);
+        let (_, question, _) = recognise_question(&text);
         prop_assert!(!question.prompt.trim().is_empty());
     }
 
     #[test]
-    fn what_follows_the_contract_is_read_exactly(
+    fn valid_questions_are_read_exactly(
         kind in proptest::sample::select(vec!["choose_one", "confirm", "fill_fields", "open_text", "risk_ack"]),
         prompt in "[^\\s](?s).{0,60}[^\\s]",
         labels in proptest::collection::vec("[a-zA-Zü]{1,12}", 0..5),
         before in "(?s)[^`~<{]{0,60}",
     ) {
         let json = serde_json::json!({ "kind": kind, "prompt": prompt, "options": labels });
-        let (text, question, warning) = asked(&format!("{before}\n```abide-question\n{json}\n```\n"));
+        let (text, question, warning) = recognise_question(&format!("{before}\n```abide-question\n{json}\n```\n"));
         prop_assert_eq!(text, before.trim());
-        prop_assert_eq!(question.kind, InteractionKind::named(kind));
+        prop_assert_eq!(question.kind, InteractionKind::from_name(kind));
         prop_assert_eq!(question.prompt, prompt);
         prop_assert_eq!(question.options.into_iter().map(|option| option.label).collect::<Vec<_>>(), labels);
         let risk = question.kind == InteractionKind::RiskAck;
@@ -343,7 +343,7 @@ proptest! {
 }
 
 /// Parts of which difficult inputs are composed.
-fn trap() -> impl Strategy<Value = String> {
+fn hostile_fragment() -> impl Strategy<Value = String> {
     prop_oneof![
         proptest::sample::select(vec![
             "```",

@@ -8,12 +8,12 @@ use std::{fs, path::Path};
 
 use abide_engines::registry;
 use abide_ports::engine::EngineInstallation;
-use abide_testkit::engine::{RecordedProcess, check, told};
+use abide_testkit::engine::{RecordedProcess, check, format_facts};
 use expect_test::expect_file;
 
 #[test]
 fn every_engine_of_the_registry_keeps_the_contract() {
-    let configured = registry::acp("acp", EngineInstallation::named("some-agent"));
+    let configured = registry::acp("acp", EngineInstallation::for_program("some-agent"));
     for engine in registry::built_in().into_iter().chain([configured]) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts").join(engine.name());
         let mut stories = vec![];
@@ -23,7 +23,7 @@ fn every_engine_of_the_registry_keeps_the_contract() {
                 .filter(|file| file.extension().is_some_and(|kind| kind == "jsonl"))
             {
                 let story = read(&file);
-                expect_file![file.with_extension("expect")].assert_eq(&told(&story.play(&*engine)));
+                expect_file![file.with_extension("expect")].assert_eq(&format_facts(&story.replay(&*engine)));
                 stories.push(story);
             }
         }
@@ -37,7 +37,7 @@ fn read(file: &Path) -> RecordedProcess {
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let mut story = RecordedProcess::new(&name, &fs::read(file).expect("the listed transcript can be read"));
     story.stderr = beside("stderr");
-    story.noted(&String::from_utf8(beside("notes")).expect("notes are text"))
+    story.with_notes(&String::from_utf8(beside("notes")).expect("notes are text"))
 }
 
 fn sorted(folder: &Path) -> Vec<std::path::PathBuf> {

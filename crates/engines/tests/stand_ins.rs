@@ -26,7 +26,7 @@ use abide_ports::engine::{
 fn iflow_is_resumed_with_the_session_that_it_named() {
     for block in ["stdout", "stderr"] {
         let (engine, installation) = iflow(block);
-        assert_eq!(engine.evidence(), AdapterBasis::Documented);
+        assert_eq!(engine.adapter_basis(), AdapterBasis::Documented);
         let (first, ending) = turn(&*engine, &installation, &LaunchSession::New, "one\n\n- two");
         assert_eq!(ending, TurnOutcome::Completed { text: "I was told:\n\none\n\n- two".to_owned() });
         let first = first.unwrap();
@@ -41,13 +41,13 @@ fn iflow_is_resumed_with_the_session_that_it_named() {
 fn iflow_that_shows_no_resume_is_to_be_held() {
     let (engine, mut installation) = iflow("stdout");
     let kind = |installation: &EngineInstallation| {
-        let observed = engine.checks(installation).into_iter().map(|check| {
+        let results = engine.probe_commands(installation).into_iter().map(|check| {
             let output = command(&check.argv, &check.env).output().unwrap();
             let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
             let (stdout, stderr) = (text(output.stdout), text(output.stderr));
             ProbeResult::Ran { code: output.status.code(), stdout, stderr }
         });
-        engine.judge(&observed.collect::<Vec<_>>()).profile_kind()
+        engine.assess_health(&results.collect::<Vec<_>>()).profile_kind()
     };
     assert_eq!(kind(&installation), ProfileKind::Resumable);
     installation.env.insert("IFLOW_STAND_IN_RESUME".to_owned(), "no".to_owned());
@@ -62,7 +62,7 @@ fn iflow(block: &str) -> (Box<dyn Engine>, EngineInstallation) {
     let name = std::thread::current().name().expect("a test has a name").to_owned();
     let sessions = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{block}"));
     fs::create_dir_all(&sessions).expect("the target folder can be written");
-    let mut installation = EngineInstallation::named(&program.to_string_lossy());
+    let mut installation = EngineInstallation::for_program(&program.to_string_lossy());
     installation.env.insert("IFLOW_STAND_IN".to_owned(), sessions.to_string_lossy().into_owned());
     installation.env.insert("IFLOW_STAND_IN_BLOCK".to_owned(), block.to_owned());
     (engine, installation)
@@ -75,34 +75,40 @@ fn turn(
     session: &LaunchSession,
     prompt: &str,
 ) -> (Option<EngineSessionHandle>, TurnOutcome) {
-    let order = LaunchContext {
+    let context = LaunchContext {
         installation,
         kind: ProfileKind::Resumable,
         session,
         prompt,
         workspace: "/somewhere",
-        private: "/elsewhere",
+        private_dir: "/elsewhere",
         mode: ExecutionMode::Interactive,
         model: Some("a-model"),
         sandbox: None,
         isolation: Default::default(),
         skill: None,
-        session_since: None,
+        session_started_at: None,
         resume_detail: "",
-        prompted: PromptSource::ByMessage,
+        prompt_source: PromptSource::Message,
     };
-    let launch = engine.launch(&order).expect("a turn can be started");
-    let ProcessStdin::Whole(input) = launch.stdin else { panic!("a turn of its own reads its prompt whole") };
+    let launch = engine.launch(&context).expect("a turn can be started");
+    let ProcessStdin::Complete(input) = launch.stdin else {
+        panic!("a turn of its own reads its prompt whole")
+    };
     let mut child = command(&launch.argv, &launch.env).spawn().expect("the stand-in is executable");
     child.stdin.take().expect("it was piped").write_all(&input).expect("the stand-in reads its prompt");
     let output = child.wait_with_output().expect("the stand-in ends");
-    let mut interpreter = engine.interpreter(&order);
+    let mut interpreter = engine.interpreter(&context);
     let mut said = interpreter.feed(&output.stdout);
     let exit = ExitStatus::Code(output.status.code().expect("nobody kills it"));
-    said.extend(interpreter.end(&ProcessExit { exit, stderr: &output.stderr, cause: ExitCause::Itself }));
+    said.extend(interpreter.on_exit(&ProcessExit {
+        status: exit,
+        stderr: &output.stderr,
+        cause: ExitCause::Voluntary,
+    }));
     let mut handle = None;
     for said in said {
-        match said.what {
+        match said.kind {
             FactKind::Session { handle_type, value } => {
                 let engine = engine.name().to_owned();
                 handle = Some(EngineSessionHandle {
@@ -112,15 +118,15 @@ fn turn(
                     created_at_turn: 1,
                 });
             }
-            FactKind::Ended { ending, .. } => return (handle, ending),
+            FactKind::TurnEnded { outcome: ending, .. } => return (handle, ending),
             FactKind::Text(_)
             | FactKind::Progress(_)
             | FactKind::Warning(_)
             | FactKind::Gate { .. }
-            | FactKind::Withdrawn { .. }
-            | FactKind::Write(_)
-            | FactKind::Finishing
-            | FactKind::Unknown(_) => {}
+            | FactKind::GateWithdrawn { .. }
+            | FactKind::WriteStdin(_)
+            | FactKind::OutputComplete
+            | FactKind::UnknownLine(_) => {}
         }
     }
     panic!("the end was not said")

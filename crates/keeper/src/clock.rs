@@ -1,19 +1,17 @@
-//! The two clocks of the keeper: wall-clock time for display and boot time for deadlines. Only this module reads a
-//! clock.
+//! The two clocks of the keeper, in microseconds.
 
-use rustix::time::{ClockId, clock_gettime};
+use abide_os::clock;
 
-/// Microseconds since the Unix epoch.
+/// Microseconds since the Unix epoch, for display.
 pub(crate) fn unix_micros() -> u64 {
-    micros(ClockId::Realtime)
+    micros(clock::since_epoch())
 }
 
-/// Microseconds of a monotonic clock that includes suspend (`CLOCK_BOOTTIME`).
-pub(crate) fn ticks() -> u64 {
-    micros(ClockId::Boottime)
+/// Microseconds since the boot, with suspend, for deadlines.
+pub(crate) fn boottime_micros() -> u64 {
+    micros(clock::boottime())
 }
 
-fn micros(clock: ClockId) -> u64 {
-    let now = clock_gettime(clock);
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000
+fn micros(time: std::time::Duration) -> u64 {
+    time.as_secs() * 1_000_000 + u64::from(time.subsec_micros())
 }

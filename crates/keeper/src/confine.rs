@@ -18,20 +18,24 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 
-use abide_os::cgroup::find::{is_group, mounts};
 use abide_os::confine::files::{self, FileRules};
 use abide_os::confine::namespace::{self, IdMapper, OwnIds};
 use abide_os::confine::{ConfineError, HiddenTree};
 use abide_os::process::PidFd;
+use abide_os::{
+    cgroup::find::{is_group, mounts},
+    program_lookup,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 
 use crate::child::command;
-use crate::group::{self, GroupSpec};
+use crate::group;
+use crate::pipe_proxy;
 use crate::protocol::KeeperRefusal;
 
 /// The hidden subcommand by which this program becomes the exec helper.
-pub const SUBCOMMAND: &str = "__confine";
+pub const CONFINE_SUBCOMMAND: &str = "__confine";
 
 /// The restrictions of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,29 +96,48 @@ impl Confinement {
     }
 }
 
+/// How the program reaches the pipes of its keeper.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ShellPipes {
+    /// It has only its standard streams.
+    #[default]
+    None,
+    /// It is a shell, and gets a [`pipe_proxy`] on the helper's standard input. The path of its script becomes its last
+    /// argument.
+    Proxied,
+}
+
+/// What a process does that was started for a pipe proxy of the shell with this pid.
+#[derive(Debug, Clone, Copy)]
+enum PipeProxyStage {
+    Intermediate(u32),
+    Proxy(u32),
+}
+
 /// The parsed arguments of the helper.
 #[derive(Debug, Default)]
 struct HelperArguments {
     confinement: Option<Confinement>,
     report: Option<PathBuf>,
     /// The pid of the process whose ids are to be mapped.
-    map: Option<u32>,
-    only_tries: bool,
+    map_ids_of: Option<u32>,
+    pipes: ShellPipes,
+    proxy: Option<PipeProxyStage>,
+    probe_only: bool,
     /// The parent of the control group that this process creates and enters.
     group: Option<PathBuf>,
-    group_is_required: bool,
     argv: Vec<OsString>,
 }
 
 impl HelperArguments {
     fn parse(words: impl Iterator<Item = OsString>) -> Option<Self> {
-        let mut orders = Self::default();
+        let mut helper_arguments = Self::default();
         let mut tree = None::<HiddenTree>;
         let (mut hiding, mut writable) = (HidingMethod::Namespace, None::<Vec<PathBuf>>);
         let mut words = words;
         while let Some(flag) = words.next() {
             if flag == "--" {
-                orders.argv = words.by_ref().collect();
+                helper_arguments.argv = words.by_ref().collect();
                 break;
             }
             let value = words.next()?;
@@ -126,32 +149,47 @@ impl HelperArguments {
                 "--show" => tree.as_mut()?.shown.push(value.into()),
                 "--files" => writable = Some(vec![]),
                 "--write" => writable.as_mut()?.push(value.into()),
-                "--report" => orders.report = Some(value.into()),
-                "--map" => orders.map = Some(value.to_str()?.parse().ok()?),
-                "--try" => orders.only_tries = true,
-                "--group" => orders.group = Some(value.into()),
-                "--group-required" => orders.group_is_required = value == "yes",
+                "--report" => helper_arguments.report = Some(value.into()),
+                "--map" => helper_arguments.map_ids_of = Some(value.to_str()?.parse().ok()?),
+                "--pipes" => helper_arguments.pipes = ShellPipes::Proxied,
+                "--start-proxy-of" => {
+                    helper_arguments.proxy =
+                        Some(PipeProxyStage::Intermediate(value.to_str()?.parse().ok()?));
+                }
+                "--proxy-of" => {
+                    helper_arguments.proxy = Some(PipeProxyStage::Proxy(value.to_str()?.parse().ok()?));
+                }
+                "--try" => helper_arguments.probe_only = true,
+                "--group" => helper_arguments.group = Some(value.into()),
                 _ => return None,
             }
         }
-        orders.confinement = Some(Confinement { hidden: tree.map(|tree| (tree, hiding)), writable });
-        Some(orders)
+        helper_arguments.confinement =
+            Some(Confinement { hidden: tree.map(|tree| (tree, hiding)), writable });
+        Some(helper_arguments)
     }
 }
 
 /// Runs the helper with its arguments. Returns only if the program was not executed.
 pub fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
-    let Some(orders) = HelperArguments::parse(words) else { return ExitCode::from(2) };
-    if let Some(pid) = orders.map {
-        return serve_maps(pid);
+    let Some(helper_arguments) = HelperArguments::parse(words) else { return ExitCode::from(2) };
+    if let Some(pid) = helper_arguments.map_ids_of {
+        return serve_id_mapping(pid);
+    }
+    match helper_arguments.proxy {
+        Some(PipeProxyStage::Intermediate(shell)) => return pipe_proxy::run_intermediate(shell),
+        Some(PipeProxyStage::Proxy(shell)) => return pipe_proxy::serve(shell),
+        None => {}
     }
     // The report is opened before any directory is hidden. It closes when the program is executed.
-    let mut report = orders.report.as_ref().and_then(|path| File::options().write(true).open(path).ok());
-    let failure = carry_out(&orders);
+    let mut report =
+        helper_arguments.report.as_ref().and_then(|path| File::options().write(true).open(path).ok());
+    let failure = confine_and_exec(&helper_arguments);
     let Err(failure) = failure else { return ExitCode::SUCCESS };
-    let named = orders.argv.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+    let program_name =
+        helper_arguments.argv.first().map(|program| program.to_string_lossy()).unwrap_or_default();
     let text = match &failure {
-        ExecFailure::Program(error) => format!("program {named}: {error}"),
+        ExecFailure::Program(error) => format!("program {program_name}: {error}"),
         ExecFailure::Confine(error) => format!("confine {error}"),
     };
     match &mut report {
@@ -168,10 +206,9 @@ enum ExecFailure {
     Confine(ConfineError),
 }
 
-fn carry_out(orders: &HelperArguments) -> Result<(), ExecFailure> {
-    if let Some(parent) = &orders.group
-        && let Err(error) = group::enter_own(parent)
-        && orders.group_is_required
+fn confine_and_exec(helper_arguments: &HelperArguments) -> Result<(), ExecFailure> {
+    if let Some(parent) = &helper_arguments.group
+        && let Err(error) = group::enter_new_group(parent)
     {
         let (action, path) = ("enter a control group below", parent.clone());
         return Err(ExecFailure::Confine(ConfineError::Step {
@@ -180,29 +217,34 @@ fn carry_out(orders: &HelperArguments) -> Result<(), ExecFailure> {
             source: io::Error::other(error),
         }));
     }
-    let Some(confinement) = &orders.confinement else { return Ok(()) };
+    let Some(confinement) = &helper_arguments.confinement else { return Ok(()) };
     let mut rules = FileRules { hidden: None, writable: confinement.writable.clone() };
     match &confinement.hidden {
         Some((tree, HidingMethod::Namespace)) => hide(tree).map_err(ExecFailure::Confine)?,
         Some((tree, HidingMethod::Landlock)) => rules.hidden = Some(tree.clone()),
         Some((tree, HidingMethod::Bubblewrap(program))) => {
-            return Err(become_bubblewrap(orders, tree, program));
+            return Err(exec_bubblewrap(helper_arguments, tree, program));
         }
         None => {}
     }
     if rules != FileRules::default() {
         files::restrict(&rules).map_err(ExecFailure::Confine)?;
     }
-    if orders.only_tries {
+    if helper_arguments.probe_only {
         return Ok(());
     }
-    let Some((program, arguments)) = orders.argv.split_first() else { return Ok(()) };
-    Err(ExecFailure::Program(command(program).args(arguments).exec()))
+    let Some((program, arguments)) = helper_arguments.argv.split_first() else { return Ok(()) };
+    let mut program = command(program);
+    program.args(arguments);
+    if helper_arguments.pipes == ShellPipes::Proxied {
+        program.arg(pipe_proxy::start().map_err(ExecFailure::Program)?);
+    }
+    Err(ExecFailure::Program(program.exec()))
 }
 
 /// Hides a directory in a namespace. For root, a separate process outside the namespace maps the ids.
 fn hide(tree: &HiddenTree) -> Result<(), ConfineError> {
-    let mut ids = NamespaceIds { own: OwnIds::now(), mapper: None };
+    let mut ids = NamespaceIds { own: OwnIds::current(), mapper: None };
     let hidden = namespace::hide(tree, &mut ids);
     ids.end_mapper();
     hidden
@@ -245,7 +287,7 @@ struct IdMapperProcess {
 impl IdMapperProcess {
     fn start() -> io::Result<Self> {
         let process = command(OWN_PROGRAM.as_ref())
-            .args([SUBCOMMAND, "--map"])
+            .args([CONFINE_SUBCOMMAND, "--map"])
             .arg(std::process::id().to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -273,9 +315,9 @@ impl IdMapperProcess {
 }
 
 /// The main loop of the mapper: maps the ids for each byte of input, until the input ends.
-fn serve_maps(pid: u32) -> ExitCode {
-    let mut order = [0];
-    while io::stdin().read_exact(&mut order).is_ok() {
+fn serve_id_mapping(pid: u32) -> ExitCode {
+    let mut request_byte = [0];
+    while io::stdin().read_exact(&mut request_byte).is_ok() {
         let answer = if namespace::map_all_ids(pid).is_ok() { b"y" } else { b"n" };
         if io::stdout().write_all(answer).and_then(|()| io::stdout().flush()).is_err() {
             break;
@@ -285,31 +327,38 @@ fn serve_maps(pid: u32) -> ExitCode {
 }
 
 /// This program. The path stays valid if the file has been replaced since the start.
-const OWN_PROGRAM: &str = "/proc/self/exe";
+pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// Executes bubblewrap, which executes the program, or this helper again if files are to be restricted too.
-fn become_bubblewrap(orders: &HelperArguments, tree: &HiddenTree, bubblewrap: &Path) -> ExecFailure {
+/// Executes bubblewrap, which executes the program, or this helper again if files are to be restricted or a pipe proxy is
+/// needed.
+fn exec_bubblewrap(helper_arguments: &HelperArguments, tree: &HiddenTree, bubblewrap: &Path) -> ExecFailure {
     let mut bubble = command(bubblewrap.as_os_str());
-    bubble.args(["--dev-bind", "/", "/", "--tmpfs"]).arg(&tree.directory);
+    // Without its own user namespace, root could reach the directory through `/proc/PID/root` of a process outside.
+    bubble.args(["--unshare-user-try", "--dev-bind", "/", "/", "--tmpfs"]).arg(&tree.directory);
     for path in &tree.shown {
         bubble.arg("--bind-try").arg(path).arg(path);
     }
     bubble.arg("--remount-ro").arg(&tree.directory);
-    for mount in mounts().into_iter().filter(|mount| is_group(&mount.point)) {
+    for mount in mounts().into_iter().filter(|mount| is_group(&mount.mount_point)) {
         // Read-only, so that the program cannot leave its control group.
-        bubble.arg("--remount-ro").arg(mount.point);
+        bubble.arg("--remount-ro").arg(mount.mount_point);
     }
     if let Ok(directory) = std::env::current_dir() {
         bubble.arg("--chdir").arg(directory);
     }
     bubble.arg("--");
-    if let Some(writable) = orders.confinement.as_ref().and_then(|confinement| confinement.writable.clone()) {
-        let inner = Confinement { hidden: None, writable: Some(writable) };
+    let writable = helper_arguments.confinement.as_ref().and_then(|confinement| confinement.writable.clone());
+    if writable.is_some() || helper_arguments.pipes == ShellPipes::Proxied {
+        let inner = Confinement { hidden: None, writable };
         let own = std::env::current_exe().unwrap_or_else(|_| OWN_PROGRAM.into());
-        bubble.arg(own).arg(SUBCOMMAND);
-        bubble.args(inner.encode().into_iter().map(OsString::from_vec)).arg("--");
+        bubble.arg(own).arg(CONFINE_SUBCOMMAND);
+        bubble.args(inner.encode().into_iter().map(OsString::from_vec));
+        if helper_arguments.pipes == ShellPipes::Proxied {
+            bubble.args(["--pipes", "proxied"]);
+        }
+        bubble.arg("--");
     }
-    ExecFailure::Program(bubble.args(&orders.argv).exec())
+    ExecFailure::Program(bubble.args(&helper_arguments.argv).exec())
 }
 
 /// The reading end of a helper's report.
@@ -330,36 +379,15 @@ impl ExecReportPipe {
     }
 
     /// The arguments that start a program through the helper. They precede the program and its arguments.
-    pub(crate) fn prefix(&self, confinement: &[Vec<u8>]) -> Vec<OsString> {
+    pub(crate) fn prefix(&self, confinement: &[Vec<u8>], pipes: ShellPipes) -> Vec<OsString> {
         let words = confinement.iter().map(|word| OsStr::from_bytes(word).to_owned());
         let report = ["--report".into(), self.path.clone().into_os_string()];
-        [SUBCOMMAND.into()].into_iter().chain(report).chain(words).chain(["--".into()]).collect()
-    }
-
-    /// The same arguments for a keeper that is confined with its child. The keeper also needs access to its own
-    /// directory and to the parent directory, because it removes its directory at the end.
-    pub(crate) fn prefix_of_keeper(
-        &self,
-        confinement: &[Vec<u8>],
-        place: &Path,
-        group: Option<&GroupSpec>,
-    ) -> Result<Vec<OsString>, KeeperRefusal> {
-        let mut words = confinement.to_vec();
-        // The helper enters the control group, because the confined keeper cannot.
-        if let Some(group) = group
-            && let Some(parent) = group.for_helper()?
-        {
-            let parent = parent.into_os_string().into_vec();
-            let required = if group.is_required() { "yes" } else { "no" };
-            words.extend([b"--group".to_vec(), parent, b"--group-required".to_vec(), required.into()]);
-        }
-        let place = place.parent().unwrap_or(place);
-        for (needed, flag) in [("--hide", "--show"), ("--files", "--write")] {
-            if confinement.iter().any(|word| word == needed.as_bytes()) {
-                words.extend([flag.as_bytes().to_vec(), place.as_os_str().as_bytes().to_vec()]);
-            }
-        }
-        Ok(self.prefix(&words))
+        let pipes = match pipes {
+            ShellPipes::None => vec![],
+            ShellPipes::Proxied => vec!["--pipes".into(), "proxied".into()],
+        };
+        let head = [CONFINE_SUBCOMMAND.into()].into_iter().chain(report).chain(words);
+        head.chain(pipes).chain(["--".into()]).collect()
     }
 
     /// Waits until the helper has executed its program.
@@ -398,15 +426,15 @@ impl ExecReportPipe {
 }
 
 /// The program that starts a confined program.
-pub(crate) fn helper() -> &'static OsStr {
+pub(crate) fn helper_program() -> &'static OsStr {
     OWN_PROGRAM.as_ref()
 }
 
 /// Tests whether a process of this user can be moved into a control group below `base`. The created group is removed by
 /// a later sweep. `program` is the path of this program.
-pub fn try_group(program: &Path, base: &Path) -> Result<(), String> {
+pub fn probe_group(program: &Path, base: &Path) -> Result<(), String> {
     let output = command(program.as_os_str())
-        .args([SUBCOMMAND, "--try", "it", "--group-required", "yes", "--group"])
+        .args([CONFINE_SUBCOMMAND, "--try", "it", "--group"])
         .arg(base)
         .current_dir("/")
         .env_clear()
@@ -423,15 +451,15 @@ pub fn try_group(program: &Path, base: &Path) -> Result<(), String> {
 
 /// Tests each mechanism in a separate process. `program` is the path of this program, `hidden` a directory to hide, and
 /// `path` the search path for programs.
-pub fn support(program: &Path, hidden: &Path, path: &str) -> ConfinementSupport {
-    let try_out = |confinement: &Confinement| {
+pub fn probe_support(program: &Path, hidden: &Path, path: &str) -> ConfinementSupport {
+    let probe = |confinement: &Confinement| {
         let output = command(program.as_os_str())
-            .args([SUBCOMMAND, "--try", "it"])
+            .args([CONFINE_SUBCOMMAND, "--try", "it"])
             .args(confinement.encode().into_iter().map(OsString::from_vec))
             // Bubblewrap needs a program to execute. It gets this helper with no task.
             .arg("--")
             .arg(program)
-            .args([SUBCOMMAND, "--try", "it"])
+            .args([CONFINE_SUBCOMMAND, "--try", "it"])
             .current_dir("/")
             .env_clear()
             .env("PATH", path)
@@ -449,14 +477,14 @@ pub fn support(program: &Path, hidden: &Path, path: &str) -> ConfinementSupport 
     };
     let hide_by = |hiding: HidingMethod| {
         let tree = HiddenTree { directory: hidden.to_owned(), shown: vec![program.to_owned()] };
-        try_out(&Confinement { hidden: Some((tree, hiding)), writable: None })
+        probe(&Confinement { hidden: Some((tree, hiding)), writable: None })
     };
-    let found = std::env::split_paths(path).map(|folder| folder.join("bwrap")).find(|path| path.is_file());
-    let bubblewrap = found.ok_or_else(|| "bubblewrap (bwrap) is not installed".to_owned());
+    let bubblewrap =
+        program_lookup::find("bwrap", path).ok_or_else(|| "bubblewrap (bwrap) is not installed".to_owned());
     ConfinementSupport {
         namespace: hide_by(HidingMethod::Namespace),
         bubblewrap: bubblewrap
             .and_then(|program| hide_by(HidingMethod::Bubblewrap(program.clone())).map(|()| program)),
-        landlock: try_out(&Confinement { hidden: None, writable: Some(vec![]) }),
+        landlock: probe(&Confinement { hidden: None, writable: Some(vec![]) }),
     }
 }

@@ -13,18 +13,18 @@ pub enum KeeperError {
     Refused(KeeperRefusal),
     /// No keeper runs in this directory; its records can still be read.
     #[error("no keeper answers in {path}")]
-    Gone { path: PathBuf },
+    NoKeeper { path: PathBuf },
     /// The keeper may be alive but did not answer in time, because it is stopped or the machine is busy.
     #[error("the keeper in {path} does not answer")]
-    Silent { path: PathBuf },
+    Unresponsive { path: PathBuf },
     /// The peer violated the protocol, or its identity does not match.
     #[error("the keeper protocol was broken: {0}")]
     Protocol(&'static str),
     /// A system call failed; the operator has to find the cause.
-    #[error("{what}")]
+    #[error("{action}")]
     System {
         /// The failed operation.
-        what: String,
+        action: String,
         #[source]
         source: io::Error,
     },
@@ -32,6 +32,6 @@ pub enum KeeperError {
 
 impl KeeperError {
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
-        Self::System { what: what.into(), source: source.into() }
+        Self::System { action: what.into(), source: source.into() }
     }
 }

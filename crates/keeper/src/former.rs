@@ -22,7 +22,7 @@ use rustix::net::sockopt::socket_peercred;
 
 use crate::{
     identity::ProcessIdentity,
-    launch::{FIRST, KeeperConnection},
+    launch::{FIRST_RESPONSE_TAG, KeeperConnection},
     link::FramedSocket,
     place::{KeeperDir, connect_below},
     protocol::{KeeperRequest, KeeperStatus, TaggedRequest},
@@ -38,28 +38,30 @@ pub struct FormerKeepers {
 }
 
 /// Time limit for the status of a keeper, in milliseconds.
-const ANSWER_MS: u64 = 2_000;
-const SECRET_BYTES: u64 = 32;
+const STATUS_TIMEOUT_MS: u64 = 2_000;
+const MAX_SECRET_BYTES: u64 = 32;
 
 impl FormerKeepers {
     /// Connects to the keeper of an earlier version in this directory. None if there is none, or if a check fails.
     pub fn attach(&self, directory: &Directory) -> Option<(KeeperConnection, KeeperStatus)> {
-        let secret = directory.read_bounded("secret", SECRET_BYTES).ok()?;
+        let secret = directory.read_bounded("secret", MAX_SECRET_BYTES).ok()?;
         let socket = connect_below(directory).ok()?;
         let peer = socket_peercred(&socket).ok()?;
         let process = ProcessIdentity::of(u32::try_from(peer.pid.as_raw_nonzero().get()).ok()?)?;
-        if peer.uid != rustix::process::geteuid() || !self.is_proven(&process, directory) {
+        if peer.uid != rustix::process::geteuid() || !self.is_verified(&process, directory) {
             return None;
         }
-        let mut link = FramedSocket::new(socket);
-        link.send(&TaggedRequest { tag: FIRST, act: KeeperRequest::Hello(secret) }).ok()?;
-        let mut keeper = KeeperConnection::new(KeeperDir::at(directory.path().to_owned()), link);
-        let status = keeper.status(ANSWER_MS).ok()?;
+        let mut framed_socket = FramedSocket::new(socket);
+        framed_socket
+            .send(&TaggedRequest { tag: FIRST_RESPONSE_TAG, act: KeeperRequest::Hello(secret) })
+            .ok()?;
+        let mut keeper = KeeperConnection::new(KeeperDir::at(directory.path().to_owned()), framed_socket);
+        let status = keeper.status(STATUS_TIMEOUT_MS).ok()?;
         (status.keeper == process && process.is_alive()).then_some((keeper, status))
     }
 
     /// Whether the kernel's information about a process matches a keeper in this directory.
-    fn is_proven(&self, process: &ProcessIdentity, directory: &Directory) -> bool {
+    fn is_verified(&self, process: &ProcessIdentity, directory: &Directory) -> bool {
         let pid = process.pid;
         let is_inside = fs::metadata(format!("/proc/{pid}/cwd")).is_ok_and(|found| {
             directory.identity().is_ok_and(|identity| identity == (found.dev(), found.ino()))
@@ -68,7 +70,7 @@ impl FormerKeepers {
             .started_before
             .as_ref()
             .is_none_or(|limit| process.boot_id == limit.boot_id && process.start_time <= limit.start_time);
-        is_inside && is_early && self.has_arguments(pid) && !is_confined_further(pid)
+        is_inside && is_early && self.has_arguments(pid) && !has_more_restrictions(pid)
     }
 
     fn has_arguments(&self, pid: u32) -> bool {
@@ -79,7 +81,7 @@ impl FormerKeepers {
 }
 
 /// Whether a process has restrictions that this process does not have. If they cannot be read, the result is true.
-fn is_confined_further(pid: u32) -> bool {
+fn has_more_restrictions(pid: u32) -> bool {
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).ok();
     let confinement = |pid: &str| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -28,20 +28,20 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Rlimit, Signal, WaitOptions, kill_process, wait};
 
-use crate::child::{ChildIo, first_lane, spawn_on_pty, spawn_piped, spawn_shell};
-use crate::clock::{ticks, unix_micros};
+use crate::child::{ChildIo, first_output_pipes, spawn_on_pty, spawn_piped, spawn_shell};
+use crate::clock::{boottime_micros, unix_micros};
 use crate::error::KeeperError;
-use crate::group::{self, ChildGroup};
+use crate::group::ChildGroup;
 use crate::identity::ProcessIdentity;
 use crate::job::ShellJob;
 use crate::lane::OutputPipes;
-use crate::launch::{FIRST, IdentityRecord, KeeperStartRequest};
+use crate::launch::{FIRST_RESPONSE_TAG, IdentityRecord, KeeperStartRequest};
 use crate::link::FramedSocket;
 use crate::place::KeeperDir;
 use crate::procs;
 use crate::protocol::{
     ChildExit, ChildMode, ExecOutcome, JobId, KeeperOwner, KeeperRefusal, KeeperResponse, KeeperSpec,
-    KeeperStatus, PROTOCOL, ShellCommand, SpoolOverflow, TaggedResponse,
+    KeeperStatus, PROTOCOL_VERSION, ShellCommand, SpoolOverflow, TaggedResponse,
 };
 use crate::script::ShellDriver;
 use crate::spin::AdaptiveSpin;
@@ -56,39 +56,41 @@ use signals::KeeperSignals;
 
 /// Runs a keeper until its child has ended and a client has collected the result.
 pub fn main() -> Result<(), KeeperError> {
-    let (mut link, signals) = detach()?;
+    let (mut socket, signals) = detach()?;
     // Prepared before the request arrives, to shorten the start of the child.
     let own = ProcessIdentity::own();
     // A standby keeper waits here until its starter sends a request or exits.
-    let Some(KeeperStartRequest { directory, spec }) = link.wait::<KeeperStartRequest>(FOR_EVER_MS)? else {
+    let Some(KeeperStartRequest { directory, spec }) = socket.wait::<KeeperStartRequest>(NO_TIMEOUT_MS)?
+    else {
         return Ok(());
     };
     // The working directory shows operators which directory a keeper belongs to. An error does not affect the keeper.
     rustix::process::chdir(&directory).ok();
-    let place = KeeperDir::at(directory);
+    let keeper_dir = KeeperDir::at(directory);
     // The starter may have died, and its successor may have claimed the directory for no keeper.
-    if !place.claim(Some(&own)).unwrap_or(false) {
+    if !keeper_dir.claim(Some(&own)).unwrap_or(false) {
         return Ok(());
     }
     // A run must not be started twice, even after a power failure. So the claim is made durable before the child
     // starts. Without a sync, only a power failure can start the run twice.
     if spec.overflow == SpoolOverflow::Block {
-        place.sync().ok();
+        keeper_dir.sync().ok();
     }
-    let mut holder = match ChildSupervisor::start(place.clone(), spec, signals, own) {
-        Ok(holder) => holder,
+    let mut supervisor = match ChildSupervisor::start(keeper_dir.clone(), spec, signals, own) {
+        Ok(supervisor) => supervisor,
         Err(refusal) => {
             // The refusal is sent in any case; a directory that remains is swept later.
-            place.remove().ok();
-            link.send(&TaggedResponse { tag: FIRST, news: KeeperResponse::Refused(refusal) })?;
+            keeper_dir.remove().ok();
+            socket
+                .send(&TaggedResponse { tag: FIRST_RESPONSE_TAG, news: KeeperResponse::Refused(refusal) })?;
             return Ok(());
         }
     };
-    holder.clients.add_creator(link, &holder.poller);
-    let held = holder.hold();
+    supervisor.clients.add_creator(socket, &supervisor.poller);
+    let result = supervisor.run_loop();
     // The connections close only with the process, so that a closed connection proves that the keeper is gone.
-    std::mem::forget(holder);
-    held
+    std::mem::forget(supervisor);
+    result
 }
 
 /// Leaves the session and the terminal of the parent, and takes the inherited socket.
@@ -130,198 +132,200 @@ fn leave_session() {
 /// The state of a running keeper.
 #[derive(Debug)]
 struct ChildSupervisor {
-    place: KeeperDir,
+    keeper_dir: KeeperDir,
     poller: Poller,
     signals: KeeperSignals,
-    door: OwnedFd,
+    listener: OwnedFd,
     clients: ClientConnections,
-    own: ProcessIdentity,
+    own_identity: ProcessIdentity,
     child: ProcessIdentity,
     /// The pidfd of the child until it is reaped. After that, its pid may belong to another process (SECURITY 11).
     child_fd: ChildFd,
     program: Option<PathBuf>,
-    /// The child's control group. None if it has none, or if the keeper is in it too.
+    /// The child's control group. None if it has none.
     group: Option<ChildGroup>,
     /// Used to restart a shell.
     spec: KeeperSpec,
     /// The working directory of the shell at the last stop.
     last_directory: Option<PathBuf>,
     /// The original descriptor limit of the shell, while it is lowered.
-    limit: Option<Rlimit>,
+    original_fd_limit: Option<Rlimit>,
     /// True if the current shell replaced another one.
     is_replacement: bool,
     /// The children of the shell, and of the keeper.
     children: [procs::ChildList; 2],
     descriptors: procs::DescriptorDir,
-    hold: ChildIo,
+    child_io: ChildIo,
     stdin: stdin::StdinBuffer,
     /// The pending request that waits until the child reads its input again.
-    settling: Option<settle::InputWait>,
-    prompter: Option<ShellDriver>,
-    lanes: BTreeMap<u64, OutputPipes>,
+    input_wait: Option<settle::InputWait>,
+    shell_driver: Option<ShellDriver>,
+    output_pipes: BTreeMap<u64, OutputPipes>,
     /// The number of the pipes that the shell currently writes to.
-    lane: u64,
+    current_pipes: u64,
     repair: StreamRepair,
     /// The pids that existed before the current command.
-    known: Vec<u32>,
+    pids_before_command: Vec<u32>,
     job: Option<ShellJob>,
-    waiting: Option<(ShellCommand, (u64, u64))>,
-    jobs: JobId,
+    queued_command: Option<(ShellCommand, (u64, u64))>,
+    last_job_id: JobId,
     spool: Spool,
-    last: Option<ExecOutcome>,
+    last_outcome: Option<ExecOutcome>,
     exit: Option<ChildExit>,
     /// When to sync the exit record; None if it is synced.
     sync_exit_at: Option<u64>,
     /// An inotify descriptor that reports the deletion of the directory, once the child has exited.
-    vanishing: Option<OwnedFd>,
-    ending: Option<ShutdownProgress>,
+    deletion_watch: Option<OwnedFd>,
+    shutdown: Option<ShutdownProgress>,
     /// True while trace output of the keeper's own script lines is discarded.
-    muted: bool,
+    discards_trace: bool,
     /// The beginning of a line that may be trace output of the keeper's script.
-    unfinished: Vec<u8>,
+    partial_line: Vec<u8>,
     /// True if the last `epoll_wait` returned all ready sources. Then pipes without an edge are empty.
-    all_edges_taken: bool,
+    all_edges_read: bool,
     /// Why the shell could not be started.
-    failure: Option<KeeperRefusal>,
+    start_failure: Option<KeeperRefusal>,
     /// Why the shell is being replaced.
-    lost: Option<String>,
+    replacement_reason: Option<String>,
     owner: KeeperOwner,
     meta: Vec<u8>,
     created_at: u64,
     last_activity_at: u64,
-    watch_at: u64,
-    ticker: PeriodicTimer,
+    next_check_at: u64,
+    check_timer: PeriodicTimer,
     spin: AdaptiveSpin,
     buffer: Vec<u8>,
 }
 
 /// Pages of the buffer are only committed when data is read into them.
-const BUFFER: usize = 256 << 10;
+const READ_BUFFER_BYTES: usize = 256 << 10;
 /// How long the keeper polls for the report of a short command, in microseconds.
-const LOOK_US: u64 = 100;
-const FOR_EVER_MS: u64 = u64::MAX / 4_000;
+const REPORT_SPIN_US: u64 = 100;
+const NO_TIMEOUT_MS: u64 = u64::MAX / 4_000;
 /// Delay of the exit record's sync while a client is connected, in microseconds.
 const EXIT_SYNC_DELAY_US: u64 = 200_000;
 /// Maximum number of events for each `epoll_wait`.
-const EVENTS: usize = 32;
+const MAX_EPOLL_EVENTS: usize = 32;
 /// Retry interval for the rest of a long command, in microseconds.
-const PUSH: u64 = 500;
+const COMMAND_WRITE_RETRY_US: u64 = 500;
 
 impl ChildSupervisor {
     fn start(
-        place: KeeperDir,
+        keeper_dir: KeeperDir,
         spec: KeeperSpec,
         signals: KeeperSignals,
         own: ProcessIdentity,
     ) -> Result<Self, KeeperRefusal> {
         let system = |error: Errno| KeeperRefusal::System(error.to_string());
         let io = |error: std::io::Error| KeeperRefusal::System(error.to_string());
-        let spool = Spool::open(place.path(), spec.retention, spec.overflow).map_err(io)?;
+        let spool = Spool::open(keeper_dir.path(), spec.retention, spec.overflow).map_err(io)?;
         let poller = Poller(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?);
-        let (lane, writers) = first_lane()?;
-        let mut prompter = None;
-        let door = place.listen().map_err(io)?;
+        let (pipes, writers) = first_output_pipes()?;
+        let mut driver = None;
+        let listener = keeper_dir.listen().map_err(io)?;
         let group = match &spec.group {
-            Some(group) if !spec.is_confined_with_keeper() => ChildGroup::make(group, &own)?,
-            Some(_) | None => None,
+            Some(group) => ChildGroup::create(group, &own)?,
+            None => None,
         };
         // The time is taken before the start, because the child's run time includes its start.
         let now = unix_micros();
-        let started = inside(group.as_ref(), &spec, || match &spec.shape {
-            ChildMode::Pipes => spawn_piped(&spec, &place, writers),
+        let started = run_in_child_group(group.as_ref(), &spec, || match &spec.shape {
+            ChildMode::Pipes => spawn_piped(&spec, &keeper_dir, writers),
             ChildMode::Shell(script) => {
-                let shell = prompter.insert(ShellDriver::new(script.clone(), false).map_err(io)?);
-                shell.begin().map_err(io)?;
-                spawn_shell(&spec, shell, writers)
+                let shell = driver.insert(ShellDriver::new(script.clone(), false).map_err(io)?);
+                shell.send_init().map_err(io)?;
+                spawn_shell(&spec, &keeper_dir, shell, writers)
             }
             ChildMode::Pty { rows, cols, script } => {
                 drop(writers);
                 if let Some(script) = script {
-                    prompter = Some(ShellDriver::new(script.clone(), true).map_err(io)?);
+                    if !spec.confinement.is_empty() {
+                        return Err(KeeperRefusal::Unsupported("a confined shell on a terminal".to_owned()));
+                    }
+                    driver = Some(ShellDriver::new(script.clone(), true).map_err(io)?);
                 }
-                spawn_on_pty(&spec, &place, *rows, *cols)
+                spawn_on_pty(&spec, &keeper_dir, *rows, *cols)
             }
         });
         let (pid, hold) = started.inspect_err(|_| group.iter().for_each(ChildGroup::remove))?;
         let child_fd = ChildFd::of(pid);
         let child = identity_of_child(pid);
-        let entered = || spec.group.as_ref().and_then(|_| group::entered());
-        let group_path = group.as_ref().map(|group| group.path().to_owned()).or_else(entered);
+        let group_path = group.as_ref().map(|group| group.path().to_owned());
         // The child runs and may have deleted the directory. It is supervised anyway.
-        IdentityRecord::new(&own, &child, group_path.as_deref()).write(&place).ok();
-        poller.add(&signals.child, PollSource::Signals, epoll::EventFlags::IN).map_err(system)?;
-        poller.add(&door, PollSource::Door, epoll::EventFlags::IN).map_err(system)?;
-        if let Some(prompter) = &prompter {
-            poller.add(prompter.reports_on(), PollSource::Reports, epoll::EventFlags::IN).map_err(system)?;
+        IdentityRecord::new(&own, &child, group_path.as_deref()).write(&keeper_dir).ok();
+        poller.add(&signals.wakeup, PollSource::Signals, epoll::EventFlags::IN).map_err(system)?;
+        poller.add(&listener, PollSource::Listener, epoll::EventFlags::IN).map_err(system)?;
+        if let Some(driver) = &driver {
+            poller.add(driver.report_fd(), PollSource::Reports, epoll::EventFlags::IN).map_err(system)?;
         }
-        let ticker = PeriodicTimer::new(commands::WATCH).map_err(system)?;
-        poller.add(&ticker, PollSource::Tick, epoll::EventFlags::IN).map_err(system)?;
-        let mut holder = Self {
-            place,
+        let ticker = PeriodicTimer::new(commands::CHECK_INTERVAL_US).map_err(system)?;
+        poller.add(&ticker, PollSource::CheckTimer, epoll::EventFlags::IN).map_err(system)?;
+        let mut supervisor = Self {
+            keeper_dir,
             poller,
             signals,
-            door,
-            own,
+            listener,
+            own_identity: own,
             child,
             child_fd,
             group,
-            hold,
+            child_io: hold,
             stdin: stdin::StdinBuffer::default(),
-            settling: None,
-            prompter,
+            input_wait: None,
+            shell_driver: driver,
             spool,
             clients: ClientConnections::default(),
-            program: procs::program(pid),
+            program: procs::executable(pid),
             children: [procs::ChildList::of(pid), procs::ChildList::of(std::process::id())],
             descriptors: procs::DescriptorDir::of(pid),
-            lanes: BTreeMap::new(),
-            lane: lane.number,
-            repair: StreamRepair::first(),
-            known: Vec::new(),
+            output_pipes: BTreeMap::new(),
+            current_pipes: pipes.number,
+            repair: StreamRepair::initial(),
+            pids_before_command: Vec::new(),
             job: None,
-            waiting: None,
-            jobs: 0,
-            last: None,
+            queued_command: None,
+            last_job_id: 0,
+            last_outcome: None,
             exit: None,
             sync_exit_at: None,
-            vanishing: None,
-            ending: None,
-            muted: false,
-            unfinished: Vec::new(),
-            all_edges_taken: false,
-            failure: None,
-            lost: None,
+            deletion_watch: None,
+            shutdown: None,
+            discards_trace: false,
+            partial_line: Vec::new(),
+            all_edges_read: false,
+            start_failure: None,
+            replacement_reason: None,
             owner: spec.owner.clone(),
             meta: spec.meta.clone(),
             spec,
             last_directory: None,
-            limit: None,
+            original_fd_limit: None,
             is_replacement: false,
             created_at: now,
             last_activity_at: now,
-            watch_at: 0,
-            ticker,
-            spin: AdaptiveSpin::new(LOOK_US),
-            buffer: vec![0; BUFFER],
+            next_check_at: 0,
+            check_timer: ticker,
+            spin: AdaptiveSpin::new(REPORT_SPIN_US),
+            buffer: vec![0; READ_BUFFER_BYTES],
         };
-        holder.spool.begin(0);
-        if let ChildIo::Pty(pty) = &holder.hold {
-            holder.poller.add(pty, PollSource::Terminal, epoll::EventFlags::IN).map_err(system)?;
+        supervisor.spool.begin_job(0);
+        if let ChildIo::Pty(pty) = &supervisor.child_io {
+            supervisor.poller.add(pty, PollSource::Terminal, epoll::EventFlags::IN).map_err(system)?;
         } else {
-            holder.add_lane(lane).map_err(system)?;
+            supervisor.add_output_pipes(pipes).map_err(system)?;
         }
-        Ok(holder)
+        Ok(supervisor)
     }
 
     /// The loop.
-    fn hold(&mut self) -> Result<(), KeeperError> {
-        self.began();
-        let mut events = Vec::with_capacity(EVENTS);
+    fn run_loop(&mut self) -> Result<(), KeeperError> {
+        self.report_started();
+        let mut events = Vec::with_capacity(MAX_EPOLL_EVENTS);
         loop {
             events.clear();
             // While a short command runs, the keeper polls for its report, because a wake-up costs more.
-            let looking = self.spin.is_looking();
-            let timeout = if looking { Some(0) } else { self.sleep_for() };
+            let spinning = self.spin.is_spinning();
+            let timeout = if spinning { Some(0) } else { self.poll_timeout_us() };
             let timeout = timeout.map(|micros| Timespec {
                 tv_sec: i64::try_from(micros / 1_000_000).unwrap_or(0),
                 tv_nsec: i64::try_from(micros % 1_000_000).unwrap_or(0) * 1_000,
@@ -330,95 +334,102 @@ impl ChildSupervisor {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(KeeperError::system("cannot wait", error)),
             }
-            if looking && events.is_empty() {
-                self.spin.saw_nothing();
+            if spinning && events.is_empty() {
+                self.spin.on_miss();
                 continue;
             }
             let sources: Vec<PollSource> =
                 events.iter().filter_map(|event| PollSource::unpack(event.data.u64())).collect();
             // Output is processed first, because output before a report belongs to the reported command.
-            let (lanes, others): (Vec<_>, Vec<_>) =
-                sources.into_iter().partition(|source| matches!(source, PollSource::Lane(..)));
-            self.all_edges_taken = events.len() < EVENTS;
-            for source in lanes.into_iter().chain(others) {
-                self.ready(source);
+            let (pipe_sources, others): (Vec<_>, Vec<_>) =
+                sources.into_iter().partition(|source| matches!(source, PollSource::OutputPipe(..)));
+            self.all_edges_read = events.len() < MAX_EPOLL_EVENTS;
+            for source in pipe_sources.into_iter().chain(others) {
+                self.handle_source(source);
             }
-            self.all_edges_taken = false;
-            self.drain_lanes();
-            self.push_command();
-            self.on_time();
-            self.pump();
-            if self.is_over() {
+            self.all_edges_read = false;
+            self.drain_ready_pipes();
+            self.write_command();
+            self.handle_timers();
+            self.send_pending_output();
+            if self.is_shut_down() {
                 return Ok(());
             }
         }
     }
 
-    fn ready(&mut self, source: PollSource) {
+    fn handle_source(&mut self, source: PollSource) {
         match source {
             PollSource::Signals => self.reap(),
-            PollSource::Door => self.clients.accept(&self.door, &self.poller),
-            PollSource::Reports => self.hear_reports(),
+            PollSource::Listener => self.clients.accept(&self.listener, &self.poller),
+            PollSource::Reports => self.read_reports(),
             PollSource::Terminal => self.drain_terminal(),
-            PollSource::Input => self.push_input(),
-            PollSource::Stdin => self.push_stdin(),
-            PollSource::Vanishing => self.hear_of_vanishing(),
-            PollSource::Tick => {
-                let wanted = self.needs_watching();
-                self.ticker.tick(wanted);
+            PollSource::CommandInput => self.write_command_input(),
+            PollSource::Stdin => self.flush_stdin(),
+            PollSource::DeletionWatch => self.drain_deletion_events(),
+            PollSource::CheckTimer => {
+                let wanted = self.needs_check();
+                self.check_timer.tick(wanted);
             }
-            PollSource::Lane(number, stream) => {
-                if let Some(lane) = self.lanes.get_mut(&number) {
+            PollSource::OutputPipe(number, stream) => {
+                if let Some(lane) = self.output_pipes.get_mut(&number) {
                     lane.ready[stream.index()] = true;
                 }
             }
-            PollSource::Client(number) => self.hear(number),
+            PollSource::Client(number) => self.serve_client(number),
         }
     }
 
-    fn needs_watching(&self) -> bool {
+    fn needs_check(&self) -> bool {
         self.job.is_some() || self.repair.is_running()
     }
 
     /// Time until the next deadline, in microseconds. None waits without a timeout.
-    fn sleep_for(&self) -> Option<u64> {
-        let now = ticks();
-        let pushing = self.prompter.as_ref().is_some_and(ShellDriver::wants_to_write).then_some(now + PUSH);
-        let busy = self.lanes.values().any(|lane| lane.ready.contains(&true) && !self.is_held_back(lane.job));
+    fn poll_timeout_us(&self) -> Option<u64> {
+        let now = boottime_micros();
+        let command_retry_at = self
+            .shell_driver
+            .as_ref()
+            .is_some_and(ShellDriver::has_pending_write)
+            .then_some(now + COMMAND_WRITE_RETRY_US);
+        let busy = self
+            .output_pipes
+            .values()
+            .any(|lane| lane.ready.contains(&true) && !self.is_backpressured(lane.job));
         if busy {
             return Some(0);
         }
-        let ladder = self.job.as_ref().and_then(|job| job.ladder.wakes_at());
-        let ending = self.ending.as_ref().map(ShutdownProgress::wakes_at);
-        let settling = self.settling.as_ref().map(settle::InputWait::wakes_at);
-        [ladder, ending, pushing, settling, self.sync_exit_at]
+        let stop_at = self.job.as_ref().and_then(|job| job.stop_sequence.wakes_at());
+        let ending = self.shutdown.as_ref().map(ShutdownProgress::wakes_at);
+        let settling = self.input_wait.as_ref().map(settle::InputWait::wakes_at);
+        [stop_at, ending, command_retry_at, settling, self.sync_exit_at]
             .into_iter()
             .flatten()
             .min()
-            .map(|at| whole_millisecond(at.saturating_sub(now)))
+            .map(|at| round_up_to_millisecond(at.saturating_sub(now)))
     }
 
     /// Writes the next part of a command that is longer than the pipe.
-    fn push_command(&mut self) {
-        if let Some(prompter) = &mut self.prompter {
+    fn write_command(&mut self) {
+        if let Some(prompter) = &mut self.shell_driver {
             // A failed write shows as a missing report.
-            prompter.push().ok();
+            prompter.write_pending().ok();
         }
     }
 
-    fn on_time(&mut self) {
-        let now = ticks();
-        if let Some(step) = self.job.as_mut().and_then(|job| job.ladder.due(now)) {
-            self.stop(step);
+    fn handle_timers(&mut self) {
+        let now = boottime_micros();
+        if let Some(step) = self.job.as_mut().and_then(|job| job.stop_sequence.due_step(now)) {
+            self.perform_stop_step(step);
         }
-        if self.needs_watching() && now >= self.watch_at {
-            self.watch_at = now + commands::WATCH / 2;
-            self.watch();
+        if self.needs_check() && now >= self.next_check_at {
+            self.next_check_at = now + commands::CHECK_INTERVAL_US / 2;
+            self.check_shell();
         }
-        self.go_on_settling(now);
-        self.end_if_lost();
-        self.go_on_ending(now);
-        if !self.is_over() {
+        self.advance_input_wait(now);
+        self.shut_down_if_directory_deleted();
+        self.advance_shutdown(now);
+        if !self.is_shut_down() {
             self.sync_exit_record(now);
         }
     }
@@ -427,11 +438,11 @@ impl ChildSupervisor {
     fn reap(&mut self) {
         let mut drop_bytes = [0; 64];
         while let Ok((1.., _)) =
-            rustix::net::recv(&self.signals.child, &mut drop_bytes, rustix::net::RecvFlags::DONTWAIT)
+            rustix::net::recv(&self.signals.wakeup, &mut drop_bytes, rustix::net::RecvFlags::DONTWAIT)
         {
         }
-        if self.signals.end.swap(false, Ordering::Relaxed) {
-            self.end(false, None, None);
+        if self.signals.end_requested.swap(false, Ordering::Relaxed) {
+            self.begin_shutdown(false, None, None);
         }
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if u32::try_from(pid.as_raw_nonzero().get()).is_ok_and(|pid| pid == self.child.pid) {
@@ -439,8 +450,8 @@ impl ChildSupervisor {
                     status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal));
                 let code = code.unwrap_or(-1);
                 self.child_fd = ChildFd::Reaped;
-                if !self.wants_replacement() || self.replace_shell(code).is_err() {
-                    self.child_ended(code);
+                if !self.needs_replacement() || self.replace_shell(code).is_err() {
+                    self.handle_child_exit(code);
                 }
             }
         }
@@ -457,16 +468,16 @@ impl ChildSupervisor {
         }
     }
 
-    fn child_ended(&mut self, code: i32) {
+    fn handle_child_exit(&mut self, code: i32) {
         let exit = ChildExit { code, at: unix_micros() };
         self.drain_terminal();
-        self.drain_all();
+        self.drain_all_pipes();
         self.exit = Some(exit.clone());
-        if let ChildIo::Pipes(input) = &mut self.hold {
+        if let ChildIo::Pipes(input) = &mut self.child_io {
             *input = None;
         }
-        self.shell_ended(&exit);
-        if self.prompter.is_none() || matches!(self.hold, ChildIo::Pty(_)) {
+        self.handle_shell_exit(&exit);
+        if self.shell_driver.is_none() || matches!(self.child_io, ChildIo::Pty(_)) {
             let outcome = ExecOutcome {
                 job: 0,
                 code,
@@ -476,17 +487,17 @@ impl ChildSupervisor {
                 exit: Some(exit.clone()),
                 lost: None,
             };
-            self.spool.end(outcome);
+            self.spool.end_job(outcome);
         }
-        self.settle_ended(&exit);
-        self.clients.tell_all(|| KeeperResponse::Exited(exit.clone()));
+        self.finish_input_wait_on_exit(&exit);
+        self.clients.broadcast(|| KeeperResponse::Exited(exit.clone()));
         // Connected clients are notified first, because the record is only for later clients.
-        self.pump();
+        self.send_pending_output();
         // A full disk loses the record. The exit stays available until this keeper exits.
-        self.place.record_exit(&exit, self.spool.printed(0)).ok();
-        self.sync_exit_at = Some(ticks() + EXIT_SYNC_DELAY_US);
-        self.sync_exit_record(ticks());
-        self.watch_place();
+        self.keeper_dir.write_exit_record(&exit, self.spool.stream_bytes(0)).ok();
+        self.sync_exit_at = Some(boottime_micros() + EXIT_SYNC_DELAY_US);
+        self.sync_exit_record(boottime_micros());
+        self.watch_for_deletion();
     }
 
     /// Makes the exit record durable: at once if no client is connected, otherwise after [`EXIT_SYNC_DELAY_US`]. A
@@ -499,47 +510,47 @@ impl ChildSupervisor {
         self.sync_exit_at = None;
         // The output is synced first, because the record states the length of each stream. A failed sync is not
         // retried: a reader compares the length with the data.
-        self.spool.sync().and_then(|()| self.place.sync_exit_record()).ok();
+        self.spool.sync().and_then(|()| self.keeper_dir.sync_exit_record()).ok();
     }
 
     /// Sends followers the output that they have not received yet.
-    fn pump(&mut self) {
+    fn send_pending_output(&mut self) {
         let running = self.job.as_ref().map(|job| job.id);
-        self.clients.pump(&self.spool, running);
-        self.clients.rearm(&self.poller);
+        self.clients.send_pending_output(&self.spool, running);
+        self.clients.update_watched_events(&self.poller);
     }
 
     fn status(&self) -> KeeperStatus {
         KeeperStatus {
-            keeper: self.own.clone(),
+            keeper: self.own_identity.clone(),
             child: self.child.clone(),
             owner: self.owner.clone(),
-            running: self.job.as_ref().map(|job| (job.id, job.started_at)),
-            last: self.last.clone(),
+            running: self.job.as_ref().map(|job| (job.id, job.started_unix_us)),
+            last: self.last_outcome.clone(),
             exit: self.exit.clone(),
-            jobs: self.jobs,
+            jobs: self.last_job_id,
             created_at: self.created_at,
             last_activity_at: self.last_activity_at,
             meta: self.meta.clone(),
-            protocol: PROTOCOL,
+            protocol: PROTOCOL_VERSION,
         }
     }
 }
 
 /// Runs `start` in the child's control group, if there is one.
-fn inside<T>(
+fn run_in_child_group<T>(
     group: Option<&ChildGroup>,
     spec: &KeeperSpec,
     start: impl FnOnce() -> Result<T, KeeperRefusal>,
 ) -> Result<T, KeeperRefusal> {
     match (group, &spec.group) {
-        (Some(group), Some(wanted)) => group.inside(wanted.is_required(), start),
+        (Some(group), Some(wanted)) => group.run_inside(wanted.is_required(), start),
         (Some(_) | None, _) => start(),
     }
 }
 
 /// Rounds up to whole milliseconds. The kernel truncates a wait to milliseconds, so a shorter one would busy-loop.
-fn whole_millisecond(micros: u64) -> u64 {
+fn round_up_to_millisecond(micros: u64) -> u64 {
     micros.div_ceil(1_000).max(1) * 1_000
 }
 

@@ -19,18 +19,18 @@ use crate::protocol::{JobId, OutputStream};
 pub(crate) struct OutputPipes {
     pub(crate) number: u64,
     pub(crate) job: JobId,
-    ends: [Option<OwnedFd>; 2],
-    names: [Option<PathBuf>; 2],
+    readers: [Option<OwnedFd>; 2],
+    link_targets: [Option<PathBuf>; 2],
     /// Set by an edge of epoll; cleared when the pipe is empty.
     pub(crate) ready: [bool; 2],
     /// Whether the pipe was enlarged.
-    wide: [bool; 2],
+    is_enlarged: [bool; 2],
 }
 
 /// Default size of a pipe, in bytes.
-const PIPE: usize = 64 << 10;
+const DEFAULT_PIPE_BYTES: usize = 64 << 10;
 /// Size of an enlarged pipe, in bytes.
-const WIDE: usize = 512 << 10;
+const ENLARGED_PIPE_BYTES: usize = 512 << 10;
 
 /// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,32 +48,34 @@ impl OutputPipes {
         for end in [&out, &err] {
             rustix::io::ioctl_fionbio(end, true)?;
         }
-        let names = [name_of(&out), name_of(&err)];
+        let names = [fd_link_target(&out), fd_link_target(&err)];
         Ok((
-            Self { number, job, ends: [Some(out), Some(err)], names, ready: [true; 2], wide: [false; 2] },
+            Self {
+                number,
+                job,
+                readers: [Some(out), Some(err)],
+                link_targets: names,
+                ready: [true; 2],
+                is_enlarged: [false; 2],
+            },
             [out_writer, err_writer],
         ))
     }
 
     /// The reading end; None if it is closed.
-    pub(crate) fn end(&self, stream: OutputStream) -> Option<&OwnedFd> {
-        self.ends[stream.index()].as_ref()
-    }
-
-    /// The path by which a shell opens the writing end.
-    pub(crate) fn path(&self, stream: OutputStream) -> String {
-        self.end(stream).map(path_of).unwrap_or_default()
+    pub(crate) fn reader(&self, stream: OutputStream) -> Option<&OwnedFd> {
+        self.readers[stream.index()].as_ref()
     }
 
     /// The target of `/proc/PID/fd` for this pipe.
-    pub(crate) fn name(&self, stream: OutputStream) -> Option<&PathBuf> {
-        self.names[stream.index()].as_ref()
+    pub(crate) fn link_target(&self, stream: OutputStream) -> Option<&PathBuf> {
+        self.link_targets[stream.index()].as_ref()
     }
 
     /// Reads from a pipe.
-    pub(crate) fn take(&mut self, stream: OutputStream, buffer: &mut [u8]) -> PipeRead {
+    pub(crate) fn read(&mut self, stream: OutputStream, buffer: &mut [u8]) -> PipeRead {
         let index = stream.index();
-        let Some(end) = &self.ends[index] else {
+        let Some(end) = &self.readers[index] else {
             // A closed stream that stayed ready would keep the loop busy.
             self.ready[index] = false;
             return PipeRead::Closed;
@@ -87,11 +89,11 @@ impl OutputPipes {
             Ok(count) => {
                 // A short read means that the pipe is empty. New data causes another edge.
                 self.ready[index] = count == room;
-                if count >= PIPE && !self.wide[index] {
-                    self.wide[index] = true;
+                if count >= DEFAULT_PIPE_BYTES && !self.is_enlarged[index] {
+                    self.is_enlarged[index] = true;
                     // The default size limits a fast writer. If the system refuses a larger one, the pipe keeps its
                     // size.
-                    rustix::pipe::fcntl_setpipe_size(end, WIDE).ok();
+                    rustix::pipe::fcntl_setpipe_size(end, ENLARGED_PIPE_BYTES).ok();
                 }
                 PipeRead::Bytes(count)
             }
@@ -109,24 +111,24 @@ impl OutputPipes {
 
     /// Permanently closes a stream.
     pub(crate) fn close(&mut self, stream: OutputStream) {
-        self.ends[stream.index()] = None;
+        self.readers[stream.index()] = None;
         self.ready[stream.index()] = false;
     }
 
     /// Whether both streams are closed.
     pub(crate) fn is_closed(&self) -> bool {
-        self.ends.iter().all(Option::is_none)
+        self.readers.iter().all(Option::is_none)
     }
 }
 
 /// The `/proc` path by which another process opens a descriptor of this process.
-pub(crate) fn path_of(end: &OwnedFd) -> String {
+pub(crate) fn proc_fd_path(end: &OwnedFd) -> String {
     static OWN: OnceLock<u32> = OnceLock::new();
     format!("/proc/{}/fd/{}", OWN.get_or_init(std::process::id), end.as_raw_fd())
 }
 
 /// The target of `/proc/PID/fd` for a descriptor of this process.
-pub(crate) fn name_of(end: impl AsFd) -> Option<PathBuf> {
+pub(crate) fn fd_link_target(end: impl AsFd) -> Option<PathBuf> {
     let number = u32::try_from(end.as_fd().as_raw_fd()).ok()?;
-    crate::procs::descriptor(std::process::id(), number)
+    crate::procs::fd_link_target(std::process::id(), number)
 }

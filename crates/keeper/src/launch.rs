@@ -11,16 +11,16 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::child::spawn_keeper;
-use crate::clock::ticks;
-use crate::confine::ExecReportPipe;
+use crate::clock::boottime_micros;
 use crate::error::KeeperError;
 use crate::group::{self, ControlGroupConfig};
 use crate::identity::ProcessIdentity;
-use crate::link::{FramedSocket, pair};
+use crate::link::{FramedSocket, socket_pair};
 use crate::place::{DirClaim, KeeperDir};
 use crate::procs::{self, ProcessKey};
 use crate::protocol::{
-    KeeperRequest, KeeperResponse, KeeperSpec, KeeperStatus, TaggedRequest, TaggedResponse, or_default,
+    KeeperRequest, KeeperResponse, KeeperSpec, KeeperStatus, TaggedRequest, TaggedResponse,
+    default_if_missing,
 };
 
 /// Starts this program as a keeper.
@@ -37,20 +37,18 @@ pub struct KeeperLauncher {
 /// A connection to a keeper.
 #[derive(Debug)]
 pub struct KeeperConnection {
-    pub place: KeeperDir,
-    pub link: FramedSocket,
+    pub keeper_dir: KeeperDir,
+    pub socket: FramedSocket,
     process: Option<Child>,
-    /// The control group of a keeper that cannot remove it because it is inside.
-    group: Option<PathBuf>,
 }
 
 /// The tag of the first response on every connection: a [`KeeperResponse::Status`] or a [`KeeperResponse::Refused`].
-pub const FIRST: u64 = u64::MAX;
+pub const FIRST_RESPONSE_TAG: u64 = u64::MAX;
 
 /// A keeper that has been started and waits for its request. It exits when this is dropped, or when its starter dies.
 #[derive(Debug)]
 pub struct StandbyKeeper {
-    link: FramedSocket,
+    socket: FramedSocket,
     process: Child,
 }
 
@@ -67,134 +65,112 @@ impl KeeperLauncher {
     /// started.
     pub fn start(
         &self,
-        place: KeeperDir,
+        keeper_dir: KeeperDir,
         spec: KeeperSpec,
-        spare: Option<StandbyKeeper>,
+        standby: Option<StandbyKeeper>,
     ) -> Result<KeeperConnection, KeeperError> {
-        place.create()?;
-        let start = KeeperStartRequest { directory: place.path().to_owned(), spec };
-        let mut group = None;
-        let started = if start.spec.is_confined_with_keeper() {
-            let started = self.start_confined(&start);
-            let keeper = started.as_ref().ok().map(|spare| spare.process.id());
-            group = keeper.and_then(|pid| start.spec.group.as_ref()?.of_keeper(pid));
-            started
-        } else {
-            self.tell(&start, spare)
-        };
+        keeper_dir.create()?;
+        let start = KeeperStartRequest { directory: keeper_dir.path().to_owned(), spec };
+        let started = self.send_start_request(&start, standby);
         if started.is_err() {
             // Nothing was started in the directory; one that remains is swept later.
-            place.remove().ok();
+            keeper_dir.remove().ok();
         }
-        let StandbyKeeper { link, process } = started?;
-        Ok(KeeperConnection { place, link, process: Some(process), group })
+        let StandbyKeeper { socket: link, process } = started?;
+        Ok(KeeperConnection { keeper_dir, socket: link, process: Some(process) })
     }
 
-    fn tell(
+    fn send_start_request(
         &self,
         start: &KeeperStartRequest,
-        spare: Option<StandbyKeeper>,
+        standby: Option<StandbyKeeper>,
     ) -> Result<StandbyKeeper, KeeperError> {
         // A standby keeper that died while it waited is ignored.
-        if let Some(mut spare) = spare
-            && spare.process.try_wait().is_ok_and(|ended| ended.is_none())
-            && spare.link.send(start).is_ok()
+        if let Some(mut standby) = standby
+            && standby.process.try_wait().is_ok_and(|ended| ended.is_none())
+            && standby.socket.send(start).is_ok()
         {
-            return Ok(spare);
+            return Ok(standby);
         }
-        let mut fresh = self.prepare()?;
-        fresh.link.send(start)?;
+        let mut fresh = self.start_standby()?;
+        fresh.socket.send(start)?;
         Ok(fresh)
     }
 
-    /// Starts a keeper that is confined together with its child.
-    fn start_confined(&self, start: &KeeperStartRequest) -> Result<StandbyKeeper, KeeperError> {
-        let report = ExecReportPipe::new(&start.directory)
-            .map_err(|error| KeeperError::system("cannot make the report of the exec helper", error))?;
-        let KeeperSpec { confinement, group, .. } = &start.spec;
-        let arguments = report.prefix_of_keeper(confinement, &start.directory, group.as_ref());
-        let mut arguments = arguments.map_err(KeeperError::Refused)?;
-        arguments.push(self.program.clone().into_os_string());
-        arguments.extend(self.arguments.iter().map(Into::into));
-        let mut spare = self.spawn(&arguments)?;
-        if let Err(refusal) = report.wait(spare.process.id()) {
-            // The helper has exited, or is blocked and has to be killed.
-            spare.process.kill().ok();
-            spare.process.wait().ok();
-            return Err(KeeperError::Refused(refusal));
-        }
-        spare.link.send(start)?;
-        Ok(spare)
-    }
-
     /// Starts a standby keeper.
-    pub fn prepare(&self) -> Result<StandbyKeeper, KeeperError> {
+    pub fn start_standby(&self) -> Result<StandbyKeeper, KeeperError> {
         self.spawn(&self.arguments)
     }
 
     fn spawn(&self, arguments: &[impl AsRef<OsStr>]) -> Result<StandbyKeeper, KeeperError> {
         let (ours, theirs) =
-            pair().map_err(|error| KeeperError::system("cannot make a socket pair", error))?;
+            socket_pair().map_err(|error| KeeperError::system("cannot make a socket pair", error))?;
         let process = spawn_keeper(&self.program, arguments, theirs).map_err(|error| {
             KeeperError::system(format!("cannot start {}", self.program.display()), error)
         })?;
-        Ok(StandbyKeeper { link: FramedSocket::new(ours), process })
+        Ok(StandbyKeeper { socket: FramedSocket::new(ours), process })
     }
 }
 
 impl KeeperConnection {
     /// An established connection to a keeper that this process did not start.
-    pub(crate) fn new(place: KeeperDir, link: FramedSocket) -> Self {
-        Self { place, link, process: None, group: None }
+    pub(crate) fn new(keeper_dir: KeeperDir, socket: FramedSocket) -> Self {
+        Self { keeper_dir, socket, process: None }
     }
 
     /// Connects to the keeper in this directory, without blocking. Its status is the first response on the connection.
-    pub fn attach(place: KeeperDir) -> Result<Self, KeeperError> {
-        let path = || place.path().to_owned();
-        let secret = place.secret().map_err(|_| KeeperError::Gone { path: path() })?;
-        let socket: OwnedFd = place.connect().map_err(|error| {
+    pub fn attach(keeper_dir: KeeperDir) -> Result<Self, KeeperError> {
+        let path = || keeper_dir.path().to_owned();
+        let secret = keeper_dir.secret().map_err(|_| KeeperError::NoKeeper { path: path() })?;
+        let socket: OwnedFd = keeper_dir.connect().map_err(|error| {
             let queue_is_full = error.kind() == std::io::ErrorKind::WouldBlock;
             if queue_is_full {
-                KeeperError::Silent { path: path() }
+                KeeperError::Unresponsive { path: path() }
             } else {
-                KeeperError::Gone { path: path() }
+                KeeperError::NoKeeper { path: path() }
             }
         })?;
-        let mut link = FramedSocket::new(socket);
-        link.send(&TaggedRequest { tag: FIRST, act: KeeperRequest::Hello(secret) })?;
-        Ok(Self::new(place, link))
+        let mut framed_socket = FramedSocket::new(socket);
+        framed_socket.send(&TaggedRequest { tag: FIRST_RESPONSE_TAG, act: KeeperRequest::Hello(secret) })?;
+        Ok(Self::new(keeper_dir, framed_socket))
     }
 
     /// Waits for the first response.
-    pub fn status(&mut self, milliseconds: u64) -> Result<KeeperStatus, KeeperError> {
-        match self.link.wait::<TaggedResponse>(milliseconds)? {
-            Some(TaggedResponse { tag: FIRST, news: KeeperResponse::Status(status) }) => Ok(*status),
+    pub fn status(&mut self, timeout_ms: u64) -> Result<KeeperStatus, KeeperError> {
+        match self.socket.wait::<TaggedResponse>(timeout_ms)? {
+            Some(TaggedResponse { tag: FIRST_RESPONSE_TAG, news: KeeperResponse::Status(status) }) => {
+                Ok(*status)
+            }
             Some(TaggedResponse { news: KeeperResponse::Refused(refusal), .. }) => {
                 Err(KeeperError::Refused(refusal))
             }
             Some(_) => Err(KeeperError::Protocol("the first answer is no status")),
-            None => Err(self.no_answer()),
+            None => Err(self.no_response_error()),
         }
     }
 
-    fn no_answer(&self) -> KeeperError {
-        let path = self.place.path().to_owned();
-        if self.link.is_closed() { KeeperError::Gone { path } } else { KeeperError::Silent { path } }
+    fn no_response_error(&self) -> KeeperError {
+        let path = self.keeper_dir.path().to_owned();
+        if self.socket.is_closed() {
+            KeeperError::NoKeeper { path }
+        } else {
+            KeeperError::Unresponsive { path }
+        }
     }
 
     /// Sends a request and waits for its response. Other responses are dropped.
-    pub fn ask(
+    pub fn request(
         &mut self,
         tag: u64,
-        act: KeeperRequest,
-        milliseconds: u64,
+        request: KeeperRequest,
+        timeout_ms: u64,
     ) -> Result<KeeperResponse, KeeperError> {
-        self.link.send(&TaggedRequest { tag, act })?;
+        self.socket.send(&TaggedRequest { tag, act: request })?;
         loop {
-            match self.link.wait::<TaggedResponse>(milliseconds)? {
+            match self.socket.wait::<TaggedResponse>(timeout_ms)? {
                 Some(answer) if answer.tag == tag => return Ok(answer.news),
                 Some(_) => {}
-                None => return Err(self.no_answer()),
+                None => return Err(self.no_response_error()),
             }
         }
     }
@@ -202,13 +178,6 @@ impl KeeperConnection {
     /// The keeper's process, if this process started it. The caller has to reap it.
     pub fn take_process(&mut self) -> Option<Child> {
         self.process.take()
-    }
-
-    /// Removes the control group of a keeper that has ended and could not remove it, with the remaining processes.
-    pub fn clear_group(&mut self) {
-        if let Some(group) = self.group.take() {
-            group::end_left_over(&group);
-        }
     }
 
     /// Reaps the keeper if this process started it and it has ended. Returns whether there is nothing left to reap.
@@ -230,25 +199,25 @@ pub enum StartupState {
     /// The keeper claimed the directory, and is dead.
     Dead,
     /// The directory is blocked: no keeper started in it, and none ever will.
-    Never,
+    Forbidden,
 }
 
 /// The start-up progress of the keeper in this directory.
-pub fn stage(place: &KeeperDir) -> StartupState {
+pub fn startup_state(keeper_dir: &KeeperDir) -> StartupState {
     let of =
         |keeper: ProcessIdentity| if keeper.is_alive() { StartupState::Alive } else { StartupState::Dead };
-    match (identities(place), place.claimed()) {
+    match (read_identity_record(keeper_dir), keeper_dir.read_claim()) {
         (Some(IdentityRecord { keeper, .. }), _) | (None, Some(DirClaim::Keeper(keeper))) => of(keeper),
         (None, Some(DirClaim::Unreadable)) => StartupState::Dead,
-        (None, Some(DirClaim::Nobody)) => StartupState::Never,
+        (None, Some(DirClaim::Forbidden)) => StartupState::Forbidden,
         (None, None) => StartupState::Unclaimed,
     }
 }
 
-/// Prevents keepers from starting in this directory. If one has already claimed it, [`stage`] reports that.
-pub fn prevent(place: &KeeperDir) {
+/// Prevents keepers from starting in this directory. If one has already claimed it, [`startup_state`] reports that.
+pub fn forbid_start(keeper_dir: &KeeperDir) {
     // If the directory is already claimed, `stage` reports by which keeper.
-    place.claim(None).ok();
+    keeper_dir.claim(None).ok();
 }
 
 /// The record that a keeper writes after it has started its child.
@@ -257,7 +226,7 @@ pub(crate) struct IdentityRecord {
     pub(crate) keeper: ProcessIdentity,
     pub(crate) child: ProcessIdentity,
     /// The child's control group, if it has one. Missing in records of earlier versions.
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "default_if_missing")]
     group: Option<RecordedPath>,
 }
 
@@ -271,8 +240,8 @@ impl IdentityRecord {
     }
 
     /// Writes the record into a keeper's directory.
-    pub(crate) fn write(&self, place: &KeeperDir) -> std::io::Result<()> {
-        place.record_identity(&postcard::to_stdvec(self).map_err(std::io::Error::other)?)
+    pub(crate) fn write(&self, keeper_dir: &KeeperDir) -> std::io::Result<()> {
+        keeper_dir.write_identity(&postcard::to_stdvec(self).map_err(std::io::Error::other)?)
     }
 
     fn group(&self) -> Option<&Path> {
@@ -281,62 +250,62 @@ impl IdentityRecord {
 }
 
 /// The recorded keeper and child; None until the child has been started.
-fn identities(place: &KeeperDir) -> Option<IdentityRecord> {
-    postcard::from_bytes(&place.identity().ok()?).ok()
+fn read_identity_record(keeper_dir: &KeeperDir) -> Option<IdentityRecord> {
+    postcard::from_bytes(&keeper_dir.identity().ok()?).ok()
 }
 
 /// The pids of the living keepers in this directory.
-pub(crate) fn keepers_in(directory: &Path) -> Vec<u32> {
-    let all = KeeperDir::all(directory).into_iter();
-    let living = all.filter_map(|(_, place)| keeper_of(&place).filter(ProcessIdentity::is_alive));
+pub(crate) fn living_keeper_pids(directory: &Path) -> Vec<u32> {
+    let all = KeeperDir::list(directory).into_iter();
+    let living = all.filter_map(|(_, place)| recorded_keeper(&place).filter(ProcessIdentity::is_alive));
     living.map(|keeper| keeper.pid).collect()
 }
 
 /// The recorded child of a keeper, whether or not it is alive.
-pub fn child(place: &KeeperDir) -> Option<ProcessIdentity> {
-    Some(identities(place)?.child)
+pub fn recorded_child(keeper_dir: &KeeperDir) -> Option<ProcessIdentity> {
+    Some(read_identity_record(keeper_dir)?.child)
 }
 
 /// The keeper of this directory, from its record or its claim. An agent can stop its keeper before it has written the
 /// record.
-fn keeper_of(place: &KeeperDir) -> Option<ProcessIdentity> {
-    let claimed = || match place.claimed()? {
+fn recorded_keeper(keeper_dir: &KeeperDir) -> Option<ProcessIdentity> {
+    let claimed = || match keeper_dir.read_claim()? {
         DirClaim::Keeper(keeper) => Some(keeper),
-        DirClaim::Nobody | DirClaim::Unreadable => None,
+        DirClaim::Forbidden | DirClaim::Unreadable => None,
     };
-    identities(place).map(|record| record.keeper).or_else(claimed)
+    read_identity_record(keeper_dir).map(|record| record.keeper).or_else(claimed)
 }
 
 /// Sends SIGCONT to a keeper that may be stopped. A running keeper ignores it.
-pub fn resume(place: &KeeperDir) {
-    if let Some(keeper) = keeper_of(place).and_then(|keeper| keeper.open()) {
+pub fn resume_keeper(keeper_dir: &KeeperDir) {
+    if let Some(keeper) = recorded_keeper(keeper_dir).and_then(|keeper| keeper.open()) {
         // A keeper that is gone, or belongs to another user, shows by not answering.
         keeper.signal(Signal::CONT).ok();
     }
 }
 
 /// Kills a keeper that does not answer, with all its descendants except the keepers in one directory. It has the effect
-/// of [`KeeperRequest::EndExcept`] without the keeper's help. The files are left for [`sweep`].
+/// of [`KeeperRequest::EndExcept`] without the keeper's help. The files are left for [`clean_up_dead_keeper`].
 ///
 /// The keeper is stopped first and killed last. While it exists, it stays the ancestor of its descendants, and none is
 /// reparented. They are stopped before they are killed, so that they start no processes in between. Takes at most
 /// `KILL_MS`.
-pub fn kill(place: &KeeperDir, except: Option<&Path>) {
-    let record = identities(place);
-    let Some(identity) = keeper_of(place) else { return };
+pub fn kill_keeper(keeper_dir: &KeeperDir, excluded_keepers_dir: Option<&Path>) {
+    let record = read_identity_record(keeper_dir);
+    let Some(identity) = recorded_keeper(keeper_dir) else { return };
     let Some(keeper) = identity.open() else { return };
-    let give_up_at = ticks() + KILL_MS * 1_000;
-    let spared = except.map(keepers_in).unwrap_or_default();
+    let give_up_at = boottime_micros() + KILL_TIMEOUT_MS * 1_000;
+    let excluded_pids = excluded_keepers_dir.map(living_keeper_pids).unwrap_or_default();
     // The system refuses signals only to processes of other users.
     keeper.signal(Signal::STOP).ok();
     if let Some(group) = record.as_ref().and_then(IdentityRecord::group) {
-        group::kill_unanswered(group, &identity, &spared);
+        group::kill_group_of_unresponsive_keeper(group, &identity, &excluded_pids);
     }
-    let mut empty_looks = 0;
-    while empty_looks < EMPTY_LOOKS && ticks() < give_up_at {
+    let mut empty_scans = 0;
+    while empty_scans < REQUIRED_EMPTY_SCANS && boottime_micros() < give_up_at {
         let mut stopped: Vec<ProcessKey> = Vec::new();
-        for _ in 0..STOP_ROUNDS {
-            let mut fresh = procs::descendants_of(&keeper, &spared);
+        for _ in 0..MAX_STOP_ROUNDS {
+            let mut fresh = procs::descendants_of(&keeper, &excluded_pids);
             fresh.retain(|process| !stopped.contains(process));
             if fresh.is_empty() {
                 break;
@@ -349,69 +318,69 @@ pub fn kill(place: &KeeperDir, except: Option<&Path>) {
         for process in &stopped {
             process.signal(Signal::KILL);
         }
-        empty_looks = if stopped.is_empty() { empty_looks + 1 } else { 0 };
+        empty_scans = if stopped.is_empty() { empty_scans + 1 } else { 0 };
         // Only a pause; its result does not matter.
-        rustix::event::poll(&mut [], Some(&LOOK)).ok();
+        rustix::event::poll(&mut [], Some(&SCAN_INTERVAL)).ok();
     }
     keeper.signal(Signal::KILL).ok();
-    keeper.wait(Duration::from_millis(KILL_MS));
+    keeper.wait(Duration::from_millis(KILL_TIMEOUT_MS));
 }
 
 /// Time limit for killing the descendants of a silent keeper, and again for waiting for its exit, in milliseconds.
-const KILL_MS: u64 = 5_000;
+const KILL_TIMEOUT_MS: u64 = 5_000;
 /// Number of consecutive scans without a descendant. One scan may miss a process that is being forked.
-const EMPTY_LOOKS: u32 = 3;
+const REQUIRED_EMPTY_SCANS: u32 = 3;
 /// Number of scans for descendants started while others were being stopped.
-const STOP_ROUNDS: usize = 32;
-const LOOK: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+const MAX_STOP_ROUNDS: usize = 32;
+const SCAN_INTERVAL: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// Creates a directory of keepers below another one, and protects it from sweeps of earlier versions. They treat every
 /// directory beside their keepers as that of a dead keeper, unless its identity names a living process.
-pub fn make_folder(folder: &Path) -> std::io::Result<()> {
+pub fn create_keepers_dir(folder: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     // Process 1 lives until the machine shuts down.
-    let lasting = ProcessIdentity::of(1).unwrap_or_else(ProcessIdentity::own);
-    let place = KeeperDir::at(folder.to_owned());
+    let init_process = ProcessIdentity::of(1).unwrap_or_else(ProcessIdentity::own);
+    let keeper_dir = KeeperDir::at(folder.to_owned());
     // The file is not rewritten. Truncating an existing file makes ext4 flush it on close, which costs each launch up
     // to 1 ms.
-    if identities(&place).is_some_and(|record| record.keeper == lasting) {
+    if read_identity_record(&keeper_dir).is_some_and(|record| record.keeper == init_process) {
         return Ok(());
     }
-    IdentityRecord::new(&lasting, &lasting, None).write(&place)
+    IdentityRecord::new(&init_process, &init_process, None).write(&keeper_dir)
 }
 
 /// Cleans up after a dead keeper: kills its child if it still runs, and removes its files.
 ///
 /// Returns false if the keeper is alive.
-pub fn sweep(place: &KeeperDir) -> bool {
-    let Some(record) = identities(place) else {
-        match place.claimed() {
-            Some(DirClaim::Nobody | DirClaim::Unreadable) => return place.remove().is_ok(),
+pub fn clean_up_dead_keeper(keeper_dir: &KeeperDir) -> bool {
+    let Some(record) = read_identity_record(keeper_dir) else {
+        match keeper_dir.read_claim() {
+            Some(DirClaim::Forbidden | DirClaim::Unreadable) => return keeper_dir.remove().is_ok(),
             Some(DirClaim::Keeper(keeper)) if !keeper.is_alive() => {
                 // The keeper died before it recorded its child. If there is a child, it is in the keeper's session.
                 if keeper.is_of_this_boot() && ProcessIdentity::of(keeper.pid).is_none() {
-                    for process in procs::left_in_session(keeper.pid) {
+                    for process in procs::processes_in_session(keeper.pid) {
                         process.signal(Signal::KILL);
                     }
                 }
-                return place.remove().is_ok();
+                return keeper_dir.remove().is_ok();
             }
             Some(DirClaim::Keeper(_)) | None => {}
         }
         // Without an identity the keeper may just be starting, so a recently created directory is left alone.
-        let old = place
+        let old = keeper_dir
             .path()
             .metadata()
             .and_then(|meta| meta.modified())
-            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age.as_secs() > STARTING_SECONDS));
-        return old && place.remove().is_ok();
+            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age.as_secs() > STARTUP_GRACE_SECS));
+        return old && keeper_dir.remove().is_ok();
     };
     let IdentityRecord { keeper, child, .. } = &record;
     if keeper.is_alive() {
         return false;
     }
     if let Some(group) = record.group().filter(|_| keeper.is_of_this_boot()) {
-        group::end_left_over(group);
+        group::end_leftover_group(group);
     }
     if let Some(child) = child.open() {
         for process in procs::descendants_of(&child, &[]) {
@@ -424,39 +393,39 @@ pub fn sweep(place: &KeeperDir) -> bool {
     if keeper.is_of_this_boot() && ProcessIdentity::of(child.pid).is_none_or(|now| now == *child) {
         // A child on pipes is in the session of its keeper, a child on a terminal in its own.
         for session in [keeper.pid, child.pid] {
-            for process in procs::left_in_group(child.pid, session) {
+            for process in procs::processes_in_group(child.pid, session) {
                 process.signal(Signal::KILL);
             }
         }
     }
-    place.remove().is_ok()
+    keeper_dir.remove().is_ok()
 }
 
-const STARTING_SECONDS: u64 = 60;
+const STARTUP_GRACE_SECS: u64 = 60;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_place_of_a_keeper_that_died_before_it_recorded_its_child_is_swept() {
+    fn the_directory_of_a_keeper_that_died_before_recording_its_child_is_removed() {
         let home = tempfile::tempdir().unwrap();
         let place = KeeperDir::new(home.path(), "run-1");
         place.create().unwrap();
         let own = ProcessIdentity::own();
         assert!(place.claim(Some(&ProcessIdentity { start_time: own.start_time + 1, ..own })).unwrap());
-        assert_eq!(stage(&place), StartupState::Dead);
-        assert!(sweep(&place));
+        assert_eq!(startup_state(&place), StartupState::Dead);
+        assert!(clean_up_dead_keeper(&place));
         assert!(!place.path().exists());
     }
 
     #[test]
-    fn the_place_of_a_living_keeper_is_left_alone() {
+    fn the_directory_of_a_living_keeper_is_not_touched() {
         let home = tempfile::tempdir().unwrap();
         let place = KeeperDir::new(home.path(), "run-1");
         place.create().unwrap();
         assert!(place.claim(Some(&ProcessIdentity::own())).unwrap());
-        assert!(!sweep(&place));
+        assert!(!clean_up_dead_keeper(&place));
         assert!(place.path().exists());
     }
 }

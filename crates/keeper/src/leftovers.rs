@@ -12,11 +12,11 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, set_child_subreaper, wai
 use crate::procs;
 
 /// Maximum number of scans for leftovers.
-const MOST_LOOKS: u32 = 200;
+const MAX_SCANS: u32 = 200;
 /// Number of consecutive scans without a result. One scan misses a process that is forking, or whose environment cannot
 /// be read because it is executing a program.
-const EMPTY_LOOKS: u32 = 4;
-const LOOK_NS: i64 = 5_000_000;
+const REQUIRED_EMPTY_SCANS: u32 = 4;
+const SCAN_INTERVAL_NS: i64 = 5_000_000;
 
 /// Makes this process the subreaper of all processes that lose their keeper. Returns whether that succeeded. A process
 /// that already has children, because a shell with background jobs executed it, does not become one: those children
@@ -36,27 +36,27 @@ pub fn end_orphans(keepers: &[u32]) {
 }
 
 /// Kills every process with this entry (`NAME=VALUE`) in its initial environment, and its descendants.
-pub fn end_marked(entry: &str) {
+pub fn kill_by_env_entry(entry: &str) {
     let own = std::process::id();
     kill_until_gone(|| {
         let others = procs::all_pids().into_iter().filter(|pid| *pid != own);
-        others.filter_map(|pid| PidFd::open(pid, |_| has_entry(pid, entry))).collect()
+        others.filter_map(|pid| PidFd::open(pid, |_| has_env_entry(pid, entry))).collect()
     });
 }
 
 /// Whether a process has this entry in its initial environment. False for processes of other users.
-fn has_entry(pid: u32, entry: &str) -> bool {
+fn has_env_entry(pid: u32, entry: &str) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|line| line == entry.as_bytes())
 }
 
 /// Kills the processes returned by `find`, until it returns none.
 fn kill_until_gone(find: impl Fn() -> Vec<PidFd>) {
-    let mut empty = 0;
-    for _ in 0..MOST_LOOKS {
+    let mut empty_scans = 0;
+    for _ in 0..MAX_SCANS {
         let found = find();
-        empty = if found.is_empty() { empty + 1 } else { 0 };
-        if empty >= EMPTY_LOOKS {
+        empty_scans = if found.is_empty() { empty_scans + 1 } else { 0 };
+        if empty_scans >= REQUIRED_EMPTY_SCANS {
             return;
         }
         for root in found {
@@ -70,8 +70,8 @@ fn kill_until_gone(find: impl Fn() -> Vec<PidFd>) {
                 waitpid(Some(pid), WaitOptions::NOHANG).ok();
             }
         }
-        let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: LOOK_NS };
+        let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: SCAN_INTERVAL_NS };
         // Only a pause; its result does not matter.
-        rustix::event::poll(&mut [], Some(&moment)).ok();
+        rustix::event::poll(&mut [], Some(&pause)).ok();
     }
 }

@@ -28,6 +28,7 @@ mod holder;
 mod job;
 mod lane;
 mod path_bytes;
+mod pipe_proxy;
 mod procs;
 mod reading;
 mod script;

@@ -15,16 +15,16 @@ use serde::de::DeserializeOwned;
 use crate::error::KeeperError;
 
 /// Maximum length of a frame in bytes: the largest request or result, and room for its other fields.
-pub const MAX_FRAME: usize = 80 << 20;
+pub const MAX_FRAME_BYTES: usize = 80 << 20;
 
 /// A framed connection with an incoming and an outgoing buffer.
 #[derive(Debug)]
 pub struct FramedSocket {
     socket: OwnedFd,
     incoming: Vec<u8>,
-    read: usize,
+    consumed_bytes: usize,
     outgoing: Vec<u8>,
-    sent: usize,
+    sent_bytes: usize,
     closed: bool,
 }
 
@@ -34,14 +34,21 @@ pub enum ReceiveOutcome<M> {
     /// A complete message.
     Message(M),
     /// No data, or the beginning of a message.
-    Nothing,
+    Incomplete,
     /// The beginning of a message with this many bytes, which exceeds the bound.
-    Large(usize),
+    TooLarge(usize),
 }
 
 impl FramedSocket {
     pub fn new(socket: OwnedFd) -> Self {
-        Self { socket, incoming: Vec::new(), read: 0, outgoing: Vec::new(), sent: 0, closed: false }
+        Self {
+            socket,
+            incoming: Vec::new(),
+            consumed_bytes: 0,
+            outgoing: Vec::new(),
+            sent_bytes: 0,
+            closed: false,
+        }
     }
 
     /// Queues a message and sends as much as the socket accepts now.
@@ -69,15 +76,15 @@ impl FramedSocket {
             length >>= 7;
         }
         self.outgoing.push(u8::try_from(length).unwrap_or(0));
-        seal(&mut self.outgoing, start, bytes.len())?;
+        write_frame_length(&mut self.outgoing, start, bytes.len())?;
         let mut taken = 0;
-        if start == self.sent {
-            let pending = self.outgoing.get(self.sent..).unwrap_or_default();
+        if start == self.sent_bytes {
+            let pending = self.outgoing.get(self.sent_bytes..).unwrap_or_default();
             let both = [IoSlice::new(pending), IoSlice::new(bytes)];
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             if let Ok(count) = sendmsg(&self.socket, &both, &mut SendAncillaryBuffer::default(), flags) {
                 let head = count.min(pending.len());
-                self.sent += head;
+                self.sent_bytes += head;
                 taken = count - head;
             }
         }
@@ -88,15 +95,15 @@ impl FramedSocket {
 
     /// Sends as much as the socket accepts now.
     pub fn flush(&mut self) -> Result<(), KeeperError> {
-        while self.sent < self.outgoing.len() {
-            let pending = self.outgoing.get(self.sent..).unwrap_or_default();
+        while self.sent_bytes < self.outgoing.len() {
+            let pending = self.outgoing.get(self.sent_bytes..).unwrap_or_default();
             match send(&self.socket, pending, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-                Ok(count) => self.sent += count,
+                Ok(count) => self.sent_bytes += count,
                 Err(Errno::AGAIN) => {
                     // With a reader that always lags a little, the buffer would never become empty.
-                    if self.sent > KEEP_BUFFER && self.sent > self.pending() {
-                        self.outgoing.drain(..self.sent);
-                        self.sent = 0;
+                    if self.sent_bytes > MAX_IDLE_BUFFER_BYTES && self.sent_bytes > self.unsent_bytes() {
+                        self.outgoing.drain(..self.sent_bytes);
+                        self.sent_bytes = 0;
                     }
                     return Ok(());
                 }
@@ -107,9 +114,9 @@ impl FramedSocket {
                 }
             }
         }
-        self.sent = 0;
+        self.sent_bytes = 0;
         // An idle keeper must not keep the memory of a large result.
-        if self.outgoing.capacity() > KEEP_BUFFER {
+        if self.outgoing.capacity() > MAX_IDLE_BUFFER_BYTES {
             self.outgoing = Vec::new()
         } else {
             self.outgoing.clear()
@@ -118,8 +125,8 @@ impl FramedSocket {
     }
 
     /// Number of unsent bytes.
-    pub fn pending(&self) -> usize {
-        self.outgoing.len() - self.sent
+    pub fn unsent_bytes(&self) -> usize {
+        self.outgoing.len() - self.sent_bytes
     }
 
     /// Whether the peer has closed the connection and all its messages have been received.
@@ -149,12 +156,12 @@ impl FramedSocket {
             if let Some(message) = self.buffered()? {
                 return Ok(ReceiveOutcome::Message(message));
             }
-            let length = frame_length(self.incoming.get(self.read..).unwrap_or_default());
+            let length = frame_length(self.incoming.get(self.consumed_bytes..).unwrap_or_default());
             if length > bound {
-                return Ok(ReceiveOutcome::Large(length));
+                return Ok(ReceiveOutcome::TooLarge(length));
             }
             if self.closed || !self.fill()? {
-                return Ok(ReceiveOutcome::Nothing);
+                return Ok(ReceiveOutcome::Incomplete);
             }
         }
     }
@@ -163,13 +170,14 @@ impl FramedSocket {
     ///
     /// After a wake-up the caller has to receive all of these, because buffered messages cause no further wake-up.
     pub fn buffered<M: DeserializeOwned>(&mut self) -> Result<Option<M>, KeeperError> {
-        let Some((message, used)) = decode(self.incoming.get(self.read..).unwrap_or_default())? else {
+        let Some((message, used)) = decode(self.incoming.get(self.consumed_bytes..).unwrap_or_default())?
+        else {
             return Ok(None);
         };
-        self.read += used;
-        if self.read == self.incoming.len() {
-            self.read = 0;
-            if self.incoming.capacity() > KEEP_BUFFER {
+        self.consumed_bytes += used;
+        if self.consumed_bytes == self.incoming.len() {
+            self.consumed_bytes = 0;
+            if self.incoming.capacity() > MAX_IDLE_BUFFER_BYTES {
                 self.incoming = Vec::new();
             } else {
                 self.incoming.clear();
@@ -179,17 +187,17 @@ impl FramedSocket {
     }
 
     /// Waits for the next message with a timeout.
-    pub fn wait<M: DeserializeOwned>(&mut self, milliseconds: u64) -> Result<Option<M>, KeeperError> {
-        let deadline = crate::clock::ticks() + milliseconds * 1_000;
+    pub fn wait<M: DeserializeOwned>(&mut self, timeout_ms: u64) -> Result<Option<M>, KeeperError> {
+        let deadline = crate::clock::boottime_micros() + timeout_ms * 1_000;
         loop {
             if let Some(message) = self.receive()? {
                 return Ok(Some(message));
             }
-            let left = deadline.saturating_sub(crate::clock::ticks());
+            let left = deadline.saturating_sub(crate::clock::boottime_micros());
             if self.closed || left == 0 {
                 return Ok(None);
             }
-            let events = if self.pending() > 0 { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            let events = if self.unsent_bytes() > 0 { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
             let timeout = Timespec {
                 tv_sec: i64::try_from(left / 1_000_000).unwrap_or(0),
                 tv_nsec: i64::try_from(left % 1_000_000).unwrap_or(0) * 1_000,
@@ -203,12 +211,12 @@ impl FramedSocket {
     }
 
     fn fill(&mut self) -> Result<bool, KeeperError> {
-        if self.read > 0 {
-            self.incoming.drain(..self.read);
-            self.read = 0;
+        if self.consumed_bytes > 0 {
+            self.incoming.drain(..self.consumed_bytes);
+            self.consumed_bytes = 0;
         }
         let buffered = self.incoming.len();
-        self.incoming.reserve(missing(&self.incoming).clamp(READ_STEP, READ_MOST));
+        self.incoming.reserve(missing_frame_bytes(&self.incoming).clamp(MIN_READ_BYTES, MAX_READ_BYTES));
         let room = rustix::buffer::spare_capacity(&mut self.incoming);
         let outcome = recv(&self.socket, room, RecvFlags::DONTWAIT);
         let count = self.incoming.len() - buffered;
@@ -230,12 +238,12 @@ impl AsFd for FramedSocket {
     }
 }
 
-const KEEP_BUFFER: usize = 64 << 10;
-const READ_STEP: usize = 16 << 10;
-const READ_MOST: usize = 1 << 20;
+const MAX_IDLE_BUFFER_BYTES: usize = 64 << 10;
+const MIN_READ_BYTES: usize = 16 << 10;
+const MAX_READ_BYTES: usize = 1 << 20;
 
 /// Number of missing bytes of the first frame.
-fn missing(bytes: &[u8]) -> usize {
+fn missing_frame_bytes(bytes: &[u8]) -> usize {
     (frame_length(bytes) + 4).saturating_sub(bytes.len())
 }
 
@@ -249,20 +257,20 @@ fn frame_length(bytes: &[u8]) -> usize {
 pub fn encode(message: &impl Serialize, out: &mut Vec<u8>) -> Result<(), KeeperError> {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
-    let full = postcard::to_io(message, &mut *out).map(|_| ());
-    if full.is_err() {
+    let encoded = postcard::to_io(message, &mut *out).map(|_| ());
+    if encoded.is_err() {
         out.truncate(start);
         return Err(KeeperError::Protocol("a message is too long"));
     }
-    seal(out, start, 0)
+    write_frame_length(out, start, 0)
 }
 
 /// Writes the length of the frame that begins at `start`; `more` bytes are still to follow.
-fn seal(out: &mut Vec<u8>, start: usize, more: usize) -> Result<(), KeeperError> {
-    let length = out.len() - start - 4 + more;
-    let header = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME);
+fn write_frame_length(out: &mut Vec<u8>, start: usize, following_bytes: usize) -> Result<(), KeeperError> {
+    let length = out.len() - start - 4 + following_bytes;
+    let header = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME_BYTES);
     match (header, out.get_mut(start..start + 4)) {
-        (Some(header), Some(place)) => place.copy_from_slice(&header.to_le_bytes()),
+        (Some(header), Some(header_bytes)) => header_bytes.copy_from_slice(&header.to_le_bytes()),
         (None, _) | (_, None) => {
             out.truncate(start);
             return Err(KeeperError::Protocol("a message is too long"));
@@ -275,7 +283,7 @@ fn seal(out: &mut Vec<u8>, start: usize, more: usize) -> Result<(), KeeperError>
 pub fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Result<Option<(M, usize)>, KeeperError> {
     let Some((header, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
     let length = usize::try_from(u32::from_le_bytes(*header)).unwrap_or(usize::MAX);
-    if length > MAX_FRAME {
+    if length > MAX_FRAME_BYTES {
         return Err(KeeperError::Protocol("a frame is too long"));
     }
     let Some(body) = rest.get(..length) else { return Ok(None) };
@@ -285,7 +293,7 @@ pub fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Result<Option<(M, usize)>, K
 }
 
 /// A connected pair of sockets with close-on-exec.
-pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+pub(crate) fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
@@ -301,12 +309,12 @@ mod tests {
 
     #[test]
     fn a_reader_that_is_always_behind_does_not_make_the_buffer_grow() {
-        let (one, other) = pair().unwrap();
+        let (one, other) = socket_pair().unwrap();
         let (mut sender, mut receiver) = (FramedSocket::new(one), FramedSocket::new(other));
         let bytes = vec![7; 64 << 10];
         let (mut sent, mut received) = (0u64, 0u64);
         while received < 2_000 {
-            while sender.pending() <= 1 << 20 {
+            while sender.unsent_bytes() <= 1 << 20 {
                 let head = TaggedResponse {
                     tag: 1,
                     news: KeeperResponse::Output(OutputChunk {
@@ -330,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_large_frame_is_read_only_when_there_is_room_for_it() {
-        let (one, other) = pair().unwrap();
+        let (one, other) = socket_pair().unwrap();
         let (mut sender, mut receiver) = (FramedSocket::new(one), FramedSocket::new(other));
         let output = |bytes| OutputChunk { job: 0, stream: OutputStream::Stdout, offset: 0, bytes };
         sender.send(&TaggedResponse { tag: 1, news: KeeperResponse::Output(output(vec![1; 100])) }).unwrap();
@@ -342,15 +350,15 @@ mod tests {
         for _ in 0..100 {
             sender.flush().unwrap();
             let large = receiver.receive_up_to::<TaggedResponse>(64 << 10).unwrap();
-            assert!(matches!(large, ReceiveOutcome::Large(length) if length > 3 << 20), "{large:?}");
+            assert!(matches!(large, ReceiveOutcome::TooLarge(length) if length > 3 << 20), "{large:?}");
         }
         assert!(receiver.incoming.capacity() < 1 << 20, "{} bytes are held", receiver.incoming.capacity());
         loop {
             sender.flush().unwrap();
             match receiver.receive_up_to::<TaggedResponse>(4 << 20).unwrap() {
                 ReceiveOutcome::Message(answer) => break assert_eq!(answer.tag, 2),
-                ReceiveOutcome::Nothing => {}
-                ReceiveOutcome::Large(length) => panic!("{length} bytes fit"),
+                ReceiveOutcome::Incomplete => {}
+                ReceiveOutcome::TooLarge(length) => panic!("{length} bytes fit"),
             }
         }
     }
@@ -379,14 +387,14 @@ mod tests {
 
         #[test]
         fn bytes_sent_beside_their_message_arrive_in_it(lengths in proptest::collection::vec(0usize..70_000, 1..6)) {
-            let (one, other) = pair().unwrap();
+            let (one, other) = socket_pair().unwrap();
             let (mut sender, mut receiver) = (FramedSocket::new(one), FramedSocket::new(other));
             for (offset, length) in lengths.iter().enumerate() {
-                let place = |bytes| TaggedResponse {
+                let chunk = |bytes| TaggedResponse {
                     tag: 300,
                     news: KeeperResponse::Output(OutputChunk { job: 1, stream: OutputStream::Stderr, offset: offset as u64, bytes }),
                 };
-                sender.send_with_bytes(&place(Vec::new()), &vec![7; *length]).unwrap();
+                sender.send_with_bytes(&chunk(Vec::new()), &vec![7; *length]).unwrap();
             }
             for (expected, length) in lengths.iter().enumerate() {
                 let answer: TaggedResponse = loop {

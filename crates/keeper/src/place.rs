@@ -10,8 +10,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use abide_os::beneath::Directory;
 use abide_os::remove::remove_path;
+use abide_os::{
+    atomic_file::{self, Durability},
+    beneath::Directory,
+};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
@@ -37,15 +40,15 @@ impl KeeperDir {
     }
 
     /// All keeper directories under `keepers`; empty if that does not exist.
-    pub fn all(keepers: &Path) -> Vec<(String, Self)> {
+    pub fn list(keepers: &Path) -> Vec<(String, Self)> {
         let Ok(entries) = fs::read_dir(keepers) else { return Vec::new() };
-        let mut places: Vec<_> = entries
+        let mut dirs: Vec<_> = entries
             .filter_map(Result::ok)
             .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
             .filter_map(|entry| Some((entry.file_name().into_string().ok()?, Self::at(entry.path()))))
             .collect();
-        places.sort_by(|a, b| a.0.cmp(&b.0));
-        places
+        dirs.sort_by(|a, b| a.0.cmp(&b.0));
+        dirs
     }
 
     pub fn path(&self) -> &Path {
@@ -62,7 +65,8 @@ impl KeeperDir {
         let mut secret = [0u8; 32];
         io::Read::read_exact(&mut File::open("/dev/urandom").map_err(failed)?, &mut secret)
             .map_err(failed)?;
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(self.path.join(SECRET));
+        let mut file =
+            File::options().write(true).create_new(true).mode(0o600).open(self.path.join(SECRET_FILE));
         file.as_mut().map_err(|error| failed(io::Error::new(error.kind(), error.to_string())))?;
         file.and_then(|mut file| file.write_all(&secret)).map_err(failed)
     }
@@ -80,14 +84,14 @@ impl KeeperDir {
 
     /// The secret that authenticates clients.
     pub(crate) fn secret(&self) -> io::Result<Vec<u8>> {
-        self.read(SECRET)
+        self.read(SECRET_FILE)
     }
 
     pub(crate) fn listen(&self) -> io::Result<OwnedFd> {
         let (address, _directory) = self.address()?;
-        let socket = stream()?;
+        let socket = unix_stream_socket()?;
         bind(&socket, &address)?;
-        fs::set_permissions(self.path.join(SOCKET), fs::Permissions::from_mode(0o600))?;
+        fs::set_permissions(self.path.join(SOCKET_FILE), fs::Permissions::from_mode(0o600))?;
         listen(&socket, 64)?;
         Ok(socket)
     }
@@ -106,41 +110,38 @@ impl KeeperDir {
     ///
     /// A crash of the keeper leaves the whole record or none. A power failure before [`Self::sync_exit_record`] may
     /// leave a truncated record, which counts as none.
-    pub(crate) fn record_exit(&self, exit: &ChildExit, printed: [u64; 2]) -> io::Result<()> {
+    pub(crate) fn write_exit_record(&self, exit: &ChildExit, printed: [u64; 2]) -> io::Result<()> {
         let [stdout, stderr] = printed;
         let line = format!("{{\"code\":{},\"at\":{},\"printed\":[{stdout},{stderr}]}}\n", exit.code, exit.at);
-        let temporary = self.path.join("exit.tmp");
-        let mut file = private(&temporary)?;
-        file.write_all(line.as_bytes())?;
-        fs::rename(&temporary, self.path.join(EXIT))
+        atomic_file::replace(&self.path.join(EXIT_RECORD_FILE), line.as_bytes(), Durability::ProcessCrash)
     }
 
     /// Makes the contents and the name of the exit record durable.
     pub(crate) fn sync_exit_record(&self) -> io::Result<()> {
-        File::open(self.path.join(EXIT))?.sync_all()?;
+        File::open(self.path.join(EXIT_RECORD_FILE))?.sync_all()?;
         File::open(&self.path)?.sync_all()
     }
 
     /// The exit of the child; None if the keeper died before it wrote the record.
     pub fn exit_record(&self) -> Option<ChildExit> {
-        Some(self.final_record()?.exit)
+        Some(self.read_exit_record()?.exit)
     }
 
     /// The whole exit record; None if the keeper died before it wrote it.
-    pub fn final_record(&self) -> Option<FinalRecord> {
-        parse_exit(std::str::from_utf8(&self.read(EXIT).ok()?).ok()?)
+    pub fn read_exit_record(&self) -> Option<FinalRecord> {
+        parse_exit_record(std::str::from_utf8(&self.read(EXIT_RECORD_FILE).ok()?).ok()?)
     }
 
     /// Claims the directory permanently: for a keeper, or with None for no keeper, which blocks it. Only the first
     /// claim succeeds; later ones return false.
     pub(crate) fn claim(&self, keeper: Option<&ProcessIdentity>) -> io::Result<bool> {
         let bytes = postcard::to_stdvec(&keeper).map_err(io::Error::other)?;
-        let own = self.path.join(format!("{CLAIM}.{}", std::process::id()));
-        private(&own)?.write_all(&bytes)?;
+        let temporary = self.path.join(format!("{CLAIM_FILE}.{}", std::process::id()));
+        create_private_file(&temporary)?.write_all(&bytes)?;
         // A hard link appears atomically with its contents. A temporary file that remains is removed with the
         // directory.
-        let linked = fs::hard_link(&own, self.path.join(CLAIM));
-        fs::remove_file(&own).ok();
+        let linked = fs::hard_link(&temporary, self.path.join(CLAIM_FILE));
+        fs::remove_file(&temporary).ok();
         match linked {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -149,11 +150,11 @@ impl KeeperDir {
     }
 
     /// The claim of the directory; None if there is none.
-    pub(crate) fn claimed(&self) -> Option<DirClaim> {
-        let bytes = self.read(CLAIM).ok()?;
+    pub(crate) fn read_claim(&self) -> Option<DirClaim> {
+        let bytes = self.read(CLAIM_FILE).ok()?;
         Some(match postcard::from_bytes(&bytes) {
             Ok(Some(keeper)) => DirClaim::Keeper(keeper),
-            Ok(None) => DirClaim::Nobody,
+            Ok(None) => DirClaim::Forbidden,
             Err(_) => DirClaim::Unreadable,
         })
     }
@@ -164,18 +165,18 @@ impl KeeperDir {
     }
 
     /// Writes the identity record, for operators and for the sweep after the keeper's death.
-    pub(crate) fn record_identity(&self, bytes: &[u8]) -> io::Result<()> {
-        private(&self.path.join(IDENTITY))?.write_all(bytes)
+    pub(crate) fn write_identity(&self, bytes: &[u8]) -> io::Result<()> {
+        create_private_file(&self.path.join(IDENTITY_FILE))?.write_all(bytes)
     }
 
     pub(crate) fn identity(&self) -> io::Result<Vec<u8>> {
-        self.read(IDENTITY)
+        self.read(IDENTITY_FILE)
     }
 }
 
 /// Connects to the socket in an open directory, without blocking.
 pub(crate) fn connect_below(directory: &impl AsFd) -> io::Result<OwnedFd> {
-    let socket = stream()?;
+    let socket = unix_stream_socket()?;
     rustix::io::ioctl_fionbio(&socket, true)?;
     connect(&socket, &address_below(directory)?)?;
     Ok(socket)
@@ -183,11 +184,11 @@ pub(crate) fn connect_below(directory: &impl AsFd) -> io::Result<OwnedFd> {
 
 fn address_below(directory: &impl AsFd) -> io::Result<SocketAddrUnix> {
     let descriptor = directory.as_fd().as_raw_fd();
-    Ok(SocketAddrUnix::new(format!("/proc/self/fd/{descriptor}/{SOCKET}"))?)
+    Ok(SocketAddrUnix::new(format!("/proc/self/fd/{descriptor}/{SOCKET_FILE}"))?)
 }
 
 /// Creates a file with mode 0600, independent of the umask.
-fn private(path: &Path) -> io::Result<File> {
+fn create_private_file(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
@@ -196,7 +197,7 @@ fn private(path: &Path) -> io::Result<File> {
 pub(crate) enum DirClaim {
     Keeper(ProcessIdentity),
     /// No keeper may start in the directory.
-    Nobody,
+    Forbidden,
     /// Claimed by a keeper whose identity was lost in a power failure. Without one, a claim is always complete.
     Unreadable,
 }
@@ -214,17 +215,17 @@ const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
 /// Maximum size of secret, identity, claim and exit record.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 
-const SOCKET: &str = "socket";
-const SECRET: &str = "secret";
-const EXIT: &str = "exit.json";
-const IDENTITY: &str = "identity";
-const CLAIM: &str = "claim";
+const SOCKET_FILE: &str = "socket";
+const SECRET_FILE: &str = "secret";
+const EXIT_RECORD_FILE: &str = "exit.json";
+const IDENTITY_FILE: &str = "identity";
+const CLAIM_FILE: &str = "claim";
 
-fn stream() -> io::Result<OwnedFd> {
+fn unix_stream_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-fn parse_exit(line: &str) -> Option<FinalRecord> {
+fn parse_exit_record(line: &str) -> Option<FinalRecord> {
     let rest = line.trim().strip_prefix("{\"code\":")?.strip_suffix('}')?;
     let (code, rest) = rest.split_once(",\"at\":")?;
     let (at, printed) = match rest.split_once(",\"printed\":[") {
@@ -251,22 +252,22 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_taken_once() {
+    fn a_directory_is_claimed_once() {
         let home = tempfile::tempdir().unwrap();
         let own = ProcessIdentity::own();
         let place = KeeperDir::new(home.path(), "s-000000");
         assert!(place.claim(None).is_err(), "what is not there cannot be taken");
         place.create().unwrap();
-        assert_eq!(place.claimed(), None);
+        assert_eq!(place.read_claim(), None);
         assert!(place.claim(Some(&own)).unwrap());
         assert!(!place.claim(None).unwrap());
-        assert_eq!(place.claimed(), Some(DirClaim::Keeper(own)));
+        assert_eq!(place.read_claim(), Some(DirClaim::Keeper(own)));
     }
 
     /// SECURITY finding 4: the child can write to the directory. A recursive removal of this tree would fail or
     /// overflow the stack.
     #[test]
-    fn a_place_with_deeply_nested_directories_is_removed() {
+    fn a_keeper_directory_with_deep_nesting_is_removed() {
         use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
         let home = tempfile::tempdir().unwrap();
         let place = KeeperDir::new(home.path(), "s-000000");
@@ -284,23 +285,23 @@ mod tests {
 
     /// SECURITY finding 1 d: a FIFO, or a link to an endless device, in place of a keeper's file.
     #[test]
-    fn a_fifo_or_a_link_in_the_place_of_a_file_is_neither_waited_for_nor_followed() {
+    fn a_fifo_or_link_instead_of_a_file_is_neither_waited_for_nor_followed() {
         use rustix::fs::{CWD, FileType, Mode, mknodat};
         let home = tempfile::tempdir().unwrap();
         let place = KeeperDir::new(home.path(), "s-000000");
         place.create().unwrap();
-        fs::remove_file(place.path().join(SECRET)).unwrap();
-        for name in [SECRET, IDENTITY, CLAIM, EXIT] {
+        fs::remove_file(place.path().join(SECRET_FILE)).unwrap();
+        for name in [SECRET_FILE, IDENTITY_FILE, CLAIM_FILE, EXIT_RECORD_FILE] {
             std::os::unix::fs::symlink("/dev/zero", place.path().join(name)).unwrap();
         }
         let unreadable = || {
             place.secret().is_err()
                 && place.identity().is_err()
-                && place.claimed().is_none()
-                && place.final_record().is_none()
+                && place.read_claim().is_none()
+                && place.read_exit_record().is_none()
         };
         assert!(unreadable());
-        for name in [SECRET, IDENTITY, CLAIM, EXIT] {
+        for name in [SECRET_FILE, IDENTITY_FILE, CLAIM_FILE, EXIT_RECORD_FILE] {
             fs::remove_file(place.path().join(name)).unwrap();
             mknodat(CWD, place.path().join(name), FileType::Fifo, Mode::RUSR, 0).unwrap();
         }
@@ -314,17 +315,17 @@ mod tests {
         place.create().unwrap();
         assert_eq!(place.exit_record(), None);
         let exit = ChildExit { code: 137, at: 42 };
-        place.record_exit(&exit, [7, 8]).unwrap();
+        place.write_exit_record(&exit, [7, 8]).unwrap();
         let record = FinalRecord { exit, printed: Some([7, 8]) };
-        assert_eq!(place.final_record(), Some(record.clone()));
-        let path = home.path().join("s-000000").join(EXIT);
+        assert_eq!(place.read_exit_record(), Some(record.clone()));
+        let path = home.path().join("s-000000").join(EXIT_RECORD_FILE);
         let whole = fs::read_to_string(&path).unwrap();
         for torn in (0..whole.trim_end().len()).filter_map(|end| whole.get(..end)) {
             fs::write(&path, torn).unwrap();
-            assert_eq!(place.final_record(), None, "{torn:?}");
+            assert_eq!(place.read_exit_record(), None, "{torn:?}");
         }
         // The format of earlier versions.
         fs::write(&path, "{\"code\":137,\"at\":42}\n").unwrap();
-        assert_eq!(place.final_record(), Some(FinalRecord { printed: None, ..record }));
+        assert_eq!(place.read_exit_record(), Some(FinalRecord { printed: None, ..record }));
     }
 }

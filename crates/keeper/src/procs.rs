@@ -15,7 +15,9 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     match fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) {
         Ok(list) => list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect(),
-        Err(_) => all().into_iter().filter(|(_, stat)| stat.parent == pid).map(|(pid, _)| pid).collect(),
+        Err(_) => {
+            all_stats().into_iter().filter(|(_, stat)| stat.parent == pid).map(|(pid, _)| pid).collect()
+        }
     }
 }
 
@@ -31,7 +33,7 @@ impl ChildList {
         Self { pid, list: File::open(format!("/proc/{pid}/task/{pid}/children")).ok() }
     }
 
-    pub(crate) fn now(&self) -> Vec<u32> {
+    pub(crate) fn pids(&self) -> Vec<u32> {
         let mut buffer = [0; 1024];
         match self.list.as_ref().map(|list| list.read_at(&mut buffer, 0)) {
             Some(Ok(0)) => Vec::new(),
@@ -63,7 +65,7 @@ impl DescriptorDir {
     }
 
     /// Whether the `/proc` link of a descriptor has this target.
-    pub(crate) fn lead_to(&self, number: &str, name: &Path) -> bool {
+    pub(crate) fn has_target(&self, number: &str, name: &Path) -> bool {
         let Some(directory) = &self.directory else { return false };
         let mut buffer = [0u8; 64];
         let found = readlinkat_raw(directory, number, &mut buffer);
@@ -104,13 +106,13 @@ impl ProcessKey {
 }
 
 /// All descendants of `root`, except the subtrees of `spared`. Zombies are left out.
-pub(crate) fn descendants(root: u32, spared: &[u32]) -> Vec<ProcessKey> {
-    let everyone = all();
+pub(crate) fn descendants(root: u32, excluded_pids: &[u32]) -> Vec<ProcessKey> {
+    let stats = all_stats();
     let mut found = Vec::new();
     let mut parents = vec![root];
     while let Some(parent) = parents.pop() {
-        for (pid, stat) in everyone.iter().filter(|(_, stat)| stat.parent == parent) {
-            if spared.contains(pid) {
+        for (pid, stat) in stats.iter().filter(|(_, stat)| stat.parent == parent) {
+            if excluded_pids.contains(pid) {
                 continue;
             }
             parents.push(*pid);
@@ -123,14 +125,14 @@ pub(crate) fn descendants(root: u32, spared: &[u32]) -> Vec<ProcessKey> {
 }
 
 /// The same for a process with a pidfd. Empty if it has ended, because its pid may have been reused.
-pub(crate) fn descendants_of(root: &PidFd, spared: &[u32]) -> Vec<ProcessKey> {
-    let found = descendants(root.pid(), spared);
+pub(crate) fn descendants_of(root: &PidFd, excluded_pids: &[u32]) -> Vec<ProcessKey> {
+    let found = descendants(root.pid(), excluded_pids);
     if root.has_ended() { Vec::new() } else { found }
 }
 
 /// All descendants of `root`, zombies included. It reads only their entries where the kernel provides lists of
 /// children.
-pub(crate) fn tree(root: u32) -> Vec<u32> {
+pub(crate) fn descendants_with_zombies(root: u32) -> Vec<u32> {
     if !Path::new("/proc/thread-self/children").exists() {
         return descendants(root, &[]).into_iter().map(|process| process.pid).collect();
     }
@@ -156,17 +158,17 @@ pub(crate) fn threads(pid: u32) -> Vec<u32> {
 
 /// The processes left in a process group of a session whose leader has exited. Both numbers stay reserved while a
 /// process is left, so they cannot have been reused.
-pub(crate) fn left_in_group(group: u32, session: u32) -> Vec<ProcessKey> {
-    living(|stat| stat.group == group && stat.session == session)
+pub(crate) fn processes_in_group(group: u32, session: u32) -> Vec<ProcessKey> {
+    living_processes(|stat| stat.group == group && stat.session == session)
 }
 
 /// The processes left in a session whose leader has exited. Its number stays reserved while a process is left.
-pub(crate) fn left_in_session(session: u32) -> Vec<ProcessKey> {
-    living(|stat| stat.session == session)
+pub(crate) fn processes_in_session(session: u32) -> Vec<ProcessKey> {
+    living_processes(|stat| stat.session == session)
 }
 
-fn living(is_meant: impl Fn(&ProcessStat) -> bool) -> Vec<ProcessKey> {
-    let living = all().into_iter().filter(|(_, stat)| is_meant(stat) && !stat.is_zombie());
+fn living_processes(predicate: impl Fn(&ProcessStat) -> bool) -> Vec<ProcessKey> {
+    let living = all_stats().into_iter().filter(|(_, stat)| predicate(stat) && !stat.is_zombie());
     living.map(|(pid, stat)| ProcessKey { pid, start_time: stat.start_time }).collect()
 }
 
@@ -210,30 +212,30 @@ fn is_in_mask(pid: u32, signal: Signal, names: &[&str]) -> bool {
 }
 
 /// Whether a process is a fork of another that has not executed a program since: a subshell.
-pub(crate) fn is_copy(pid: u32, of: u32) -> bool {
+pub(crate) fn is_fork_of(pid: u32, of: u32) -> bool {
     let image = |pid: u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // Each `exec` chooses a new start address of the stack.
         let stack = stat.rsplit_once(") ")?.1.split(' ').nth(25)?.to_owned();
-        Some((program(pid)?, stack, fs::read(format!("/proc/{pid}/cmdline")).ok()?))
+        Some((executable(pid)?, stack, fs::read(format!("/proc/{pid}/cmdline")).ok()?))
     };
     image(pid).is_some_and(|own| Some(own) == image(of))
 }
 
 /// Waits up to a short time limit until a process that got SIGSTOP has stopped or ended.
-pub(crate) fn await_stop(pid: u32) {
-    let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000 };
-    for turn in 0..STOP_LOOKS {
+pub(crate) fn await_stopped(pid: u32) {
+    let poll_interval = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000 };
+    for turn in 0..MAX_STOP_CHECKS {
         match ProcessStat::read(pid).map(|stat| stat.state) {
             None | Some(b'T' | b't' | b'Z' | b'X') => return,
-            Some(_) if turn < STOP_YIELDS => rustix::thread::sched_yield(),
-            Some(_) => drop(rustix::event::poll(&mut [], Some(&moment))),
+            Some(_) if turn < YIELDING_STOP_CHECKS => rustix::thread::sched_yield(),
+            Some(_) => drop(rustix::event::poll(&mut [], Some(&poll_interval))),
         }
     }
 }
 
-const STOP_LOOKS: usize = 250;
-const STOP_YIELDS: usize = 10;
+const MAX_STOP_CHECKS: usize = 250;
+const YIELDING_STOP_CHECKS: usize = 10;
 
 /// The hard limit of open files; None if it is unlimited or unknown.
 pub(crate) fn descriptor_limit(pid: u32) -> Option<u64> {
@@ -243,22 +245,22 @@ pub(crate) fn descriptor_limit(pid: u32) -> Option<u64> {
 }
 
 /// The working directory of a process.
-pub(crate) fn directory(pid: u32) -> Option<std::path::PathBuf> {
+pub(crate) fn working_directory(pid: u32) -> Option<std::path::PathBuf> {
     fs::read_link(format!("/proc/{pid}/cwd")).ok()
 }
 
 /// The target of `/proc/PID/fd` for a descriptor of a process.
-pub(crate) fn descriptor(pid: u32, number: u32) -> Option<std::path::PathBuf> {
+pub(crate) fn fd_link_target(pid: u32, number: u32) -> Option<std::path::PathBuf> {
     fs::read_link(format!("/proc/{pid}/fd/{number}")).ok()
 }
 
 /// Whether a process holds the reading end of a pipe that is the stdout of one of the others.
 pub(crate) fn reads_output_of(pid: u32, others: &[u32]) -> bool {
-    let outputs: Vec<_> = others.iter().filter_map(|other| descriptor(*other, 1)).collect();
+    let outputs: Vec<_> = others.iter().filter_map(|other| fd_link_target(*other, 1)).collect();
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     numbers.into_iter().any(|number| {
-        descriptor(pid, number)
+        fd_link_target(pid, number)
             .is_some_and(|name| name.to_string_lossy().starts_with("pipe:") && outputs.contains(&name))
             && is_read_only(pid, number)
     })
@@ -271,11 +273,11 @@ fn is_read_only(pid: u32, number: u32) -> bool {
 }
 
 /// The executable of a process.
-pub(crate) fn program(pid: u32) -> Option<std::path::PathBuf> {
+pub(crate) fn executable(pid: u32) -> Option<std::path::PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
-fn all() -> BTreeMap<u32, ProcessStat> {
+fn all_stats() -> BTreeMap<u32, ProcessStat> {
     all_pids().into_iter().filter_map(|pid| Some((pid, ProcessStat::read(pid)?))).collect()
 }
 

@@ -11,9 +11,9 @@ use crate::identity::ProcessIdentity;
 pub type JobId = u64;
 
 /// Maximum size of a command text or input in one request, in bytes.
-pub const MAX_ORDER_BYTES: usize = 8 << 20;
+pub const MAX_REQUEST_BYTES: usize = 8 << 20;
 /// Maximum size of each stream in a result, in bytes.
-pub const MAX_KEPT_BYTES: u64 = 32 << 20;
+pub const MAX_RESULT_BYTES: u64 = 32 << 20;
 /// Maximum size of the response to one [`KeeperRequest::Read`], in bytes.
 pub const MAX_PAGE_BYTES: u64 = 1 << 20;
 
@@ -24,6 +24,7 @@ pub struct KeeperSpec {
     pub argv: Vec<String>,
     /// The complete environment.
     pub env: Vec<(String, String)>,
+    /// The working directory. [`Self::cwd_links`] says whether symbolic links in it are followed.
     #[serde(with = "crate::path_bytes")]
     pub cwd: PathBuf,
     pub shape: ChildMode,
@@ -33,25 +34,27 @@ pub struct KeeperSpec {
     pub meta: Vec<u8>,
     pub owner: KeeperOwner,
     /// The reaction to output beyond the retention. Missing in messages of earlier versions.
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "default_if_missing")]
     pub overflow: SpoolOverflow,
     /// The encoded confinement of the child ([`crate::confine::Confinement::encode`]); empty for none. Missing in
     /// messages of earlier versions.
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "default_if_missing")]
     pub confinement: Vec<Vec<u8>>,
     /// The control group of the child; None if it gets none. Missing in messages of earlier versions.
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "default_if_missing")]
     pub group: Option<GroupSpec>,
+    /// Missing in messages of earlier versions.
+    #[serde(deserialize_with = "default_if_missing")]
+    pub cwd_links: LinkPolicy,
 }
 
-impl KeeperSpec {
-    /// Whether the child is a shell that opens files of its keeper. A confined process cannot access the `/proc` entry
-    /// of a process outside, so such a child is confined together with its keeper.
-    pub(crate) fn is_confined_with_keeper(&self) -> bool {
-        let takes_commands =
-            matches!(self.shape, ChildMode::Shell(_) | ChildMode::Pty { script: Some(_), .. });
-        takes_commands && !self.confinement.is_empty()
-    }
+/// The treatment of symbolic links in a working directory.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LinkPolicy {
+    #[default]
+    Follow,
+    /// The path was resolved earlier. A component that is a link was replaced since then, and the child is not started.
+    Refuse,
 }
 
 /// The reaction to a spool that has reached its retention.
@@ -66,10 +69,10 @@ pub enum SpoolOverflow {
 
 /// The version of the protocol. Version 1 added [`KeeperRequest::Release`]. Keepers outlive the program that started
 /// them, so clients check it.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 1;
 
 /// Deserializes a last field that is missing in messages of earlier versions.
-pub(crate) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+pub(crate) fn default_if_missing<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
     T: Deserialize<'de> + Default,
@@ -416,8 +419,8 @@ pub struct KeeperStatus {
     /// The opaque data of [`KeeperSpec::meta`].
     #[serde(with = "serde_bytes")]
     pub meta: Vec<u8>,
-    /// The protocol version of the keeper, see [`PROTOCOL`]; 0 for keepers of earlier versions.
-    #[serde(deserialize_with = "or_default")]
+    /// The protocol version of the keeper, see [`PROTOCOL_VERSION`]; 0 for keepers of earlier versions.
+    #[serde(deserialize_with = "default_if_missing")]
     pub protocol: u32,
 }
 
@@ -479,7 +482,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_the_version_before_are_read_without_their_last_field() {
+    fn messages_of_the_previous_version_lack_the_last_field_and_are_read() {
         let own = ProcessIdentity::own();
         let spec = KeeperSpec {
             argv: vec!["sh".to_owned()],
@@ -492,10 +495,13 @@ mod tests {
             overflow: SpoolOverflow::Block,
             confinement: vec![],
             group: None,
+            cwd_links: LinkPolicy::Refuse,
         };
         let mut bytes = postcard::to_stdvec(&spec).unwrap();
         assert_eq!(postcard::from_bytes::<KeeperSpec>(&bytes).unwrap().overflow, SpoolOverflow::Block);
-        // The encoding without the group, and then also without the confinement.
+        // The encoding without the link policy, then without the group, and then also without the confinement.
+        bytes.pop();
+        assert_eq!(postcard::from_bytes::<KeeperSpec>(&bytes).unwrap().cwd_links, LinkPolicy::Follow);
         bytes.pop();
         assert_eq!(postcard::from_bytes::<KeeperSpec>(&bytes).unwrap().overflow, SpoolOverflow::Block);
         bytes.pop();
@@ -514,7 +520,7 @@ mod tests {
             created_at: 1,
             last_activity_at: 2,
             meta: vec![3],
-            protocol: PROTOCOL,
+            protocol: PROTOCOL_VERSION,
         };
         let answer = TaggedResponse { tag: 1, news: KeeperResponse::Status(Box::new(status)) };
         let mut bytes = postcard::to_stdvec(&answer).unwrap();

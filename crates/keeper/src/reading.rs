@@ -13,62 +13,71 @@ use crate::procs;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InputReadState {
     /// A thread is blocked in reading the input, and waits for nothing else.
-    Reads(BlockedReader),
+    BlockedInRead(BlockedReader),
     /// A thread waits for several events or with a timeout, and the input is among them.
-    Waits(BlockedReader),
+    BlockedInPoll(BlockedReader),
     /// All threads were examined, and none waits for the input.
-    Elsewhere,
+    NotWaiting,
     /// No thread was seen waiting for the input, but some could not be examined.
-    Untold,
+    Unknown,
 }
 
 /// A thread and its number of context switches. The number changes when the thread is woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockedReader {
     pub(crate) thread: u32,
-    pub(crate) sleeps: u64,
+    pub(crate) context_switches: u64,
 }
 
 /// Examines all descendants of `root`. `input` is the target of the input's `/proc` link.
-pub(crate) fn look(root: u32, input: &Path) -> InputReadState {
-    let Some(calls) = WaitSyscalls::of_this_machine() else { return InputReadState::Untold };
-    let mut found = InputReadState::Elsewhere;
-    for pid in procs::tree(root) {
+pub(crate) fn inspect_input(root: u32, input: &Path) -> InputReadState {
+    let Some(calls) = WaitSyscalls::of_this_machine() else { return InputReadState::Unknown };
+    let mut found = InputReadState::NotWaiting;
+    for pid in procs::descendants_with_zombies(root) {
         for thread in procs::threads(pid) {
             let Ok(line) = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")) else {
                 // A thread that has exited does not matter; one that exists but cannot be examined does.
                 if Path::new(&format!("/proc/{pid}/task/{thread}")).exists()
-                    && found == InputReadState::Elsewhere
+                    && found == InputReadState::NotWaiting
                 {
-                    found = InputReadState::Untold;
+                    found = InputReadState::Unknown;
                 }
                 continue;
             };
             let Some(call) = BlockedSyscall::parse(&line) else { continue };
-            match calls.waits(pid, &call, input) {
-                InputWaitKind::Alone => return InputReadState::Reads(reader(pid, thread)),
-                InputWaitKind::Among => found = InputReadState::Waits(reader(pid, thread)),
-                InputWaitKind::Untold if found == InputReadState::Elsewhere => found = InputReadState::Untold,
-                InputWaitKind::Untold | InputWaitKind::No => {}
+            match calls.wait_kind(pid, &call, input) {
+                InputWaitKind::OnlyInput => {
+                    return InputReadState::BlockedInRead(blocked_reader(pid, thread));
+                }
+                InputWaitKind::AmongOthers => {
+                    found = InputReadState::BlockedInPoll(blocked_reader(pid, thread))
+                }
+                InputWaitKind::Unknown if found == InputReadState::NotWaiting => {
+                    found = InputReadState::Unknown
+                }
+                InputWaitKind::Unknown | InputWaitKind::NotInput => {}
             }
         }
     }
     found
 }
 
-fn reader(pid: u32, thread: u32) -> BlockedReader {
+fn blocked_reader(pid: u32, thread: u32) -> BlockedReader {
     let status = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).unwrap_or_default();
     let sleeps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    BlockedReader { thread, sleeps: sleeps.and_then(|count| count.trim().parse().ok()).unwrap_or(0) }
+    BlockedReader {
+        thread,
+        context_switches: sleeps.and_then(|count| count.trim().parse().ok()).unwrap_or(0),
+    }
 }
 
 /// How a thread waits for the input.
 #[derive(Debug, PartialEq, Eq)]
 enum InputWaitKind {
-    Alone,
-    Among,
-    No,
-    Untold,
+    OnlyInput,
+    AmongOthers,
+    NotInput,
+    Unknown,
 }
 
 /// A system call that a thread is blocked in.
@@ -91,7 +100,7 @@ impl BlockedSyscall {
     }
 }
 
-/// The numbers of the system calls by which programs wait for input. A call that the architecture lacks is [`NONE`].
+/// The numbers of the system calls by which programs wait for input. A call that the architecture lacks is [`NO_SYSCALL`].
 #[derive(Debug)]
 struct WaitSyscalls {
     read: u64,
@@ -106,7 +115,7 @@ struct WaitSyscalls {
     io_uring_enter: u64,
 }
 
-const NONE: u64 = u64::MAX;
+const NO_SYSCALL: u64 = u64::MAX;
 
 impl WaitSyscalls {
     fn of_this_machine() -> Option<&'static Self> {
@@ -126,11 +135,11 @@ impl WaitSyscalls {
             "aarch64" | "riscv64" => Some(&Self {
                 read: 63,
                 readv: 65,
-                poll: NONE,
+                poll: NO_SYSCALL,
                 ppoll: 73,
-                select: NONE,
+                select: NO_SYSCALL,
                 pselect: 72,
-                epoll_wait: NONE,
+                epoll_wait: NO_SYSCALL,
                 epoll_pwait: 22,
                 epoll_pwait2: 441,
                 io_uring_enter: 426,
@@ -139,37 +148,37 @@ impl WaitSyscalls {
         }
     }
 
-    fn waits(&self, pid: u32, call: &BlockedSyscall, input: &Path) -> InputWaitKind {
+    fn wait_kind(&self, pid: u32, call: &BlockedSyscall, input: &Path) -> InputWaitKind {
         let [first, second, third, fourth, fifth, _] = call.arguments;
         let is_input = |fd: u64| {
             let fd = u32::try_from(fd).ok();
-            fd.and_then(|fd| procs::descriptor(pid, fd)).is_some_and(|leads_to| leads_to == input)
+            fd.and_then(|fd| procs::fd_link_target(pid, fd)).is_some_and(|leads_to| leads_to == input)
         };
         let number = call.number;
         if number == self.read || number == self.readv {
-            return if is_input(first) { InputWaitKind::Alone } else { InputWaitKind::No };
+            return if is_input(first) { InputWaitKind::OnlyInput } else { InputWaitKind::NotInput };
         }
-        let (ends, for_ever) = if number == self.poll {
-            (polled(pid, first, second), is_minus_one(third))
+        let (fds, without_timeout) = if number == self.poll {
+            (poll_fds(pid, first, second), is_minus_one(third))
         } else if number == self.ppoll {
-            (polled(pid, first, second), third == 0)
+            (poll_fds(pid, first, second), third == 0)
         } else if number == self.select || number == self.pselect {
             let only_reads = third == 0 && fourth == 0;
-            (selected(pid, first, second), only_reads && fifth == 0)
+            (select_fds(pid, first, second), only_reads && fifth == 0)
         } else if number == self.epoll_wait || number == self.epoll_pwait {
-            (registered(pid, first), is_minus_one(fourth))
+            (epoll_fds(pid, first), is_minus_one(fourth))
         } else if number == self.epoll_pwait2 {
-            (registered(pid, first), fourth == 0)
+            (epoll_fds(pid, first), fourth == 0)
         } else if number == self.io_uring_enter {
-            return InputWaitKind::Untold;
+            return InputWaitKind::Unknown;
         } else {
-            return InputWaitKind::No;
+            return InputWaitKind::NotInput;
         };
-        match ends {
-            None => InputWaitKind::Untold,
-            Some(ends) if !ends.iter().any(|end| is_input(*end)) => InputWaitKind::No,
-            Some(ends) if ends.len() == 1 && for_ever => InputWaitKind::Alone,
-            Some(_) => InputWaitKind::Among,
+        match fds {
+            None => InputWaitKind::Unknown,
+            Some(fds) if !fds.iter().any(|end| is_input(*end)) => InputWaitKind::NotInput,
+            Some(fds) if fds.len() == 1 && without_timeout => InputWaitKind::OnlyInput,
+            Some(_) => InputWaitKind::AmongOthers,
         }
     }
 }
@@ -180,13 +189,13 @@ fn is_minus_one(argument: u64) -> bool {
 }
 
 /// Maximum number of descriptors of one call that are examined.
-const MOST_ENDS: u64 = 1024;
+const MAX_EXAMINED_FDS: u64 = 1024;
 /// The bit for readable in the masks of poll and epoll.
 const READABLE: u32 = 1;
 
 /// The descriptors that a `poll` watches for input.
-fn polled(pid: u32, at: u64, count: u64) -> Option<Vec<u64>> {
-    let bytes = memory(pid, at, count.min(MOST_ENDS) * 8)?;
+fn poll_fds(pid: u32, at: u64, count: u64) -> Option<Vec<u64>> {
+    let bytes = read_process_memory(pid, at, count.min(MAX_EXAMINED_FDS) * 8)?;
     let ends = bytes.chunks_exact(8).filter_map(|entry| {
         let fd = i32::from_ne_bytes(entry.get(..4)?.try_into().ok()?);
         let events = u16::from_ne_bytes(entry.get(4..6)?.try_into().ok()?);
@@ -196,12 +205,12 @@ fn polled(pid: u32, at: u64, count: u64) -> Option<Vec<u64>> {
 }
 
 /// The descriptors that a `select` watches for input.
-fn selected(pid: u32, count: u64, at: u64) -> Option<Vec<u64>> {
+fn select_fds(pid: u32, count: u64, at: u64) -> Option<Vec<u64>> {
     if at == 0 {
         return Some(Vec::new());
     }
-    let count = count.min(MOST_ENDS);
-    let bytes = memory(pid, at, count.div_ceil(64) * 8)?;
+    let count = count.min(MAX_EXAMINED_FDS);
+    let bytes = read_process_memory(pid, at, count.div_ceil(64) * 8)?;
     let is_set = |fd: &u64| {
         let byte = usize::try_from(fd / 8).ok().and_then(|at| bytes.get(at)).copied().unwrap_or(0);
         byte >> (fd % 8) & 1 == 1
@@ -210,7 +219,7 @@ fn selected(pid: u32, count: u64, at: u64) -> Option<Vec<u64>> {
 }
 
 /// The descriptors that an `epoll` watches for input.
-fn registered(pid: u32, epoll: u64) -> Option<Vec<u64>> {
+fn epoll_fds(pid: u32, epoll: u64) -> Option<Vec<u64>> {
     let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{epoll}")).ok()?;
     let ends = info.lines().filter_map(|line| {
         let mut words = line.strip_prefix("tfd:")?.split_ascii_whitespace();
@@ -221,7 +230,7 @@ fn registered(pid: u32, epoll: u64) -> Option<Vec<u64>> {
     Some(ends.collect())
 }
 
-fn memory(pid: u32, at: u64, length: u64) -> Option<Vec<u8>> {
+fn read_process_memory(pid: u32, at: u64, length: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(length).ok()?];
     File::open(format!("/proc/{pid}/mem")).ok()?.read_exact_at(&mut bytes, at).ok()?;
     Some(bytes)
@@ -232,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_says_of_a_blocked_thread_is_read_and_a_running_one_is_no_call() {
+    fn a_blocked_syscall_is_parsed_and_a_running_thread_has_none() {
         let read = "0 0x0 0x7ff44b9f1b03 0x1 0x7ff44b8270e0 0x1 0x0 0x7ffe4adcd4a8 0x7ff44b9162ad\n";
         let arguments = [0, 0x7ff4_4b9f_1b03, 1, 0x7ff4_4b82_70e0, 1, 0];
         assert_eq!(BlockedSyscall::parse(read), Some(BlockedSyscall { number: 0, arguments }));

@@ -15,32 +15,34 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read, write};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::lane::{OutputPipes, name_of, path_of};
+use crate::lane::{OutputPipes, fd_link_target, proc_fd_path};
+use crate::pipe_proxy::{PipeAccess, PipeProxy};
 use crate::protocol::{OutputStream, ShellTemplates};
 
 /// Sends commands to a shell and receives its reports.
 #[derive(Debug)]
 pub(crate) struct ShellDriver {
-    texts: ShellTemplates,
+    templates: ShellTemplates,
+    access: PipeAccess,
     /// The shell's script; None when lines are typed into a terminal.
-    main: Option<(OwnedFd, OwnedFd)>,
+    script_pipe: Option<(OwnedFd, OwnedFd)>,
     commands: [CommandPipe; 2],
     /// The pipes from which slots are sourced. For a terminal, the pipes on which a typed command waits: two at its
     /// end, two at its beginning. They alternate too.
-    slots: [CommandPipe; 4],
-    turn: usize,
+    prepared_line_pipes: [CommandPipe; 4],
+    pipe_index: usize,
     nonce: String,
     /// The nonces of the slots that were sent and not reached yet.
-    ahead: VecDeque<String>,
+    queued_nonces: VecDeque<String>,
     /// The present slot has ended. Its nonce stays valid for output that is still to be read.
-    left: bool,
+    line_has_ended: bool,
     closed: bool,
-    report: OwnedFd,
-    report_name: Option<PathBuf>,
-    reported: Vec<u8>,
+    report_reader: OwnedFd,
+    report_link_target: Option<PathBuf>,
+    report_buffer: Vec<u8>,
     unsent: Vec<u8>,
     /// Number of bytes of the present command in the pipe.
-    sent: usize,
+    sent_bytes: usize,
     /// Keeps the report pipe open.
     _report_writer: OwnedFd,
 }
@@ -55,16 +57,16 @@ struct CommandPipe {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShellPosition {
     /// Beyond the present slot.
-    Present,
+    PastCurrentLine,
     /// Beyond all slots that were sent.
-    All,
+    PastAllLines,
 }
 
 /// A report of the shell.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ShellReport {
     pub(crate) nonce: String,
-    pub(crate) what: ShellReportKind,
+    pub(crate) kind: ShellReportKind,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -78,145 +80,184 @@ pub(crate) enum ShellReportKind {
 }
 
 impl ShellDriver {
-    pub(crate) fn new(texts: ShellTemplates, typed: bool) -> io::Result<Self> {
+    pub(crate) fn new(templates: ShellTemplates, on_terminal: bool) -> io::Result<Self> {
         let (report, report_writer) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&report, true)?;
-        let main = if typed { None } else { Some(pipe_with(PipeFlags::CLOEXEC)?) };
+        let main = if on_terminal { None } else { Some(pipe_with(PipeFlags::CLOEXEC)?) };
         Ok(Self {
-            texts,
-            main,
+            templates,
+            access: PipeAccess::Direct,
+            script_pipe: main,
             commands: [CommandPipe::new()?, CommandPipe::new()?],
-            slots: [CommandPipe::new()?, CommandPipe::new()?, CommandPipe::new()?, CommandPipe::new()?],
-            turn: 0,
+            prepared_line_pipes: [
+                CommandPipe::new()?,
+                CommandPipe::new()?,
+                CommandPipe::new()?,
+                CommandPipe::new()?,
+            ],
+            pipe_index: 0,
             nonce: String::new(),
-            ahead: VecDeque::new(),
-            left: true,
+            queued_nonces: VecDeque::new(),
+            line_has_ended: true,
             closed: false,
-            report_name: name_of(&report),
-            report,
-            reported: Vec::new(),
+            report_link_target: fd_link_target(&report),
+            report_reader: report,
+            report_buffer: Vec::new(),
             unsent: Vec::new(),
-            sent: 0,
+            sent_bytes: 0,
             _report_writer: report_writer,
         })
     }
 
     /// The path of the shell's script.
     pub(crate) fn script_path(&self) -> String {
-        self.main.as_ref().map(|(reader, _)| path_of(reader)).unwrap_or_default()
+        self.script_reader().map(|reader| self.access.path(reader)).unwrap_or_default()
+    }
+
+    /// The reading end of the shell's script.
+    pub(crate) fn script_reader(&self) -> Option<&OwnedFd> {
+        self.script_pipe.as_ref().map(|(reader, _)| reader)
+    }
+
+    /// From now on the shell opens pipes through a proxy, which already holds the script.
+    pub(crate) fn use_proxy(&mut self, proxy: PipeProxy) -> Result<(), Errno> {
+        self.access = PipeAccess::Proxied(proxy);
+        let own = self.commands.iter().chain(&self.prepared_line_pipes).map(|command| &command.reader);
+        self.access.share(own.chain([&self.report_reader]))?;
+        if let PipeAccess::Proxied(proxy) = &mut self.access {
+            proxy.finish_start();
+        }
+        Ok(())
+    }
+
+    /// Makes new output pipes available to the shell.
+    pub(crate) fn share_output(&mut self, pipes: &OutputPipes) -> Result<(), Errno> {
+        let streams = [OutputStream::Stdout, OutputStream::Stderr];
+        self.access.share(streams.into_iter().filter_map(|stream| pipes.reader(stream)))
+    }
+
+    /// Makes a new input pipe available to the shell, and returns its path.
+    pub(crate) fn share_input(&mut self, reader: &OwnedFd) -> Result<String, Errno> {
+        self.access.share([reader])?;
+        Ok(self.access.path(reader))
     }
 
     /// Sends the init text. A shell that reads its script byte by byte gets it with the first slots.
-    pub(crate) fn begin(&mut self) -> io::Result<()> {
-        if let Some((_, writer)) = self.main.as_ref().filter(|_| self.texts.line.is_empty()) {
-            write_all(writer, self.texts.init.as_bytes())?;
+    pub(crate) fn send_init(&mut self) -> io::Result<()> {
+        if let Some((_, writer)) = self.script_pipe.as_ref().filter(|_| self.templates.line.is_empty()) {
+            write_all(writer, self.templates.init.as_bytes())?;
         }
         Ok(())
     }
 
     /// Advances to the next slot, in which the shell waits for a command. Sends new slots if none is left. For a
     /// terminal, returns the line to type.
-    pub(crate) fn offer(&mut self) -> io::Result<Option<String>> {
+    pub(crate) fn next_prepared_line(&mut self) -> io::Result<Option<String>> {
         if self.closed {
             return Ok(None);
         }
-        self.left = false;
-        if let Some(nonce) = self.ahead.pop_front() {
+        self.line_has_ended = false;
+        if let Some(nonce) = self.queued_nonces.pop_front() {
             self.nonce = nonce;
             return self.open_for_commands().map(|()| None);
         }
-        if self.main.is_none() {
-            return self.offer_typed().map(Some);
+        if self.script_pipe.is_none() {
+            return self.next_typed_line().map(Some);
         }
-        let nonces = nonces();
-        let mut slots = match self.texts.line.is_empty() {
+        let nonces = new_nonces();
+        let mut slots = match self.templates.line.is_empty() {
             true => String::new(),
-            false => std::mem::take(&mut self.texts.init),
+            false => std::mem::take(&mut self.templates.init),
         };
         for (index, nonce) in nonces.iter().enumerate() {
-            slots.push_str(&self.slot(self.turn ^ (index & 1), nonce));
+            slots.push_str(&self.prepared_line(self.pipe_index ^ (index & 1), nonce));
         }
         let mut nonces = nonces.into_iter();
         self.nonce = nonces.next().unwrap_or_default();
-        self.ahead.extend(nonces);
+        self.queued_nonces.extend(nonces);
         self.open_for_commands()?;
-        let Some((_, writer)) = &self.main else { return Ok(None) };
-        if self.texts.line.is_empty() {
+        let Some((_, writer)) = &self.script_pipe else { return Ok(None) };
+        if self.templates.line.is_empty() {
             return write_all(writer, slots.as_bytes()).map(|()| None);
         }
-        let through = &mut self.slots[self.turn];
-        let end = match through.writer.take() {
+        let pipe = &mut self.prepared_line_pipes[self.pipe_index];
+        let end = match pipe.writer.take() {
             Some(end) => end,
-            None => through.reopen()?,
+            None => pipe.open_writer()?,
         };
         write_all(&end, slots.as_bytes())?;
-        let line = fill(&self.texts.line, &[("{s}", &path_of(&through.reader))]);
+        let line = fill_template(&self.templates.line, &[("{s}", &self.access.path(&pipe.reader))]);
         write_all(writer, line.as_bytes()).map(|()| None)
     }
 
-    fn slot(&self, turn: usize, nonce: &str) -> String {
-        let (command, report) = (path_of(&self.commands[turn].reader), path_of(&self.report));
-        fill(&self.texts.slot, &[("{c}", &command), ("{n}", nonce), ("{r}", &report)])
+    fn prepared_line(&self, turn: usize, nonce: &str) -> String {
+        let (command, report) =
+            (self.access.path(&self.commands[turn].reader), self.access.path(&self.report_reader));
+        fill_template(&self.templates.slot, &[("{c}", &command), ("{n}", nonce), ("{r}", &report)])
     }
 
-    fn offer_typed(&mut self) -> io::Result<String> {
-        self.nonce = nonces().swap_remove(0);
+    fn next_typed_line(&mut self) -> io::Result<String> {
+        self.nonce = new_nonces().swap_remove(0);
         self.open_for_commands()?;
-        let slot = self.slot(self.turn, &self.nonce);
+        let slot = self.prepared_line(self.pipe_index, &self.nonce);
         // The shell waits after a typed command, so that its prompt is not mistaken for output.
-        for index in [self.turn, self.turn + 2] {
-            let wait = &mut self.slots[index];
+        for index in [self.pipe_index, self.pipe_index + 2] {
+            let wait = &mut self.prepared_line_pipes[index];
             if wait.writer.is_none() {
-                wait.writer = Some(wait.reopen()?);
+                wait.writer = Some(wait.open_writer()?);
             }
         }
-        Ok(format!("{}; . {}", slot.trim_end(), path_of(&self.slots[self.turn].reader)))
+        Ok(format!(
+            "{}; . {}",
+            slot.trim_end(),
+            self.access.path(&self.prepared_line_pipes[self.pipe_index].reader)
+        ))
     }
 
     /// Opens the command pipes of the present and the next slot, because a shell reads end-of-file from a pipe without
     /// a writer. Bytes that an earlier command left unread by returning early are discarded.
     fn open_for_commands(&mut self) -> io::Result<()> {
         for command in self.commands.iter_mut().filter(|command| command.writer.is_none()) {
-            command.empty();
-            command.writer = Some(command.reopen()?);
+            command.drain();
+            command.writer = Some(command.open_writer()?);
         }
         Ok(())
     }
 
     /// Lets a typed command begin, after its echo has been read.
-    pub(crate) fn let_begin(&mut self) {
-        self.slots[self.turn + 2].writer = None;
+    pub(crate) fn release_typed_command(&mut self) {
+        self.prepared_line_pipes[self.pipe_index + 2].writer = None;
     }
 
     /// Lets the shell show its prompt, after the output of a typed command has been read.
-    pub(crate) fn release(&mut self) {
-        let left = self.turn ^ 1;
-        self.slots[left].writer = None;
-        self.slots[left + 2].writer = None;
+    pub(crate) fn release_prompt(&mut self) {
+        let previous = self.pipe_index ^ 1;
+        self.prepared_line_pipes[previous].writer = None;
+        self.prepared_line_pipes[previous + 2].writer = None;
     }
 
     /// Sends the waiting shell a command, as far as the pipe accepts it.
-    pub(crate) fn give(&mut self, text: &[u8]) -> io::Result<()> {
+    pub(crate) fn send_command(&mut self, text: &[u8]) -> io::Result<()> {
         self.unsent.clear();
-        self.sent = 0;
+        self.sent_bytes = 0;
         self.unsent.extend_from_slice(text);
         // Only a missing line end is added, because an extra one would extend an open here-document.
         if !text.ends_with(b"\n") {
             self.unsent.push(b'\n');
         }
-        self.push()
+        self.write_pending()
     }
 
-    /// Continues to send; call again while [`Self::wants_to_write`].
-    pub(crate) fn push(&mut self) -> io::Result<()> {
-        let Some(writer) = self.commands[self.turn].writer.as_ref().filter(|_| !self.unsent.is_empty())
+    /// Continues to send; call again while [`Self::has_pending_write`].
+    pub(crate) fn write_pending(&mut self) -> io::Result<()> {
+        let Some(writer) = self.commands[self.pipe_index].writer.as_ref().filter(|_| !self.unsent.is_empty())
         else {
             return Ok(());
         };
         while !self.unsent.is_empty() {
             match write(writer, &self.unsent) {
                 Ok(count) => {
-                    self.sent += count;
+                    self.sent_bytes += count;
                     drop(self.unsent.drain(..count));
                 }
                 Err(Errno::AGAIN) => return Ok(()),
@@ -225,139 +266,147 @@ impl ShellDriver {
             }
         }
         // End-of-file ends the command.
-        self.commands[self.turn].writer = None;
+        self.commands[self.pipe_index].writer = None;
         Ok(())
     }
 
     /// Whether a part of the command is still to be sent.
-    pub(crate) fn wants_to_write(&self) -> bool {
-        !self.unsent.is_empty() && self.commands[self.turn].writer.is_some()
+    pub(crate) fn has_pending_write(&self) -> bool {
+        !self.unsent.is_empty() && self.commands[self.pipe_index].writer.is_some()
     }
 
     /// The report pipe.
-    pub(crate) fn reports_on(&self) -> BorrowedFd<'_> {
-        self.report.as_fd()
+    pub(crate) fn report_fd(&self) -> BorrowedFd<'_> {
+        self.report_reader.as_fd()
     }
 
     /// The `/proc` link target of the report pipe.
-    pub(crate) fn report_name(&self) -> Option<&PathBuf> {
-        self.report_name.as_ref()
+    pub(crate) fn report_link_target(&self) -> Option<&PathBuf> {
+        self.report_link_target.as_ref()
     }
 
     /// The reports that have arrived. Lines of other processes that found the pipe are ignored.
-    pub(crate) fn reports(&mut self) -> Vec<ShellReport> {
+    pub(crate) fn read_reports(&mut self) -> Vec<ShellReport> {
         let mut buffer = [0; 512];
-        while let Ok(count @ 1..) = read(&self.report, &mut buffer) {
-            self.reported.extend_from_slice(buffer.get(..count).unwrap_or_default());
-            if self.reported.len() > MAX_REPORTED {
-                self.reported.clear();
+        while let Ok(count @ 1..) = read(&self.report_reader, &mut buffer) {
+            self.report_buffer.extend_from_slice(buffer.get(..count).unwrap_or_default());
+            if self.report_buffer.len() > MAX_REPORT_BYTES {
+                self.report_buffer.clear();
             }
             if count < buffer.len() {
                 break;
             }
         }
         let mut reports = Vec::new();
-        while let Some(end) = self.reported.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.reported.drain(..=end).collect();
-            reports.extend(parse(&line, &self.nonce));
+        while let Some(end) = self.report_buffer.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.report_buffer.drain(..=end).collect();
+            reports.extend(parse_report(&line, &self.nonce));
         }
         reports
     }
 
     /// Whether the shell has read nothing of the current command. Then a reported status does not belong to it.
     pub(crate) fn is_unread(&self) -> bool {
-        let left = rustix::io::ioctl_fionread(&self.commands[self.turn].reader).unwrap_or(0);
-        self.sent > 0 && usize::try_from(left).is_ok_and(|left| left >= self.sent)
+        let left = rustix::io::ioctl_fionread(&self.commands[self.pipe_index].reader).unwrap_or(0);
+        self.sent_bytes > 0 && usize::try_from(left).is_ok_and(|left| left >= self.sent_bytes)
     }
 
     /// Whether this report belongs to the present slot. If it ends the command, the other pipe becomes current.
     pub(crate) fn accept(&mut self, report: &ShellReport) -> bool {
-        let current = !self.left && report.nonce == self.nonce;
-        if current && matches!(report.what, ShellReportKind::Ended { .. }) {
-            self.leave();
+        let current = !self.line_has_ended && report.nonce == self.nonce;
+        if current && matches!(report.kind, ShellReportKind::Ended { .. }) {
+            self.leave_line();
         }
         current
     }
 
     /// Leaves the present slot; the other pipe becomes current.
-    pub(crate) fn leave(&mut self) {
-        self.commands[self.turn].writer = None;
+    pub(crate) fn leave_line(&mut self) {
+        self.commands[self.pipe_index].writer = None;
         self.unsent.clear();
-        self.turn ^= 1;
-        self.left = true;
+        self.pipe_index ^= 1;
+        self.line_has_ended = true;
     }
 
     /// Whether the shell has passed the present slot without a report. It is then blocked in reading the next command
     /// or, beyond all slots, its script.
-    pub(crate) fn is_past(&self, shell: u32) -> Option<ShellPosition> {
-        let (main, _) = self.main.as_ref()?;
-        let found = read_by(shell)?;
-        if Some(&found) == name_of(main).as_ref() {
-            return Some(ShellPosition::All);
+    pub(crate) fn unreported_position(&self, shell: u32) -> Option<ShellPosition> {
+        let (main, _) = self.script_pipe.as_ref()?;
+        let found = blocked_read_target(shell)?;
+        if Some(&found) == fd_link_target(main).as_ref() {
+            return Some(ShellPosition::PastAllLines);
         }
-        let next = &self.commands[self.turn ^ 1].reader;
-        (!self.ahead.is_empty() && Some(found) == name_of(next)).then_some(ShellPosition::Present)
+        let next = &self.commands[self.pipe_index ^ 1].reader;
+        (!self.queued_nonces.is_empty() && Some(found) == fd_link_target(next))
+            .then_some(ShellPosition::PastCurrentLine)
     }
 
     /// Whether the shell reads from a foreign pipe, which means that it waits for a substitution.
     pub(crate) fn is_expanding(&self, shell: u32) -> bool {
-        let Some(found) = read_by(shell) else { return false };
-        let own = self.commands.iter().chain(&self.slots).map(|command| &command.reader);
-        let own = own.chain(self.main.iter().map(|(reader, _)| reader));
+        let Some(found) = blocked_read_target(shell) else { return false };
+        let own = self.commands.iter().chain(&self.prepared_line_pipes).map(|command| &command.reader);
+        let own = own.chain(self.script_pipe.iter().map(|(reader, _)| reader));
         found.to_string_lossy().starts_with("pipe:")
-            && own.into_iter().all(|end| name_of(end) != Some(found.clone()))
+            && own.into_iter().all(|end| fd_link_target(end) != Some(found.clone()))
     }
 
     /// Whether the shell is blocked in opening a FIFO, and would run its trap only after the next word.
     pub(crate) fn is_opening_fifo(&self, shell: u32) -> bool {
-        self.texts.defers_trap_in_open
-            && system_call(shell).is_some_and(|(number, _)| OPEN_CALLS.contains(&number.as_str()))
-            && std::fs::read_to_string(format!("/proc/{shell}/wchan")).is_ok_and(|at| at == FIFO_WAIT)
+        self.templates.defers_trap_in_open
+            && current_syscall(shell).is_some_and(|(number, _)| OPEN_SYSCALLS.contains(&number.as_str()))
+            && std::fs::read_to_string(format!("/proc/{shell}/wchan")).is_ok_and(|at| at == FIFO_WAIT_CHANNEL)
     }
 
     /// Whether SIGINT makes this shell return to its script or prompt, without a report.
     pub(crate) fn is_interruptible(&self) -> bool {
-        self.texts.is_interruptible
+        self.templates.is_interruptible
     }
 
     /// Whether a descriptor limit must keep this shell from executing the next word.
     pub(crate) fn needs_descriptor_limit(&self) -> bool {
-        self.texts.needs_descriptor_limit
+        self.templates.needs_descriptor_limit
     }
 
     /// Leaves the present slot and those that the shell has passed.
-    pub(crate) fn leave_past(&mut self, past: ShellPosition) {
-        if past == ShellPosition::All {
-            self.ahead.clear();
-            if let Some((_, writer)) = &self.main {
+    pub(crate) fn leave_lines_before(&mut self, position: ShellPosition) {
+        if position == ShellPosition::PastAllLines {
+            self.queued_nonces.clear();
+            if let Some((_, writer)) = &self.script_pipe {
                 // A failed write shows as a missing report.
-                write_all(writer, self.texts.rescue.as_bytes()).ok();
+                write_all(writer, self.templates.rescue.as_bytes()).ok();
             }
         }
-        self.leave();
+        self.leave_line();
     }
 
     /// The text that redirects the shell's streams to these pipes and this input.
-    pub(crate) fn repair(&self, lane: &OutputPipes, input: &str) -> String {
-        let (out, err) = (lane.path(OutputStream::Stdout), lane.path(OutputStream::Stderr));
-        fill(&self.texts.repair, &[("{i}", input), ("{o}", &out), ("{e}", &err)])
+    pub(crate) fn repair_text(&self, pipes: &OutputPipes, input: &str) -> String {
+        let path = |stream| pipes.reader(stream).map(|end| self.access.path(end)).unwrap_or_default();
+        let (out, err) = (path(OutputStream::Stdout), path(OutputStream::Stderr));
+        fill_template(&self.templates.repair, &[("{i}", input), ("{o}", &out), ("{e}", &err)])
     }
 
     /// The text that enables tracing again.
-    pub(crate) fn trace(&self) -> &str {
-        &self.texts.trace
+    pub(crate) fn restore_trace_text(&self) -> &str {
+        &self.templates.trace
     }
 
     /// The prefix of every command.
-    pub(crate) fn guard(&self) -> String {
-        let (report, wait) = (path_of(&self.report), path_of(&self.slots[self.turn].reader));
-        fill(&self.texts.guard, &[("{n}", &self.nonce), ("{r}", &report), ("{w}", &wait)])
+    pub(crate) fn guard_text(&self) -> String {
+        let (report, wait) = (
+            self.access.path(&self.report_reader),
+            self.access.path(&self.prepared_line_pipes[self.pipe_index].reader),
+        );
+        fill_template(&self.templates.guard, &[("{n}", &self.nonce), ("{r}", &report), ("{w}", &wait)])
     }
 
     /// The text that reports the beginning of a typed command.
-    pub(crate) fn beginning(&self) -> String {
-        let wait = path_of(&self.slots[self.turn + 2].reader);
-        let began = fill(&self.texts.began, &[("{n}", &self.nonce), ("{r}", &path_of(&self.report))]);
+    pub(crate) fn begin_report_text(&self) -> String {
+        let wait = self.access.path(&self.prepared_line_pipes[self.pipe_index + 2].reader);
+        let began = fill_template(
+            &self.templates.began,
+            &[("{n}", &self.nonce), ("{r}", &self.access.path(&self.report_reader))],
+        );
         format!("{began}\\. {wait}; ")
     }
 
@@ -368,10 +417,10 @@ impl ShellDriver {
 
     /// Closes the script and all command pipes, so that the shell reads end-of-file.
     pub(crate) fn close(&mut self) {
-        self.main = None;
+        self.script_pipe = None;
         self.closed = true;
         self.unsent = Vec::new();
-        for command in self.commands.iter_mut().chain(&mut self.slots) {
+        for command in self.commands.iter_mut().chain(&mut self.prepared_line_pipes) {
             command.writer = None;
         }
     }
@@ -383,50 +432,50 @@ impl CommandPipe {
         Ok(Self { reader, writer: Some(writer) })
     }
 
-    fn empty(&self) {
+    fn drain(&self) {
         let mut rest = [0; 4096];
         while matches!(read(&self.reader, &mut rest), Ok(1..)) {}
     }
 
-    fn reopen(&self) -> io::Result<OwnedFd> {
+    fn open_writer(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        Ok(open(path_of(&self.reader), flags, Mode::empty())?)
+        Ok(open(proc_fd_path(&self.reader), flags, Mode::empty())?)
     }
 }
 
 /// The `/proc` link target of the descriptor in whose `read` a process is blocked.
-fn read_by(pid: u32) -> Option<PathBuf> {
-    let (number, descriptor) = system_call(pid)?;
+fn blocked_read_target(pid: u32) -> Option<PathBuf> {
+    let (number, descriptor) = current_syscall(pid)?;
     let descriptor = u32::from_str_radix(descriptor.strip_prefix("0x")?, 16).ok()?;
-    if number != READ_CALL {
+    if number != READ_SYSCALL {
         return None;
     }
-    crate::procs::descriptor(pid, descriptor)
+    crate::procs::fd_link_target(pid, descriptor)
 }
 
 /// The number and the first argument of a process's current system call, as text.
-fn system_call(pid: u32) -> Option<(String, String)> {
+fn current_syscall(pid: u32) -> Option<(String, String)> {
     let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
     let mut words = call.split_ascii_whitespace().map(str::to_owned);
     Some((words.next()?, words.next()?))
 }
 
 /// The number of `read` in `/proc/PID/syscall`.
-const READ_CALL: &str = if cfg!(target_arch = "x86_64") { "0" } else { "63" };
+const READ_SYSCALL: &str = if cfg!(target_arch = "x86_64") { "0" } else { "63" };
 
 /// The numbers of `open` and `openat`. Only x86_64 has both.
-const OPEN_CALLS: [&str; 2] = if cfg!(target_arch = "x86_64") { ["2", "257"] } else { ["56", "56"] };
+const OPEN_SYSCALLS: [&str; 2] = if cfg!(target_arch = "x86_64") { ["2", "257"] } else { ["56", "56"] };
 
 /// The kernel function in which opening a FIFO waits for the other end.
-const FIFO_WAIT: &str = "wait_for_partner";
+const FIFO_WAIT_CHANNEL: &str = "wait_for_partner";
 
-const MAX_REPORTED: usize = 64 << 10;
+const MAX_REPORT_BYTES: usize = 64 << 10;
 
 /// Number of slots sent at once. Together they fit into the block size with which a shell reads its script.
-const SLOTS: usize = 16;
+const PREPARED_LINES_PER_BATCH: usize = 16;
 
 /// Parses a report: a line with the nonce, followed by the status. Some shells embed it in an error message.
-fn parse(line: &[u8], nonce: &str) -> Option<ShellReport> {
+fn parse_report(line: &[u8], nonce: &str) -> Option<ShellReport> {
     let line = str::from_utf8(line).ok()?;
     let (_, rest) = line.split_once(nonce).filter(|_| !nonce.is_empty())?;
     let mut words = rest.split_ascii_whitespace();
@@ -438,10 +487,10 @@ fn parse(line: &[u8], nonce: &str) -> Option<ShellReport> {
             flags: words.next().unwrap_or_default().to_owned(),
         },
     };
-    Some(ShellReport { nonce: nonce.to_owned(), what })
+    Some(ShellReport { nonce: nonce.to_owned(), kind: what })
 }
 
-fn fill(text: &str, values: &[(&str, &str)]) -> String {
+fn fill_template(text: &str, values: &[(&str, &str)]) -> String {
     values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
 }
 
@@ -457,9 +506,9 @@ fn write_all(end: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Creates the nonces of a batch of slots.
-fn nonces() -> Vec<String> {
-    let mut bytes = [0u8; SLOTS * 8];
-    let _filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+fn new_nonces() -> Vec<String> {
+    let mut bytes = [0u8; PREPARED_LINES_PER_BATCH * 8];
+    abide_os::random::fill(&mut bytes);
     let (words, _) = bytes.as_chunks::<8>();
     words.iter().map(|word| format!("{:016x}", u64::from_le_bytes(*word))).collect()
 }
@@ -473,7 +522,7 @@ mod tests {
     #[test]
     fn a_report_is_a_nonce_a_status_and_the_flags() {
         let ended = |code, flags: &str| Some(ShellReportKind::Ended { code, flags: flags.to_owned() });
-        let what = |line: &[u8]| parse(line, "00ff").map(|report| report.what);
+        let what = |line: &[u8]| parse_report(line, "00ff").map(|report| report.kind);
         assert_eq!(what(b"00ff 130 hB\n"), ended(130, "hB"));
         assert_eq!(what(b"/00ff 1 : not found\n"), ended(1, ":"));
         assert_eq!(
@@ -489,7 +538,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_line_on_the_report_pipe_panics(line in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = parse(&line, "0");
+            let _ = parse_report(&line, "0");
         }
     }
 }

@@ -5,74 +5,81 @@
 //! long or the machine is busy. Each miss doubles the number of waits that skip polling; up to 8 misses are tolerated
 //! after hits. Without an expected answer there is no polling.
 
-use crate::clock::ticks;
+use crate::clock::boottime_micros;
 
-/// Decides whether to poll again. Call [`Self::expect`] first, then [`Self::saw_nothing`] after each miss or
-/// [`Self::came`].
+/// Decides whether to poll again. Call [`Self::begin_wait`] first, then [`Self::on_miss`] after each miss or
+/// [`Self::on_success`].
 #[derive(Debug)]
 pub struct AdaptiveSpin {
-    patience_us: u64,
-    until: Option<u64>,
-    looked_at: u64,
+    max_spin_us: u64,
+    spin_until: Option<u64>,
+    last_poll_at: u64,
     /// Number of waits that skip polling.
-    skip: u32,
+    waits_to_skip: u32,
     /// The value of `skip` after the next miss.
     next_skip: u32,
     /// Number of misses that are tolerated, because of earlier hits.
-    credit: u32,
+    miss_credit: u32,
 }
 
 /// Maximum of consecutive waits that skip polling.
-const MOST: u32 = 1 << 10;
+const MAX_SKIPPED_WAITS: u32 = 1 << 10;
 /// Maximum number of tolerated misses.
-const CREDIT: u32 = 8;
+const MAX_MISS_CREDIT: u32 = 8;
 /// If a yield takes longer than this and no answer has arrived, other processes need the processor. In microseconds.
-const CROWDED_US: u64 = 200;
+const BUSY_YIELD_US: u64 = 200;
 
 impl AdaptiveSpin {
     /// Polls for at most this long, in microseconds.
-    pub fn new(patience_us: u64) -> Self {
-        Self { patience_us, until: None, looked_at: 0, skip: 0, next_skip: 1, credit: 0 }
+    pub fn new(max_spin_us: u64) -> Self {
+        Self {
+            max_spin_us,
+            spin_until: None,
+            last_poll_at: 0,
+            waits_to_skip: 0,
+            next_skip: 1,
+            miss_credit: 0,
+        }
     }
 
     /// Call when an answer is expected.
-    pub fn expect(&mut self) {
-        if self.skip > 0 {
-            self.skip -= 1;
+    pub fn begin_wait(&mut self) {
+        if self.waits_to_skip > 0 {
+            self.waits_to_skip -= 1;
             return;
         }
-        self.looked_at = ticks();
-        self.until = Some(self.looked_at + self.patience_us);
+        self.last_poll_at = boottime_micros();
+        self.spin_until = Some(self.last_poll_at + self.max_spin_us);
     }
 
     /// Call when the answer has arrived.
-    pub fn came(&mut self) {
-        if self.until.take().is_some() {
+    pub fn on_success(&mut self) {
+        if self.spin_until.take().is_some() {
             self.next_skip = 1;
-            self.credit = (self.credit + 1).min(CREDIT);
+            self.miss_credit = (self.miss_credit + 1).min(MAX_MISS_CREDIT);
         }
     }
 
     /// Whether polling is active.
-    pub fn is_looking(&self) -> bool {
-        self.until.is_some()
+    pub fn is_spinning(&self) -> bool {
+        self.spin_until.is_some()
     }
 
     /// Call after a poll without a result: yields the processor, or stops polling.
-    pub fn saw_nothing(&mut self) {
-        let Some(until) = self.until else { return };
-        let now = ticks();
-        if now >= until || now - self.looked_at > CROWDED_US {
-            self.until = None;
-            if self.credit > 0 {
-                self.credit -= 1;
+    pub fn on_miss(&mut self) {
+        let Some(until) = self.spin_until else { return };
+        let now = boottime_micros();
+        if now >= until || now - self.last_poll_at > BUSY_YIELD_US {
+            self.spin_until = None;
+            if self.miss_credit > 0 {
+                self.miss_credit -= 1;
             } else {
-                self.skip = self.next_skip;
-                self.next_skip = (self.next_skip * 2).min(MOST);
+                self.waits_to_skip = self.next_skip;
+                self.next_skip = (self.next_skip * 2).min(MAX_SKIPPED_WAITS);
             }
             return;
         }
-        self.looked_at = now;
+        self.last_poll_at = now;
         rustix::thread::sched_yield();
     }
 }
@@ -82,33 +89,33 @@ mod tests {
     use super::*;
 
     /// Counts the polls for answers that never arrive.
-    fn looks(spin: &mut AdaptiveSpin, answers: u32) -> u32 {
+    fn count_polls(spin: &mut AdaptiveSpin, answers: u32) -> u32 {
         let mut looked = 0;
         for _ in 0..answers {
-            spin.expect();
-            looked += u32::from(spin.is_looking());
-            while spin.is_looking() {
-                spin.saw_nothing();
+            spin.begin_wait();
+            looked += u32::from(spin.is_spinning());
+            while spin.is_spinning() {
+                spin.on_miss();
             }
         }
         looked
     }
 
     #[test]
-    fn what_never_comes_at_once_is_soon_not_looked_for() {
+    fn repeated_misses_stop_the_polling() {
         let mut spin = AdaptiveSpin::new(1);
-        assert!(looks(&mut spin, 1_000) < 12);
-        assert!(!spin.is_looking());
+        assert!(count_polls(&mut spin, 1_000) < 12);
+        assert!(!spin.is_spinning());
     }
 
     #[test]
-    fn what_came_in_time_is_looked_for_again() {
+    fn a_hit_keeps_the_polling_active() {
         let mut spin = AdaptiveSpin::new(1_000_000);
         for _ in 0..10 {
-            spin.expect();
-            assert!(spin.is_looking());
-            spin.came();
-            assert!(!spin.is_looking());
+            spin.begin_wait();
+            assert!(spin.is_spinning());
+            spin.on_success();
+            assert!(!spin.is_spinning());
         }
     }
 }

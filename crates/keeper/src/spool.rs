@@ -17,23 +17,23 @@ use std::path::{Path, PathBuf};
 
 use crate::protocol::{ExecOutcome, JobId, JobOutputRange, OutputPage, OutputStream, SpoolOverflow};
 
-use record::{HEADER, MAX_RECORD, RecordHeader, SegmentReader, write_record};
+use record::{HEADER_BYTES, MAX_PAYLOAD_BYTES, RecordHeader, SegmentReader, write_record};
 pub use remains::{DeadSpoolItem, DeadSpoolReader};
 
 /// The output of all jobs of one keeper.
 #[derive(Debug)]
 pub struct Spool {
     directory: PathBuf,
-    retention: u64,
+    retention_bytes: u64,
     overflow: SpoolOverflow,
     segment_bytes: u64,
     segments: VecDeque<SpoolSegment>,
     /// Total size of all segments.
-    bytes: u64,
-    open: Option<File>,
+    total_bytes: u64,
+    current_file: Option<File>,
     next_segment: u64,
     /// The first segment with data that may not be synced.
-    unsynced: u64,
+    first_unsynced_segment: u64,
     jobs: BTreeMap<JobId, JobStreams>,
 }
 
@@ -42,17 +42,17 @@ struct SpoolSegment {
     number: u64,
     bytes: u64,
     /// The end offset of each stream of each job in this segment, so that it can be dropped without being read.
-    ends: BTreeMap<(JobId, usize), u64>,
+    end_offsets: BTreeMap<(JobId, usize), u64>,
 }
 
 impl SpoolSegment {
-    fn note(&mut self, header: RecordHeader) {
-        self.ends.insert((header.job, header.stream.index()), header.offset + header.length as u64);
+    fn record_end(&mut self, header: RecordHeader) {
+        self.end_offsets.insert((header.job, header.stream.index()), header.offset + header.length as u64);
         // The index no longer contains a job that is this old.
-        while self.ends.len() > 2 * MAX_JOBS
-            && let Some(oldest) = self.ends.keys().find(|(job, _)| *job != 0).copied()
+        while self.end_offsets.len() > 2 * MAX_JOBS
+            && let Some(oldest) = self.end_offsets.keys().find(|(job, _)| *job != 0).copied()
         {
-            self.ends.remove(&oldest);
+            self.end_offsets.remove(&oldest);
         }
     }
 }
@@ -60,13 +60,13 @@ impl SpoolSegment {
 /// The positions of a job's two streams.
 #[derive(Debug, Default)]
 struct JobStreams {
-    printed: [u64; 2],
-    dropped: [u64; 2],
+    stream_bytes: [u64; 2],
+    dropped_bytes: [u64; 2],
     /// Bytes before these offsets were released by the reader.
-    released: [u64; 2],
+    released_bytes: [u64; 2],
     outcome: Option<ExecOutcome>,
     /// The end of the last read of each stream. Most reads continue there.
-    read_to: [Cell<Option<SpoolCursor>>; 2],
+    read_cursors: [Cell<Option<SpoolCursor>>; 2],
 }
 
 /// An offset in a stream, and the position of the record that ends there.
@@ -82,17 +82,17 @@ impl Spool {
     pub fn open(directory: &Path, retention: u64, overflow: SpoolOverflow) -> io::Result<Self> {
         let mut spool = Self {
             directory: directory.to_owned(),
-            retention,
+            retention_bytes: retention,
             overflow,
             segment_bytes: (retention / 8).clamp(64 << 10, 8 << 20),
             segments: VecDeque::new(),
-            bytes: 0,
-            open: None,
+            total_bytes: 0,
+            current_file: None,
             next_segment: 0,
-            unsynced: 0,
+            first_unsynced_segment: 0,
             jobs: BTreeMap::new(),
         };
-        for number in numbers(directory)? {
+        for number in segment_numbers(directory)? {
             spool.recover(number)?;
         }
         Ok(spool)
@@ -102,22 +102,22 @@ impl Spool {
     ///
     /// If the write fails, the bytes count as printed and dropped, so the reader learns that they are missing.
     pub fn append(&mut self, job: JobId, stream: OutputStream, bytes: &[u8]) -> u64 {
-        let begins = self.printed(job)[stream.index()];
-        self.begin(job);
+        let first_offset = self.stream_bytes(job)[stream.index()];
+        self.begin_job(job);
         // A reader treats a longer record, and all data behind it, as a torn write.
-        for piece in bytes.chunks(MAX_RECORD) {
-            let offset = self.printed(job)[stream.index()];
-            let written = self.write(RecordHeader { job, stream, offset, length: piece.len() }, piece);
+        for record in bytes.chunks(MAX_PAYLOAD_BYTES) {
+            let offset = self.stream_bytes(job)[stream.index()];
+            let written = self.write(RecordHeader { job, stream, offset, length: record.len() }, record);
             if let Some(kept) = self.jobs.get_mut(&job) {
-                let after = offset + piece.len() as u64;
-                kept.printed[stream.index()] = after;
+                let after = offset + record.len() as u64;
+                kept.stream_bytes[stream.index()] = after;
                 if written.is_err() {
-                    kept.dropped[stream.index()] = after;
+                    kept.dropped_bytes[stream.index()] = after;
                 }
             }
         }
-        self.forget_old_jobs();
-        begins
+        self.evict_old_jobs();
+        first_offset
     }
 
     /// Whether the producer must wait for a release.
@@ -125,7 +125,7 @@ impl Spool {
         match self.overflow {
             SpoolOverflow::DropOldest => false,
             // The newest segment cannot be released, so there is always room for a second one.
-            SpoolOverflow::Block => self.bytes >= self.retention.max(2 * self.segment_bytes),
+            SpoolOverflow::Block => self.total_bytes >= self.retention_bytes.max(2 * self.segment_bytes),
         }
     }
 
@@ -137,7 +137,8 @@ impl Spool {
     /// Releases the bytes before these offsets, which may then be deleted.
     pub fn release(&mut self, job: JobId, before: [u64; 2]) -> io::Result<()> {
         if let Some(kept) = self.jobs.get_mut(&job) {
-            for (released, (before, printed)) in kept.released.iter_mut().zip(before.iter().zip(kept.printed))
+            for (released, (before, printed)) in
+                kept.released_bytes.iter_mut().zip(before.iter().zip(kept.stream_bytes))
             {
                 *released = (*released).max((*before).min(printed));
             }
@@ -150,10 +151,9 @@ impl Spool {
     }
 
     fn is_released(&self, segment: &SpoolSegment) -> bool {
-        segment
-            .ends
-            .iter()
-            .all(|((job, index), end)| self.jobs.get(job).is_none_or(|kept| *end <= kept.released[*index]))
+        segment.end_offsets.iter().all(|((job, index), end)| {
+            self.jobs.get(job).is_none_or(|kept| *end <= kept.released_bytes[*index])
+        })
     }
 
     /// Syncs the records written since the last call. Does nothing if output may be dropped.
@@ -161,32 +161,32 @@ impl Spool {
         if self.overflow == SpoolOverflow::DropOldest {
             return Ok(());
         }
-        for segment in self.segments.iter().filter(|segment| segment.number >= self.unsynced) {
-            match &self.open {
+        for segment in self.segments.iter().filter(|segment| segment.number >= self.first_unsynced_segment) {
+            match &self.current_file {
                 Some(open) if self.segments.back().is_some_and(|newest| newest.number == segment.number) => {
                     open.sync_data()?;
                 }
-                Some(_) | None => File::open(self.path(segment.number))?.sync_data()?,
+                Some(_) | None => File::open(self.segment_path(segment.number))?.sync_data()?,
             }
         }
-        self.unsynced = self.segments.back().map_or(0, |newest| newest.number);
+        self.first_unsynced_segment = self.segments.back().map_or(0, |newest| newest.number);
         Ok(())
     }
 
     /// Registers a job before its first output.
-    pub fn begin(&mut self, job: JobId) {
+    pub fn begin_job(&mut self, job: JobId) {
         self.jobs.entry(job).or_default();
     }
 
     /// Records the end of a job.
-    pub fn end(&mut self, outcome: ExecOutcome) {
+    pub fn end_job(&mut self, outcome: ExecOutcome) {
         let job = outcome.job;
         self.jobs.entry(job).or_default().outcome = Some(outcome);
     }
 
     /// Length of both streams, in bytes.
-    pub fn printed(&self, job: JobId) -> [u64; 2] {
-        self.jobs.get(&job).map_or([0; 2], |kept| kept.printed)
+    pub fn stream_bytes(&self, job: JobId) -> [u64; 2] {
+        self.jobs.get(&job).map_or([0; 2], |kept| kept.stream_bytes)
     }
 
     /// The outcome of a job; None if it is unknown or has not ended.
@@ -198,20 +198,22 @@ impl Spool {
     pub fn read(&self, range: JobOutputRange) -> io::Result<Option<OutputPage>> {
         let Some(kept) = self.jobs.get(&range.job) else { return Ok(None) };
         let index = range.stream.index();
-        let (printed, dropped) = (kept.printed[index], kept.dropped[index]);
+        let (printed, dropped) = (kept.stream_bytes[index], kept.dropped_bytes[index]);
         let start = range.offset.max(dropped).min(printed);
-        let end = start.saturating_add(range.limit.min(MAX_READ)).min(printed);
+        let end = start.saturating_add(range.limit.min(MAX_READ_BYTES)).min(printed);
         let mut bytes = Vec::with_capacity(usize::try_from(end - start).unwrap_or(0));
         let mut next = start;
-        let mut cursor = kept.read_to[index].get().filter(|cursor| cursor.offset == start);
+        let mut cursor = kept.read_cursors[index].get().filter(|cursor| cursor.offset == start);
         for segment in &self.segments {
-            let reaches = segment.ends.get(&(range.job, index)).is_some_and(|reaches| *reaches > next);
+            let reaches = segment.end_offsets.get(&(range.job, index)).is_some_and(|reaches| *reaches > next);
             if next >= end || cursor.is_some_and(|cursor| cursor.segment > segment.number) || !reaches {
                 continue;
             }
             let from = cursor.filter(|cursor| cursor.segment == segment.number);
-            let mut records =
-                SegmentReader::open(&self.path(segment.number), from.map_or(0, |cursor| cursor.position))?;
+            let mut records = SegmentReader::open(
+                &self.segment_path(segment.number),
+                from.map_or(0, |cursor| cursor.position),
+            )?;
             while next < end
                 && let Some(header) = records.next()?
             {
@@ -228,81 +230,83 @@ impl Spool {
                 }
             }
         }
-        kept.read_to[index].set(cursor);
+        kept.read_cursors[index].set(cursor);
         Ok(Some(OutputPage { offset: start, bytes, printed, dropped, outcome: kept.outcome.clone() }))
     }
 
     fn write(&mut self, header: RecordHeader, bytes: &[u8]) -> io::Result<()> {
-        if self.open.is_none()
+        if self.current_file.is_none()
             || self.segments.back().is_none_or(|segment| segment.bytes >= self.segment_bytes)
         {
             self.roll()?;
         }
-        let file = self.open.as_mut().ok_or(io::ErrorKind::NotFound)?;
-        let whole = (HEADER + bytes.len()) as u64;
+        let file = self.current_file.as_mut().ok_or(io::ErrorKind::NotFound)?;
+        let whole = (HEADER_BYTES + bytes.len()) as u64;
         if let Err(error) = write_record(file, header, bytes) {
             // Records behind an incomplete one cannot be read. If it cannot be truncated, the next record starts a new
             // segment.
             let kept = self.segments.back().map_or(0, |segment| segment.bytes);
             if file.set_len(kept).is_err() {
-                self.open = None;
+                self.current_file = None;
             }
             return Err(error);
         }
-        self.bytes += whole;
+        self.total_bytes += whole;
         if let Some(segment) = self.segments.back_mut() {
             segment.bytes += whole;
-            segment.note(header);
+            segment.record_end(header);
         }
         Ok(())
     }
 
     fn roll(&mut self) -> io::Result<()> {
-        let beyond = |spool: &Self, oldest: &SpoolSegment| spool.bytes - oldest.bytes >= spool.retention;
+        let exceeds_retention =
+            |spool: &Self, oldest: &SpoolSegment| spool.total_bytes - oldest.bytes >= spool.retention_bytes;
         while self.overflow == SpoolOverflow::DropOldest
-            && self.segments.front().is_some_and(|oldest| beyond(self, oldest))
+            && self.segments.front().is_some_and(|oldest| exceeds_retention(self, oldest))
         {
             self.drop_oldest()?;
         }
         let number = self.next_segment;
-        self.open = Some(File::options().create(true).append(true).mode(0o600).open(self.path(number))?);
+        self.current_file =
+            Some(File::options().create(true).append(true).mode(0o600).open(self.segment_path(number))?);
         self.next_segment += 1;
-        self.segments.push_back(SpoolSegment { number, bytes: 0, ends: BTreeMap::new() });
+        self.segments.push_back(SpoolSegment { number, bytes: 0, end_offsets: BTreeMap::new() });
         Ok(())
     }
 
     fn drop_oldest(&mut self) -> io::Result<()> {
         let Some(segment) = self.segments.pop_front() else { return Ok(()) };
-        self.bytes -= segment.bytes;
-        for ((job, index), after) in segment.ends {
+        self.total_bytes -= segment.bytes;
+        for ((job, index), after) in segment.end_offsets {
             if let Some(kept) = self.jobs.get_mut(&job) {
-                kept.dropped[index] = after.max(kept.dropped[index]);
+                kept.dropped_bytes[index] = after.max(kept.dropped_bytes[index]);
             }
         }
-        fs::remove_file(self.path(segment.number))
+        fs::remove_file(self.segment_path(segment.number))
     }
 
     fn recover(&mut self, number: u64) -> io::Result<()> {
-        let mut records = SegmentReader::open(&self.path(number), 0)?;
-        let mut segment = SpoolSegment { number, bytes: 0, ends: BTreeMap::new() };
+        let mut records = SegmentReader::open(&self.segment_path(number), 0)?;
+        let mut segment = SpoolSegment { number, bytes: 0, end_offsets: BTreeMap::new() };
         while let Some(header) = records.next()? {
-            segment.note(header);
+            segment.record_end(header);
             let index = header.stream.index();
             let kept = self.jobs.entry(header.job).or_default();
-            if header.offset > kept.printed[index] {
-                kept.dropped[index] = header.offset;
+            if header.offset > kept.stream_bytes[index] {
+                kept.dropped_bytes[index] = header.offset;
             }
-            kept.printed[index] = header.offset + header.length as u64;
-            segment.bytes += (HEADER + header.length) as u64;
+            kept.stream_bytes[index] = header.offset + header.length as u64;
+            segment.bytes += (HEADER_BYTES + header.length) as u64;
         }
-        self.bytes += segment.bytes;
+        self.total_bytes += segment.bytes;
         self.next_segment = number + 1;
         self.segments.push_back(segment);
         Ok(())
     }
 
     /// Bounds the index. An ended job beyond the bound is reported as unknown.
-    fn forget_old_jobs(&mut self) {
+    fn evict_old_jobs(&mut self) {
         while self.jobs.len() > MAX_JOBS {
             let oldest =
                 self.jobs.iter().find(|(id, kept)| **id != 0 && kept.outcome.is_some()).map(|(id, _)| *id);
@@ -311,19 +315,19 @@ impl Spool {
         }
     }
 
-    fn path(&self, number: u64) -> PathBuf {
-        self.directory.join(format!("{PREFIX}{number}"))
+    fn segment_path(&self, number: u64) -> PathBuf {
+        self.directory.join(format!("{SEGMENT_FILE_PREFIX}{number}"))
     }
 }
 
-const PREFIX: &str = "spool.";
+const SEGMENT_FILE_PREFIX: &str = "spool.";
 const MAX_JOBS: usize = 512;
-const MAX_READ: u64 = 32 << 20;
+const MAX_READ_BYTES: u64 = 32 << 20;
 
 /// The numbers of the segments in a directory, oldest first.
-fn numbers(directory: &Path) -> io::Result<Vec<u64>> {
+fn segment_numbers(directory: &Path) -> io::Result<Vec<u64>> {
     let mut numbers: Vec<u64> = fs::read_dir(directory)?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok())
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_prefix(SEGMENT_FILE_PREFIX)?.parse().ok())
         .collect();
     numbers.sort_unstable();
     Ok(numbers)
@@ -340,10 +344,10 @@ mod tests {
     }
 
     #[test]
-    fn more_bytes_than_a_record_holds_do_not_hide_what_follows() {
+    fn output_longer_than_a_record_does_not_hide_later_records() {
         let place = tempfile::tempdir().unwrap();
         let mut spool = Spool::open(place.path(), 64 << 20, SpoolOverflow::DropOldest).unwrap();
-        let much = vec![b'y'; 3 * MAX_RECORD + 7];
+        let much = vec![b'y'; 3 * MAX_PAYLOAD_BYTES + 7];
         spool.append(1, OutputStream::Stdout, &much);
         assert_eq!(spool.append(0, OutputStream::Stdout, b"after"), 0);
         assert_eq!(read(&spool, 0, OutputStream::Stdout, 0).bytes, b"after");
@@ -351,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_is_counted_and_the_rest_keeps_its_offsets() {
+    fn dropped_bytes_are_counted_and_offsets_stay() {
         let home = tempfile::tempdir().unwrap();
         let mut spool = Spool::open(home.path(), 0, SpoolOverflow::DropOldest).unwrap();
         let block: Vec<u8> = (0..=255).cycle().take(32 << 10).collect();
@@ -397,7 +401,7 @@ mod tests {
             filled += 1;
             let all = OutputStream::ALL.map(|stream| read(&spool, 0, stream, round * 4_000));
             assert!(all.iter().all(|piece| piece.dropped <= round * 4_000 || piece.dropped < piece.printed));
-            let [stdout, stderr] = spool.printed(0);
+            let [stdout, stderr] = spool.stream_bytes(0);
             spool.release(0, [stdout - 5, stderr]).unwrap();
             let last = read(&spool, 0, OutputStream::Stdout, stdout - 5);
             assert_eq!(last.bytes, block[block.len() - 5..], "what is not released is kept");
@@ -409,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_remains_of_a_dead_keeper_is_read_in_order_and_ends_where_it_is_torn() {
+    fn the_spool_of_a_dead_keeper_is_read_up_to_the_torn_record() {
         let home = tempfile::tempdir().unwrap();
         let mut spool = Spool::open(home.path(), 1 << 20, SpoolOverflow::Block).unwrap();
         let mut expected: [Vec<u8>; 2] = Default::default();
@@ -425,7 +429,7 @@ mod tests {
             let (mut remains, mut found) =
                 (DeadSpoolReader::open(home.path(), from).unwrap(), [vec![], vec![]]);
             loop {
-                match remains.next_piece().unwrap() {
+                match remains.next_item().unwrap() {
                     DeadSpoolItem::Output(stream, bytes) => found[stream.index()].extend(bytes),
                     DeadSpoolItem::Missing(stream, at) => panic!("{stream:?} is missing from {at} on"),
                     DeadSpoolItem::End(at) => return (found, at),
@@ -433,15 +437,18 @@ mod tests {
             }
         };
         let (found, at) = collect();
-        assert_eq!(at, spool.printed(0));
+        assert_eq!(at, spool.stream_bytes(0));
         for ((found, expected), from) in found.iter().zip(&expected).zip([1_001, 2_002]) {
             assert_eq!(found[..], expected[from..]);
         }
-        let newest = numbers(home.path()).unwrap().pop().unwrap();
-        let file = File::options().write(true).open(home.path().join(format!("{PREFIX}{newest}"))).unwrap();
+        let newest = segment_numbers(home.path()).unwrap().pop().unwrap();
+        let file = File::options()
+            .write(true)
+            .open(home.path().join(format!("{SEGMENT_FILE_PREFIX}{newest}")))
+            .unwrap();
         file.set_len(file.metadata().unwrap().len() - 50).unwrap();
         let (found, at) = collect();
-        assert!(at != spool.printed(0));
+        assert!(at != spool.stream_bytes(0));
         for ((found, expected), from) in found.iter().zip(&expected).zip([1_001, 2_002]) {
             assert!(expected[from..].starts_with(found));
         }

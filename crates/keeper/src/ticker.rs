@@ -16,18 +16,18 @@ use rustix::time::{
 pub(crate) struct PeriodicTimer {
     timer: OwnedFd,
     period_us: u64,
-    ticking: bool,
+    is_running: bool,
 }
 
 impl PeriodicTimer {
     pub(crate) fn new(period_us: u64) -> Result<Self, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        Ok(Self { timer: timerfd_create(TimerfdClockId::Monotonic, flags)?, period_us, ticking: false })
+        Ok(Self { timer: timerfd_create(TimerfdClockId::Monotonic, flags)?, period_us, is_running: false })
     }
 
     /// Starts the timer.
     pub(crate) fn start(&mut self) {
-        if !self.ticking {
+        if !self.is_running {
             self.set(self.period_us);
         }
     }
@@ -46,7 +46,7 @@ impl PeriodicTimer {
             tv_nsec: i64::try_from(period_us % 1_000_000).unwrap_or(0) * 1_000,
         };
         let period = Itimerspec { it_interval: time, it_value: time };
-        self.ticking =
+        self.is_running =
             timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &period).is_ok() && period_us > 0;
     }
 }

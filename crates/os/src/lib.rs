@@ -1,7 +1,7 @@
-//! Linux mechanisms without product nouns: paths below a directory, removal of directory trees, processes by identity,
-//! control groups, confinement, peers of sockets.
+//! Small mechanisms without product nouns: files, locks, processes, control groups, confinement, peers of sockets,
+//! clocks, random ids, program lookup, suggestions.
 //!
-//! The modules for files are safe for trees that a hostile program can change at any time. A symbolic link is never
+//! [`beneath`] and [`remove`] are safe for trees that a hostile program can change at any time. A symbolic link is never
 //! followed, an open never blocks, and work is bounded in bytes, time, memory and open descriptors.
 //!
 //! - [`beneath`] opens a directory once. Paths below it are opened, created, read, renamed and deleted relative to that
@@ -10,18 +10,36 @@
 //! - [`cgroup`] limits and kills a group of processes together.
 //! - [`confine`] hides a directory from a process and restricts its writes.
 //! - [`process`] identifies a process and signals it through a pidfd.
-//! - [`clock`] measures time limits.
 //! - [`peer`] identifies the process at the other end of a Unix socket and its ancestors.
+//! - [`private_file`] creates files and directories that only their owner can access.
+//! - [`atomic_file`] replaces such a file as a whole.
+//! - [`file_lock`] lets one process at a time use something.
+//! - [`clock`] reads the kernel's clocks, [`random`] its random numbers.
+//! - [`program_lookup`] finds a program in a search path.
+//! - [`sse`] parses server-sent events.
+//! - [`suggestion`] finds the name that was probably meant.
 //!
 //! The caller knows the meaning of the files, and decides which directory may be deleted.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "Abide runs on Linux only (x86_64 and aarch64): it needs /proc, epoll, pidfds and openat2. On Windows, use WSL2."
+);
+
+pub mod atomic_file;
 pub mod beneath;
 pub mod cgroup;
 pub mod clock;
 pub mod confine;
+pub mod file_lock;
 pub mod peer;
+pub mod private_file;
 pub mod process;
+pub mod program_lookup;
+pub mod random;
 pub mod remove;
+pub mod sse;
+pub mod suggestion;
 
 mod error;
 

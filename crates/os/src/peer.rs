@@ -42,10 +42,10 @@ pub struct AncestorProcess {
 /// counts only when two consecutive reads agree.
 ///
 /// Fails with `NotFound` if the process is gone.
-pub fn lineage(pid: u32) -> io::Result<Vec<AncestorProcess>> {
-    let mut before = look_up(pid)?;
-    for _ in 0..MAX_LOOKS {
-        let again = look_up(pid)?;
+pub fn process_and_ancestors(pid: u32) -> io::Result<Vec<AncestorProcess>> {
+    let mut before = read_ancestors(pid)?;
+    for _ in 0..MAX_READS {
+        let again = read_ancestors(pid)?;
         if again == before {
             return Ok(again);
         }
@@ -55,18 +55,18 @@ pub fn lineage(pid: u32) -> io::Result<Vec<AncestorProcess>> {
 }
 
 /// Maximum number of reads before the operation fails.
-const MAX_LOOKS: usize = 16;
+const MAX_READS: usize = 16;
 /// Maximum number of ancestors; larger than on any real system.
-const MAX_LINEAGE: usize = 4096;
+const MAX_ANCESTORS: usize = 4096;
 /// Maximum number of bytes read from a command line.
-const MAX_ARGUMENTS: usize = 1024;
+const MAX_PROC_FILE_BYTES: usize = 1024;
 
-fn look_up(pid: u32) -> io::Result<Vec<AncestorProcess>> {
+fn read_ancestors(pid: u32) -> io::Result<Vec<AncestorProcess>> {
     let (mut found, mut next) = (Vec::new(), pid);
     // The parent is 0 for the first process, and for one whose parent is outside of this pid namespace.
-    while next != 0 && found.len() < MAX_LINEAGE {
-        let (parent, start_time) = stat(next)?;
-        let arguments = beginning(next, "cmdline")?;
+    while next != 0 && found.len() < MAX_ANCESTORS {
+        let (parent, start_time) = read_parent_and_start_time(next)?;
+        let arguments = read_proc_file(next, "cmdline")?;
         let arguments = arguments.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
         found.push(AncestorProcess { pid: next, start_time, arguments });
         next = parent;
@@ -74,8 +74,8 @@ fn look_up(pid: u32) -> io::Result<Vec<AncestorProcess>> {
     Ok(found)
 }
 
-fn stat(pid: u32) -> io::Result<(u32, u64)> {
-    let line = beginning(pid, "stat")?;
+fn read_parent_and_start_time(pid: u32) -> io::Result<(u32, u64)> {
+    let line = read_proc_file(pid, "stat")?;
     let line = String::from_utf8_lossy(&line);
     // The name in parentheses may contain spaces and parentheses, so fields are counted from the last one.
     let mut fields = line.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(1);
@@ -84,10 +84,10 @@ fn stat(pid: u32) -> io::Result<(u32, u64)> {
     parent.zip(start_time).ok_or_else(|| io::Error::other(format!("cannot parse /proc/{pid}/stat")))
 }
 
-fn beginning(pid: u32, name: &str) -> io::Result<Vec<u8>> {
+fn read_proc_file(pid: u32, name: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = File::open(format!("/proc/{pid}/{name}"))?;
-    match file.take(MAX_ARGUMENTS as u64).read_to_end(&mut bytes) {
+    match file.take(MAX_PROC_FILE_BYTES as u64).read_to_end(&mut bytes) {
         Ok(_) => Ok(bytes),
         // The process exited between the open and the read.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn this_process_descends_from_itself_and_its_parent() {
-        let lineage = lineage(std::process::id()).unwrap();
+        let lineage = process_and_ancestors(std::process::id()).unwrap();
         assert_eq!(lineage[0].pid, std::process::id());
         assert!(!lineage[0].arguments[0].is_empty());
         let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get();
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_process_that_is_gone_has_no_lineage() {
         // Larger than any pid.
-        assert_eq!(lineage(u32::MAX).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(process_and_ancestors(u32::MAX).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

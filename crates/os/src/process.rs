@@ -67,11 +67,11 @@ impl PidFd {
     ///
     /// The pidfd is opened first. Then `/proc/PID/stat` and the data for `is_meant` are read, and finally the pidfd is
     /// checked. A process that has not ended by then had its pid during the whole time, so the data belongs to it.
-    pub fn open(pid: u32, is_meant: impl FnOnce(&ProcessStat) -> bool) -> Option<Self> {
+    pub fn open(pid: u32, is_expected: impl FnOnce(&ProcessStat) -> bool) -> Option<Self> {
         let fd = pidfd_open(as_pid(pid)?, PidfdFlags::empty()).ok()?;
         let stat = ProcessStat::read(pid)?;
         let this = Self { pid, fd };
-        (is_meant(&stat) && !this.has_ended()).then_some(this)
+        (is_expected(&stat) && !this.has_ended()).then_some(this)
     }
 
     /// Opens the process with this pid and start time.

@@ -23,15 +23,15 @@ pub struct InstalledEngine {
     pub installation: EngineInstallation,
     /// A placeholder for the daemon's own binary, for engines that are part of it. It is stored instead of the path, so
     /// that a run continues with the binary of the current daemon.
-    pub own_name: Option<String>,
+    pub binary_placeholder: Option<String>,
 }
 
 impl InstalledEngine {
     /// The command in the form that is stored with a run (A9).
-    pub fn command_to_keep(&self) -> EngineCommand {
+    pub fn stored_command(&self) -> EngineCommand {
         let EngineInstallation { command, args, env, pass_env, isolation } = &self.installation;
         let mut command = command.clone();
-        if let (Some(own), Some(program)) = (&self.own_name, command.first_mut()) {
+        if let (Some(own), Some(program)) = (&self.binary_placeholder, command.first_mut()) {
             program.clone_from(own);
         }
         EngineCommand {
@@ -46,22 +46,23 @@ impl InstalledEngine {
     /// The same engine with the command that was stored with a run. Values of variables come from the current
     /// configuration. A variable that is no longer configured is inherited from the environment.
     #[must_use]
-    pub fn called_as(mut self, kept: Option<&EngineCommand>) -> Self {
-        let Some(kept) = kept else { return self };
-        let own = self.own_name.as_ref().zip(self.installation.command.first().cloned());
-        let mut command = kept.command.clone();
+    pub fn with_stored_command(mut self, stored: Option<&EngineCommand>) -> Self {
+        let Some(stored) = stored else { return self };
+        let own = self.binary_placeholder.as_ref().zip(self.installation.command.first().cloned());
+        let mut command = stored.command.clone();
         if let (Some((own, path)), Some(program)) = (own, command.first_mut())
             && program == own
         {
             *program = path;
         }
         let env = &self.installation.env;
-        let env = kept.env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone()))).collect();
+        let env = stored.env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone()))).collect();
         // Runs of versions that passed the whole environment use the current setting.
-        let pass_env = kept.pass_env.clone().unwrap_or(self.installation.pass_env);
-        let isolation = kept.isolation.as_deref().and_then(IsolationMode::named);
+        let pass_env = stored.pass_env.clone().unwrap_or(self.installation.pass_env);
+        let isolation = stored.isolation.as_deref().and_then(IsolationMode::from_name);
         let isolation = isolation.unwrap_or(self.installation.isolation);
-        self.installation = EngineInstallation { command, args: kept.args.clone(), env, pass_env, isolation };
+        self.installation =
+            EngineInstallation { command, args: stored.args.clone(), env, pass_env, isolation };
         self
     }
 }

@@ -13,7 +13,7 @@ use abide_domain::id::RunId;
 /// Stores the content of questions. Calls block.
 pub trait ContentStore: Debug + Send + Sync {
     /// Stores a text for a run. It is durable on return. The text is streamed and not held in memory.
-    fn keep(&self, run: RunId, text: &dyn Display) -> io::Result<StoredContent>;
+    fn put(&self, run: RunId, text: &dyn Display) -> io::Result<StoredContent>;
 
     /// Opens a stored text after verifying its SHA-256.
     fn open(&self, run: RunId, sha256: &str) -> Result<Box<dyn Read + Send>, ContentError>;

@@ -10,7 +10,7 @@ pub trait CrashLog: Send + Sync {
     fn begin(&self, item: &str) -> usize;
 
     /// Clears a slot.
-    fn end(&self, place: usize);
+    fn end(&self, slot: usize);
 
     /// Replaces the state that the next daemon reads.
     fn save(&self, state: &CrashGuardState);
@@ -34,7 +34,7 @@ pub struct CrashGuardState {
     /// Operations during which daemons died.
     pub suspects: Vec<CrashSuspect>,
     /// Number of consecutive daemon deaths with several operations in progress.
-    pub crowded_deaths: u32,
+    pub concurrent_deaths: u32,
 }
 
 /// An operation that was the only one in progress when a daemon died.
@@ -49,11 +49,11 @@ pub struct CrashSuspect {
 }
 
 /// Number of consecutive deaths after which an operation is set aside.
-pub const MAX_DEATHS: u32 = 3;
+pub const MAX_CONSECUTIVE_DEATHS: u32 = 3;
 
 impl CrashSuspect {
     /// Whether the operation is delayed until `retry_at` and then performed alone.
     pub fn is_set_aside(&self) -> bool {
-        self.deaths >= MAX_DEATHS
+        self.deaths >= MAX_CONSECUTIVE_DEATHS
     }
 }

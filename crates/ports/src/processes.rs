@@ -27,14 +27,14 @@ pub trait Processes: Send + Sync {
     fn find(&self, name: &str) -> ProcessLookup;
 
     /// The time of its last output, or of its start if there was no output. None if it is unknown.
-    fn last_heard(&self, name: &str) -> Option<Timestamp>;
+    fn last_output_at(&self, name: &str) -> Option<Timestamp>;
 
     /// Reads the output from these offsets on, and then waits for further output. If the keeper died after it had
     /// recorded the exit, the output is read from its files.
     fn follow(&self, name: &str, from: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable>;
 
     /// The number of output bytes that are buffered for a reader before the process is blocked.
-    fn kept_bytes(&self) -> u64 {
+    fn output_buffer_bytes(&self) -> u64 {
         u64::MAX
     }
 
@@ -52,14 +52,14 @@ pub trait Processes: Send + Sync {
 
     /// Ends the process and all its descendants, first with SIGTERM, and removes its records. Succeeds if the process
     /// does not exist. Returns the exit status, or [`ExitStatus::Unseen`] if no trace of the process was found.
-    fn end(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable>;
+    fn terminate(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable>;
 
     /// The names of all recorded processes, running or exited.
     fn names(&self) -> Vec<String>;
 
     /// The identities of the files that a command would run: the program that would be found, and every file named by
     /// its arguments. It must be cheap, because it is called before every run. None if the files cannot be determined.
-    fn files_of(&self, _command: &EngineInstallation) -> Option<Vec<FileIdentity>> {
+    fn program_files(&self, _command: &EngineInstallation) -> Option<Vec<FileIdentity>> {
         None
     }
 }
@@ -78,11 +78,11 @@ pub struct FileIdentity {
 /// The parameters of a process start.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessStart<'a> {
-    pub launch: &'a ProcessSpec,
+    pub spec: &'a ProcessSpec,
     /// The working directory.
     pub workspace: &'a str,
     /// The directory for [`ProcessSpec::files`].
-    pub private: &'a str,
+    pub private_dir: &'a str,
     /// Variables that are inherited besides those that every process inherits ([`EngineInstallation::pass_env`]).
     pub pass_env: &'a [String],
     /// The isolation from Abide's own files.
@@ -96,7 +96,7 @@ pub struct StdinWrite<'a> {
     pub key: u64,
     pub bytes: &'a [u8],
     /// Whether standard input is closed after these bytes.
-    pub ends: bool,
+    pub close_after: bool,
 }
 
 /// A position in a process's output: the numbers of preceding bytes on standard output and standard error.
@@ -115,15 +115,15 @@ impl OutputOffsets {
 
 /// Reads the output of one process.
 pub trait OutputFollower: Send {
-    /// Returns the next output, or [`ProcessOutput::Nothing`] after `patience`.
-    fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable>;
+    /// Returns the next output, or [`ProcessOutput::TimedOut`] after `patience`.
+    fn next(&mut self, timeout: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable>;
 
     /// Durably replaces the stored checkpoint with the state that the next reader needs in order to begin at `before`.
     /// The output before that position may then be dropped.
     fn store_checkpoint(
         &mut self,
         _checkpoint: &[u8],
-        _before: OutputOffsets,
+        _offsets: OutputOffsets,
     ) -> Result<(), ProcessUnreachable> {
         Ok(())
     }
@@ -137,22 +137,22 @@ pub enum ProcessOutput {
     /// The process has exited and all of its output has been read.
     Exited(ExitStatus),
     /// Output is missing here, for this reason. The following output cannot be interpreted.
-    Missing(String),
+    Gap(String),
     /// There was no output before the timeout.
-    Nothing,
+    TimedOut,
 }
 
 /// The state of a process that is looked up by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessLookup {
     /// It is recorded, running or exited, and can be followed.
-    Held(ProcessBinding),
+    Found(ProcessBinding),
     /// It may be running, but its keeper does not answer at the moment.
-    Silent,
+    Unresponsive,
     /// It existed, but its keeper is gone and did not record an exit status. Its output can be followed.
-    Gone,
+    Lost,
     /// No process was started under this name, or it was ended and its records were removed.
-    Never,
+    NotStarted,
 }
 
 /// The reason why a process could not be started. Unless stated otherwise, it did not run.
@@ -160,22 +160,22 @@ pub enum ProcessLookup {
 pub enum StartError {
     /// The program does not exist or cannot be executed.
     #[error("cannot start {0}")]
-    Program(String),
+    ProgramUnusable(String),
     /// The working directory cannot be used.
     #[error("cannot use the directory {0}")]
-    Directory(String),
+    DirectoryUnusable(String),
     /// The required isolation is not available.
     #[error("{0}")]
-    Isolation(String),
+    IsolationUnavailable(String),
     /// It was started before and its keeper is gone. It may have run.
     #[error("the process was started before and is gone")]
-    Gone,
+    Lost,
     /// It may have been started before. Its keeper does not answer at the moment.
     #[error("the keeper of the process does not answer")]
-    Silent,
+    Unresponsive,
     /// The operating system refused; a later try may succeed.
     #[error("{0}")]
-    System(String),
+    SystemError(String),
 }
 
 /// The process cannot be reached.

@@ -18,18 +18,18 @@ use crate::store::{JournalCommit, JournalSeq, RunChange, StoreError};
 /// Receives a report of each commit. It is called on the commit path, so calls must be quick and cannot fail.
 pub trait CommitObserver: Send + Sync {
     /// Called after each commit, successful or not.
-    fn committed(&self, sight: &CommitReport<'_>);
+    fn on_commit(&self, report: &CommitReport<'_>);
 }
 
 /// A commit and its result.
 #[derive(Debug)]
 pub struct CommitReport<'a> {
     /// The time from the request to the result.
-    pub took: Duration,
+    pub duration: Duration,
     /// The journal's head after the commit, or the error.
     pub outcome: Result<JournalSeq, &'a StoreError>,
     /// The items that the commit completed. Empty if it failed.
-    pub milestones: &'a [CompletedItem],
+    pub completed_items: &'a [CompletedItem],
 }
 
 /// A turn, run or delivery that was completed.
@@ -39,7 +39,7 @@ pub enum CompletedItem {
     Turn(CompletedTurn),
     Run(CompletedRun),
     /// A delivery, with the time since it was requested.
-    Delivered(TimeSpan),
+    Delivery(TimeSpan),
 }
 
 /// A completed turn.
@@ -85,17 +85,17 @@ pub struct CompletedRun {
 impl CompletedItem {
     /// All items that a commit completes.
     pub fn of(commit: &JournalCommit) -> Vec<Self> {
-        let mut milestones = Vec::new();
+        let mut items = Vec::new();
         for change in &commit.changes {
             let now = change.stamp.at;
             let ended = |turn: &&Turn| turn.result_persisted_at == Some(now);
-            milestones.extend(change.turns().filter(ended).map(|turn| Self::Turn(turned(change, turn))));
+            items.extend(change.turns().filter(ended).map(|turn| Self::Turn(completed_turn(change, turn))));
             let arrived = |at: Option<Timestamp>| at == Some(now);
             let deliveries = change.deliveries().filter(|delivery| arrived(delivery.delivered_at));
-            milestones.extend(deliveries.map(|delivery| Self::Delivered(delivery.created_at.until(now))));
+            items.extend(deliveries.map(|delivery| Self::Delivery(delivery.created_at.span_until(now))));
             let run = &change.run;
-            if run.status().is_final() && !change.was.is_some_and(RunStatus::is_final) {
-                milestones.push(Self::Run(CompletedRun {
+            if run.status().is_final() && !change.previous_status.is_some_and(RunStatus::is_final) {
+                items.push(Self::Run(CompletedRun {
                     run_id: run.run_id,
                     engine: run.settings.engine.clone(),
                     status: run.status(),
@@ -105,11 +105,11 @@ impl CompletedItem {
                 }));
             }
         }
-        milestones
+        items
     }
 }
 
-fn turned(change: &RunChange, turn: &Turn) -> CompletedTurn {
+fn completed_turn(change: &RunChange, turn: &Turn) -> CompletedTurn {
     let ended_at = change.stamp.at;
     let attempts = turn.attempts.iter().map(|record| AttemptSummary {
         attempt: record.attempt,

@@ -6,7 +6,7 @@ use abide_domain::{
     id::RunId,
     inbound::InboundStatus,
     interaction::{InteractionOrigin, InteractionState, ResolutionMode, RuntimeQuestion},
-    run::{HeldProcess, LAUNCH_TRIES, Run, RunOutcome, RunState},
+    run::{HeldProcess, MAX_LAUNCHES_PER_TURN, Run, RunOutcome, RunState},
     settings::{ExecutionMode, UnansweredPolicy},
     slots::SlotOccupancy,
     turn::{ExecutionStatus, TurnTrigger},
@@ -145,7 +145,7 @@ impl SimWorld {
         }
         let derived = RunTables::derive(&entries)
             .map_err(|difference| broken("the journal adds up to the tables", difference.to_string()))?;
-        let differing = derived.differing(&live);
+        let differing = derived.differing_tables(&live);
         ensure(differing.is_empty(), "the journal adds up to the tables", || {
             format!("{run} differs in {differing:?}")
         })
@@ -195,9 +195,11 @@ impl SimWorld {
             |asker: &InteractionOrigin| *asker == InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly);
         for turn in tables.turns.values() {
             let launches = turn.attempts.iter().filter(|attempt| attempt.session.is_some()).count();
-            ensure(launches <= LAUNCH_TRIES as usize, "a turn costs a bounded number of launches", || {
-                format!("{} cost {launches}", turn.turn_id)
-            })?;
+            ensure(
+                launches <= MAX_LAUNCHES_PER_TURN as usize,
+                "a turn costs a bounded number of launches",
+                || format!("{} cost {launches}", turn.turn_id),
+            )?;
             let TurnTrigger::Reply(id) = &turn.cause else { continue };
             let Some(asked) = tables.interactions.get(id).filter(|it| parks(&it.asker)) else { continue };
             let by_person = matches!(&asked.state, InteractionState::Answered(answer)

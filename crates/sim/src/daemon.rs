@@ -74,7 +74,7 @@ impl SimWorld {
             let (taken, restarts) = (self.daemon.taken, self.daemon.restarts + 1);
             self.daemon = SimDaemon::start(&self.store, &self.clock, self.slots);
             (self.daemon.taken, self.daemon.restarts) = (taken, restarts);
-            let owed = now(self.store.owed(None, usize::MAX)).expect("memory can always be read");
+            let owed = now(self.store.pending_effects(None, usize::MAX)).expect("memory can always be read");
             if self.fault == Some(RuleFault::ForgetOwedAtRestart) {
                 self.daemon.forgotten = owed.iter().map(|(run, owed)| (*run, owed.number.0)).collect();
             }
@@ -120,7 +120,7 @@ impl SimWorld {
     fn take_all(&mut self, run: RunId, events: Vec<RunEvent>) -> Result<(), HistoryHalt> {
         self.before_the_desk();
         let name = events.iter().map(RunEvent::name).collect::<Vec<_>>().join(", ");
-        if self.fault == Some(RuleFault::ActBeforeCommit) && self.store.is_about_to_crash() {
+        if self.fault == Some(RuleFault::ActBeforeCommit) && self.store.has_pending_crash() {
             for event in &events {
                 self.act_too_early(run, event);
             }
@@ -139,7 +139,7 @@ impl SimWorld {
 
     pub(crate) fn perform_something(&mut self) -> Result<(), HistoryHalt> {
         let owed = self.first_owed();
-        let Some((run, owed)) = self.dice.any(&owed) else { return Ok(()) };
+        let Some((run, owed)) = self.dice.choose(&owed) else { return Ok(()) };
         self.perform(run, owed)
     }
 
@@ -158,7 +158,7 @@ impl SimWorld {
 
     /// The first due effect of each run: the effects of a run are executed in order.
     fn first_owed(&mut self) -> Vec<(RunId, PendingEffect)> {
-        let all = now(self.store.owed(None, usize::MAX)).unwrap_or_default();
+        let all = now(self.store.pending_effects(None, usize::MAX)).unwrap_or_default();
         let mut first: BTreeMap<RunId, PendingEffect> = BTreeMap::new();
         for (run, owed) in all {
             let known = !self.daemon.forgotten.contains(&(run, owed.number.0));
@@ -302,7 +302,7 @@ impl SimWorld {
         let talking: Vec<_> = self.engines.keepers.iter().filter_map(unread).collect();
         let all: Vec<_> = self.engines.keepers.keys().copied().collect();
         let from = if self.dice.chance(70) && !talking.is_empty() { talking } else { all };
-        let Some(at) = self.dice.any(&from) else { return Ok(()) };
+        let Some(at) = self.dice.choose(&from) else { return Ok(()) };
         self.hear(at)
     }
 
@@ -372,7 +372,7 @@ impl SimWorld {
 
     pub(crate) fn contact_is_lost(&mut self) -> Result<(), HistoryHalt> {
         let all: Vec<_> = self.engines.keepers.keys().copied().collect();
-        let Some(at @ (run, attempt)) = self.dice.any(&all) else { return Ok(()) };
+        let Some(at @ (run, attempt)) = self.dice.choose(&all) else { return Ok(()) };
         if let Some(keeper) =
             self.engines.keepers.get_mut(&at).filter(|keeper| keeper.fate == ProcessFate::Alive)
         {
@@ -384,7 +384,7 @@ impl SimWorld {
     // Deadlines and slots.
 
     pub(crate) fn ring(&mut self) -> Result<(), HistoryHalt> {
-        let due = now(self.store.due(self.clock.now(), 100)).unwrap_or_default();
+        let due = now(self.store.runs_due(self.clock.now(), 100)).unwrap_or_default();
         for (run, deadline) in due {
             let forgets = self.fault == Some(RuleFault::ForgetDeadlinesAtRestart);
             let set_before = now(self.store.run(run)).ok().flatten();

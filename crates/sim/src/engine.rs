@@ -327,17 +327,21 @@ pub(crate) struct EnginePlan {
 impl EnginePlan {
     pub(crate) fn random(dice: &mut SeededRng) -> Self {
         Self {
-            kind: dice.pick(&[ProfileKind::Resumable, ProfileKind::Resumable, ProfileKind::StickyProcess]),
+            kind: dice.choose_nonempty(&[
+                ProfileKind::Resumable,
+                ProfileKind::Resumable,
+                ProfileKind::StickyProcess,
+            ]),
             steers: dice.chance(40),
             reads_back: dice.chance(40),
             names_ours: dice.chance(30),
-            lies: dice.pick(&[0, 0, 15]),
-            mutes: dice.pick(&[0, 0, 20]),
-            asks: dice.pick(&[20, 60]),
-            gates: dice.pick(&[0, 40]),
-            fails: dice.pick(&[0, 15]),
-            disobeys: dice.pick(&[0, 50]),
-            refuses: dice.pick(&[8, 8, 8, 80]),
+            lies: dice.choose_nonempty(&[0, 0, 15]),
+            mutes: dice.choose_nonempty(&[0, 0, 20]),
+            asks: dice.choose_nonempty(&[20, 60]),
+            gates: dice.choose_nonempty(&[0, 40]),
+            fails: dice.choose_nonempty(&[0, 15]),
+            disobeys: dice.choose_nonempty(&[0, 50]),
+            refuses: dice.choose_nonempty(&[8, 8, 8, 80]),
         }
     }
 
@@ -361,7 +365,7 @@ fn turn_script(turn: TurnId, plan: &EnginePlan, dice: &mut SeededRng) -> Vec<Scr
     while dice.chance(plan.gates) && number < 3 {
         number += 1;
         let gate = format!("{turn}/gate-{number}");
-        let purpose = dice.pick(&[GatePurpose::Approval, GatePurpose::Input]);
+        let purpose = dice.choose_nonempty(&[GatePurpose::Approval, GatePurpose::Input]);
         let question = question(dice);
         script.push(ScriptStep::Say(SimFact::Gate { gate: gate.clone(), purpose, question }));
         match dice.below(4) {
@@ -373,7 +377,7 @@ fn turn_script(turn: TurnId, plan: &EnginePlan, dice: &mut SeededRng) -> Vec<Scr
     }
     if dice.chance(plan.fails) {
         script.push(match dice.below(3) {
-            0 => ScriptStep::Exit(dice.pick(&[0, 1])),
+            0 => ScriptStep::Exit(dice.choose_nonempty(&[0, 1])),
             1 => ScriptStep::Hang,
             _ => ScriptStep::Say(SimFact::End(TurnOutcome::Failed {
                 failure: RunFailure::new(FailureCode::EngineFailed, "the model said no"),
@@ -403,7 +407,7 @@ fn question(dice: &mut SeededRng) -> Question {
         vec![]
     };
     Question {
-        kind: dice.pick(&[
+        kind: dice.choose_nonempty(&[
             InteractionKind::ChooseOne,
             InteractionKind::Confirm,
             InteractionKind::OpenText,
@@ -412,7 +416,7 @@ fn question(dice: &mut SeededRng) -> Question {
         prompt: "what now?".into(),
         options,
         ui_hints: None,
-        default_decision_policy: dice.pick(&[
+        default_decision_policy: dice.choose_nonempty(&[
             DecisionPolicy::EngineJudgement,
             DecisionPolicy::EngineJudgement,
             DecisionPolicy::SafeDefault,

@@ -47,7 +47,7 @@ const MOST_RUNS: usize = 4;
 
 impl SimWorld {
     pub(crate) fn somebody_wants_a_run(&mut self) -> Result<(), HistoryHalt> {
-        if let (true, Some(request)) = (self.dice.chance(30), self.dice.any(&self.people.answered)) {
+        if let (true, Some(request)) = (self.dice.chance(30), self.dice.choose(&self.people.answered)) {
             return self.request(request);
         }
         if self.people.runs >= MOST_RUNS {
@@ -62,18 +62,24 @@ impl SimWorld {
         let idempotency = Some(IdempotencyClaim { key, fingerprint: "same".into() });
         let plan = EnginePlan::random(&mut self.dice);
         self.plans.insert(run_id, plan);
-        let new = NewRun { run_id, settings, message, idempotency, rules: abide_domain::run::RULES };
+        let new = NewRun {
+            run_id,
+            settings,
+            message,
+            idempotency,
+            rules: abide_domain::run::CURRENT_RULES_VERSION,
+        };
         self.request(PersonRequest::Create(Box::new(new)))
     }
 
     pub(crate) fn somebody_says_something(&mut self) -> Result<(), HistoryHalt> {
-        if let (true, Some(request)) = (self.dice.chance(30), self.dice.any(&self.people.answered)) {
+        if let (true, Some(request)) = (self.dice.chance(30), self.dice.choose(&self.people.answered)) {
             return self.request(request);
         }
         let Some(run) = self.some_run() else { return Ok(()) };
         self.people.next += 1;
         let message = message(&format!("say-{}", self.people.next));
-        let on_busy = self.dice.pick(&[OnBusy::Queue, OnBusy::Steer, OnBusy::Supersede]);
+        let on_busy = self.dice.choose_nonempty(&[OnBusy::Queue, OnBusy::Steer, OnBusy::Supersede]);
         self.request(PersonRequest::Say { run, message, on_busy })
     }
 
@@ -152,11 +158,18 @@ impl SimWorld {
         }
         // Mostly an open question, sometimes an old one.
         let from = if self.dice.chance(80) { &open } else { &self.people.seen_questions };
-        let Some(id) = self.dice.any(from) else { return Ok(()) };
+        let Some(id) = self.dice.choose(from) else { return Ok(()) };
         let times = 1 + self.dice.below(2);
         let key = self.dice.chance(50).then(|| format!("reply-{id}"));
         for _ in 0..times {
-            let text = self.dice.pick(&["yes", "no", "stop", "continue", "try again", "use the blue one"]);
+            let text = self.dice.choose_nonempty(&[
+                "yes",
+                "no",
+                "stop",
+                "continue",
+                "try again",
+                "use the blue one",
+            ]);
             self.answer(id, text, key.clone())?;
         }
         Ok(())
@@ -209,7 +222,7 @@ impl SimWorld {
     fn some_run(&mut self) -> Option<RunId> {
         let runs = now(self.store.runs(None, PageRequest::first(100))).ok()?;
         let runs: Vec<_> = runs.items.iter().map(|run| run.run_id).collect();
-        self.dice.any(&runs)
+        self.dice.choose(&runs)
     }
 
     fn random_settings(&mut self) -> RunSettings {
@@ -222,9 +235,9 @@ impl SimWorld {
         RunSettings {
             engine: "fake".into(),
             workspace: "/w".into(),
-            execution_mode: self.dice.pick(&modes),
+            execution_mode: self.dice.choose_nonempty(&modes),
             conversation_ref: self.dice.chance(60).then(|| "chat".into()),
-            unanswered: self.dice.pick(&[UnansweredPolicy::Strict, UnansweredPolicy::AutoDecide]),
+            unanswered: self.dice.choose_nonempty(&[UnansweredPolicy::Strict, UnansweredPolicy::AutoDecide]),
             session_timeout_sec: Seconds(600),
             turn_timeout_sec: self.dice.chance(25).then_some(Seconds(300)),
             on_busy: OnBusy::Queue,
@@ -250,9 +263,12 @@ impl SimWorld {
             }
             Ok(RequestOutcome::Repeated(run)) => Ok(Some(run)),
             Ok(RequestOutcome::Absorbed)
-            | Err(RequestError::Refused(_) | RequestError::KeyReused { .. } | RequestError::Shortage(_)) => {
-                Ok(None)
-            }
+            | Err(
+                RequestError::Refused(_)
+                | RequestError::KeyReused { .. }
+                | RequestError::Shortage(_)
+                | RequestError::Workspace(_),
+            ) => Ok(None),
             Err(RequestError::Store(error)) => {
                 self.note(|| format!("the daemon dies: {error}"));
                 Err(HistoryHalt::Crashed)

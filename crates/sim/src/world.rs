@@ -136,8 +136,8 @@ impl SimWorld {
 
     /// Performs one random action.
     fn act(&mut self) -> Result<(), HistoryHalt> {
-        if self.dice.chance(3) && !self.store.is_about_to_crash() {
-            let point = self.dice.pick(&[CrashPoint::BeforeWrite, CrashPoint::AfterWrite]);
+        if self.dice.chance(3) && !self.store.has_pending_crash() {
+            let point = self.dice.choose_nonempty(&[CrashPoint::BeforeWrite, CrashPoint::AfterWrite]);
             self.store.crash_at(point);
         }
         match self.dice.below(100) {
@@ -234,7 +234,7 @@ impl SimWorld {
 
     fn some_process_lives_on(&mut self) -> Result<(), HistoryHalt> {
         let alive: Vec<(RunId, Attempt)> = self.engines.alive().collect();
-        let Some(at) = self.dice.any(&alive) else { return Ok(()) };
+        let Some(at) = self.dice.choose(&alive) else { return Ok(()) };
         let did = self.engines.keepers.get_mut(&at).and_then(crate::engine::SimKeeper::live_on);
         if let Some(did) = did {
             self.note(|| format!("process {}/{} {did}", at.0, at.1.0));
@@ -243,7 +243,7 @@ impl SimWorld {
     }
 
     fn time_passes(&mut self) -> Result<(), HistoryHalt> {
-        let span = self.dice.pick(&[1, 5, 20, 700]);
+        let span = self.dice.choose_nonempty(&[1, 5, 20, 700]);
         self.clock.advance(span * 1_000_000);
         self.note(|| format!("{span} s pass"));
         self.ring()

@@ -28,13 +28,13 @@ use abide_store::registry;
 use abide_testkit::history::HistoryGenerator;
 
 /// The duration of each loop in each round.
-const ROUND: Duration = Duration::from_millis(500);
+const ROUND_DURATION: Duration = Duration::from_millis(500);
 /// The number of rounds.
 const ROUNDS: usize = 5;
 /// The number of concurrent writers for group commit.
-const MANY: usize = 64;
+const CONCURRENT_WRITERS: usize = 64;
 /// The required speedup by group commit.
-const LEAST: f64 = 10.0;
+const MIN_SPEEDUP: f64 = 10.0;
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -55,13 +55,13 @@ async fn bench() -> ExitCode {
         (BareSqlite::new(folder.path(), bytes), BareFile::new(folder.path(), bytes));
     let (mut commits, mut syncs) = (ThroughputSum::default(), ThroughputSum::default());
     for _ in 0..ROUNDS {
-        commits.add(timed(|| bare_sqlite.commit()));
-        syncs.add(timed(|| bare_file.append()));
+        commits.add(measure_loop(|| bare_sqlite.commit()));
+        syncs.add(measure_loop(|| bare_file.append()));
         for store in &mut stores {
             let alone = store.measure(1).await;
-            store.alone.add(alone);
-            let together = store.measure(MANY).await;
-            store.together.add(together);
+            store.single_writer.add(alone);
+            let together = store.measure(CONCURRENT_WRITERS).await;
+            store.concurrent_writers.add(together);
         }
     }
     println!(
@@ -75,18 +75,18 @@ async fn bench() -> ExitCode {
     line("bare sqlite commit loop", commits.rate());
     let mut passed = true;
     for store in &stores {
-        line(&format!("{}, 1 writer", store.name), store.alone.rate());
-        line(&format!("{}, {MANY} writers", store.name), store.together.rate());
-        let gain = store.together.rate() / store.alone.rate();
-        let verdict = if gain >= LEAST { "pass" } else { "FAIL" };
+        line(&format!("{}, 1 writer", store.name), store.single_writer.rate());
+        line(&format!("{}, {CONCURRENT_WRITERS} writers", store.name), store.concurrent_writers.rate());
+        let gain = store.concurrent_writers.rate() / store.single_writer.rate();
+        let verdict = if gain >= MIN_SPEEDUP { "pass" } else { "FAIL" };
         println!(
-            "{}: {MANY} writers give {gain:.1} x the single writer's rate, at least {LEAST} wanted: {verdict}",
+            "{}: {CONCURRENT_WRITERS} writers give {gain:.1} x the single writer's rate, at least {MIN_SPEEDUP} wanted: {verdict}",
             store.name
         );
-        passed &= gain >= LEAST;
+        passed &= gain >= MIN_SPEEDUP;
     }
     println!(
-        "limits: 1 writer, the sync and, for postgres, three round trips; {MANY} writers, the processor time of \
+        "limits: 1 writer, the sync and, for postgres, three round trips; {CONCURRENT_WRITERS} writers, the processor time of \
          encoding on the callers' side and of one statement per row (sqlite) or per table (postgres) on the writer's"
     );
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -97,31 +97,37 @@ struct BenchedStore {
     name: &'static str,
     store: Arc<dyn Store>,
     writers: Vec<(HistoryGenerator, RunId, u64)>,
-    alone: ThroughputSum,
-    together: ThroughputSum,
+    single_writer: ThroughputSum,
+    concurrent_writers: ThroughputSum,
 }
 
 impl BenchedStore {
     async fn open(name: &'static str, url: &str) -> Self {
         let store = registry::open(url).await.expect("the store opens");
         let mut writers = Vec::new();
-        for number in 0..MANY {
-            let mut author = HistoryGenerator::new(1, number as u16 + 1);
+        for number in 0..CONCURRENT_WRITERS {
+            let mut history = HistoryGenerator::new(1, number as u16 + 1);
             let run = RunId(IdSeed((1 << 100) + number as u128));
             let mut changes = Vec::new();
-            for event in beginning(run) {
-                changes.push(author.happens(run, event).expect("a run begins like this"));
+            for event in first_events(run) {
+                changes.push(history.apply(run, event).expect("a run begins like this"));
             }
             store.commit(JournalCommit { changes }).await.expect("it is written");
-            writers.push((author, run, 0));
+            writers.push((history, run, 0));
         }
-        Self { name, store, writers, alone: ThroughputSum::default(), together: ThroughputSum::default() }
+        Self {
+            name,
+            store,
+            writers,
+            single_writer: ThroughputSum::default(),
+            concurrent_writers: ThroughputSum::default(),
+        }
     }
 
     /// The number of bytes of one commit in the journal and the run's row.
     fn bytes(&mut self) -> usize {
-        let (author, run, position) = &mut self.writers[0];
-        let change = progress(&mut author.clone(), *run, position).changes.remove(0);
+        let (history, run, position) = &mut self.writers[0];
+        let change = progress(&mut history.clone(), *run, position).changes.remove(0);
         let text = |json: Result<String, serde_json::Error>| json.map_or(0, |text| text.len());
         text(serde_json::to_string(&change.event)) + text(serde_json::to_string(&*change.run))
     }
@@ -129,16 +135,16 @@ impl BenchedStore {
     async fn measure(&mut self, writers: usize) -> (u64, Duration) {
         let start = now();
         let mut tasks = Vec::new();
-        for (mut author, run, mut position) in self.writers.drain(..writers) {
+        for (mut history, run, mut position) in self.writers.drain(..writers) {
             let store = Arc::clone(&self.store);
             tasks.push(tokio::spawn(async move {
                 let mut count = 0;
-                while start.elapsed() < ROUND {
-                    let commit = progress(&mut author, run, &mut position);
+                while start.elapsed() < ROUND_DURATION {
+                    let commit = progress(&mut history, run, &mut position);
                     store.commit(commit).await.expect("it is written");
                     count += 1;
                 }
-                (count, (author, run, position))
+                (count, (history, run, position))
             }));
         }
         let mut count = 0;
@@ -156,14 +162,14 @@ impl BenchedStore {
 }
 
 /// The most frequent kind of commit: progress of a turn.
-fn progress(author: &mut HistoryGenerator, run: RunId, position: &mut u64) -> JournalCommit {
+fn progress(history: &mut HistoryGenerator, run: RunId, position: &mut u64) -> JournalCommit {
     *position += 1;
     let text = "reading src/lib.rs, then running the tests of the crate that it belongs to".to_owned();
     let event = RunEvent::Progressed { attempt: Attempt(1), position: OutputPosition(*position), text };
-    JournalCommit { changes: vec![author.happens(run, event).expect("a turn is at work")] }
+    JournalCommit { changes: vec![history.apply(run, event).expect("a turn is at work")] }
 }
 
-fn beginning(run_id: RunId) -> [RunEvent; 4] {
+fn first_events(run_id: RunId) -> [RunEvent; 4] {
     let key = MessageKey { channel: "api".to_owned(), message_id: run_id.to_string() };
     let message = InboundMessage {
         key,
@@ -197,7 +203,7 @@ fn beginning(run_id: RunId) -> [RunEvent; 4] {
             settings,
             message,
             idempotency: None,
-            rules: abide_domain::run::RULES,
+            rules: abide_domain::run::CURRENT_RULES_VERSION,
         })),
         RunEvent::Admitted,
         RunEvent::ProfileResolved {
@@ -269,9 +275,9 @@ impl ThroughputSum {
     }
 }
 
-fn timed(mut once: impl FnMut()) -> (u64, Duration) {
+fn measure_loop(mut once: impl FnMut()) -> (u64, Duration) {
     let (start, mut count) = (now(), 0);
-    while start.elapsed() < ROUND {
+    while start.elapsed() < ROUND_DURATION {
         once();
         count += 1;
     }

@@ -15,15 +15,15 @@ fn main() -> ExitCode {
     };
     let number = |text: &str| text.parse::<u64>().expect("a number");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let work = work(url, number(seed), number(writers) as u16, number(commits) as usize);
+    let work = commit_histories(url, number(seed), number(writers) as u16, number(commits) as usize);
     runtime.expect("a runtime").block_on(work)
 }
 
-async fn work(url: &str, seed: u64, writers: u16, commits: usize) -> ExitCode {
+async fn commit_histories(url: &str, seed: u64, writers: u16, commits: usize) -> ExitCode {
     let store = match registry::open(url).await {
         Ok(store) => store,
         Err(error) => {
-            say(&format!("error {error}"));
+            print_line(&format!("error {error}"));
             return ExitCode::from(2);
         }
     };
@@ -37,8 +37,8 @@ async fn work(url: &str, seed: u64, writers: u16, commits: usize) -> ExitCode {
                     HistoryGenerator::new(seed, name).commits(commits).into_iter().enumerate()
                 {
                     match store.commit(commit).await {
-                        Ok(committed) => say(&format!("ack {writer} {count} {}", committed.last.0)),
-                        Err(error) => return say(&format!("error {error}")),
+                        Ok(committed) => print_line(&format!("ack {writer} {count} {}", committed.last.0)),
+                        Err(error) => return print_line(&format!("error {error}")),
                     }
                 }
             })
@@ -51,7 +51,7 @@ async fn work(url: &str, seed: u64, writers: u16, commits: usize) -> ExitCode {
 }
 
 /// Prints and flushes one line. A printed commit must have been written; a commit that was not printed may have been.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

@@ -26,7 +26,7 @@ async fn main() {
         println!("{} exists and is left as it is", database.display());
     } else {
         let store = registry::open(&format!("sqlite:{}", database.display())).await.expect("it opens");
-        let head = tell(&*store).await;
+        let head = write_history(&*store).await;
         drop(store);
         fs::remove_file(folder.join("abide.db.lock")).expect("the lock is no part of it");
         fs::write(folder.join("head"), format!("{}\n", head.0)).expect("the head can be written");
@@ -37,8 +37,8 @@ async fn main() {
         Some(url) if !dump.exists() => {
             let join = if url.contains('?') { '&' } else { '?' };
             let store = registry::open(&format!("{url}{join}schema={SCHEMA}")).await.expect("it opens");
-            tell(&*store).await;
-            fs::write(&dump, dumped(&url)).expect("the dump can be written");
+            write_history(&*store).await;
+            fs::write(&dump, dump_schema(&url)).expect("the dump can be written");
             println!("{} is written; drop the schema {SCHEMA} now", dump.display());
         }
         Some(_) => println!("{} exists and is left as it is", dump.display()),
@@ -47,17 +47,17 @@ async fn main() {
 }
 
 /// Writes a history with all kinds of rows, most kinds of events including rare ones, and a reader in the middle of it.
-async fn tell(store: &dyn Store) -> JournalSeq {
+async fn write_history(store: &dyn Store) -> JournalSeq {
     for commit in HistoryGenerator::new(2161, 1).with_runs(8).commits(70) {
         store.commit(commit).await.expect("a legal commit is taken");
     }
     let head = store.head().await.expect("it has a head");
-    store.advance("fixture", JournalSeq(head.0 / 2)).await.expect("a reader moves on");
+    store.advance_cursor("fixture", JournalSeq(head.0 / 2)).await.expect("a reader moves on");
     head
 }
 
 #[expect(clippy::disallowed_methods, reason = "the server's own program makes the dump")]
-fn dumped(url: &str) -> String {
+fn dump_schema(url: &str) -> String {
     let arguments = ["--inserts", "--no-owner", "--no-privileges", "--schema", SCHEMA, url];
     let output = Command::new("pg_dump").args(arguments).output().expect("pg_dump is there");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

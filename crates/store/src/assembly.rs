@@ -10,7 +10,7 @@ use abide_domain::{
 };
 use abide_ports::store::{RunTables, StoreError};
 
-use crate::record::{DeliveryKeys, InteractionKeys, RunKeys, agree, value};
+use crate::record::{DeliveryKeys, InteractionKeys, RunKeys, check_columns, decode_body};
 
 /// All rows of a run, in the form of [`TableRow`]. Valid in both SQL dialects.
 pub(crate) const ROWS_OF_RUN: &str = "
@@ -34,75 +34,75 @@ pub(crate) const TABLES: [&str; 6] = ["runs", "inbound", "turns", "interactions"
 pub(crate) struct TableRow {
     pub(crate) table: String,
     pub(crate) name: String,
-    pub(crate) other: String,
+    pub(crate) text_key: String,
     pub(crate) number: Option<i64>,
     pub(crate) time: Option<i64>,
-    pub(crate) mark: Option<i64>,
+    pub(crate) flag: Option<i64>,
     pub(crate) body: String,
 }
 
 /// Assembles tables from rows. A row whose columns do not match its body is reported as damaged.
-pub(crate) fn tables(rows: impl IntoIterator<Item = TableRow>) -> Result<RunTables, StoreError> {
+pub(crate) fn assemble_tables(rows: impl IntoIterator<Item = TableRow>) -> Result<RunTables, StoreError> {
     let mut tables = RunTables::default();
     for row in rows {
-        place(&mut tables, row)?;
+        insert_row(&mut tables, row)?;
     }
     tables.claims.sort();
     Ok(tables)
 }
 
-fn place(tables: &mut RunTables, row: TableRow) -> Result<(), StoreError> {
+fn insert_row(tables: &mut RunTables, row: TableRow) -> Result<(), StoreError> {
     let (table, name) = (row.table.as_str(), row.name.as_str());
     match table {
         "runs" => {
-            let run: Run = value(table, name, &row.body)?;
-            let told = RunKeys::of(&run);
-            agree(table, name, &row.other.as_str(), &told.status)?;
+            let run: Run = decode_body(table, name, &row.body)?;
+            let expected = RunKeys::of(&run);
+            check_columns(table, name, &row.text_key.as_str(), &expected.status)?;
             let found = RunKeys {
                 revision: row.number.unwrap_or(0),
-                status: told.status,
+                status: expected.status,
                 deadline_at: row.time,
-                astir: row.mark,
+                astir: row.flag,
             };
-            agree(table, name, &(&found, name), &(&told, run.run_id.to_string().as_str()))?;
+            check_columns(table, name, &(&found, name), &(&expected, run.run_id.to_string().as_str()))?;
             tables.run = Some(run);
         }
         "inbound" => {
-            let inbound: Inbound = value(table, name, &row.body)?;
-            let found = MessageKey { channel: row.other, message_id: row.name.clone() };
-            agree(table, name, &found, &inbound.message.key)?;
+            let inbound: Inbound = decode_body(table, name, &row.body)?;
+            let found = MessageKey { channel: row.text_key, message_id: row.name.clone() };
+            check_columns(table, name, &found, &inbound.message.key)?;
             tables.inbound.insert(found, inbound);
         }
         "turns" => {
-            let turn: Turn = value(table, name, &row.body)?;
-            agree(table, name, &name, &turn.turn_id.to_string().as_str())?;
+            let turn: Turn = decode_body(table, name, &row.body)?;
+            check_columns(table, name, &name, &turn.turn_id.to_string().as_str())?;
             tables.turns.insert(turn.turn_id, turn);
         }
         "interactions" => {
-            let interaction: Interaction = value(table, name, &row.body)?;
+            let interaction: Interaction = decode_body(table, name, &row.body)?;
             let id = interaction.interaction_id.to_string();
             // Compared as a number, because an index on the value 1 does not contain the value 2.
-            let told = (id.as_str(), Some(i64::from(InteractionKeys::of(&interaction).open)));
-            agree(table, name, &(name, row.mark), &told)?;
+            let expected = (id.as_str(), Some(i64::from(InteractionKeys::of(&interaction).open)));
+            check_columns(table, name, &(name, row.flag), &expected)?;
             tables.interactions.insert(interaction.interaction_id, interaction);
         }
         "deliveries" => {
-            let delivery: Delivery = value(table, name, &row.body)?;
+            let delivery: Delivery = decode_body(table, name, &row.body)?;
             let (id, keys) = (delivery.delivery_id.to_string(), DeliveryKeys::of(&delivery));
-            let told = (id.as_str(), keys.conversation_ref.as_str(), Some(i64::from(keys.waiting)));
-            agree(table, name, &(name, row.other.as_str(), row.mark), &told)?;
+            let expected = (id.as_str(), keys.conversation_ref.as_str(), Some(i64::from(keys.waiting)));
+            check_columns(table, name, &(name, row.text_key.as_str(), row.flag), &expected)?;
             tables.deliveries.insert(delivery.delivery_id, delivery);
         }
-        _ => tables.claims.push(KeyClaim { scope: row.other, key: row.name, fingerprint: row.body }),
+        _ => tables.claims.push(KeyClaim { scope: row.text_key, key: row.name, fingerprint: row.body }),
     }
     Ok(())
 }
 
 /// The runs after the first parameter that appear in any table. It seeks from one run to the next, so the cost does not
 /// depend on the length of the journal.
-pub(crate) fn known_runs() -> String {
+pub(crate) fn known_runs_sql() -> String {
     // In the journal, every run begins with revision 1.
-    let places = [
+    let sources = [
         "journal WHERE revision = 1 AND",
         "runs WHERE",
         "inbound WHERE",
@@ -112,7 +112,8 @@ pub(crate) fn known_runs() -> String {
         "claims WHERE",
     ];
     let next = |after: &str| {
-        let seeks = places.map(|place| format!("SELECT min(run_id) AS run_id FROM {place} run_id > {after}"));
+        let seeks =
+            sources.map(|place| format!("SELECT min(run_id) AS run_id FROM {place} run_id > {after}"));
         format!("(SELECT min(run_id) FROM ({}) AS seeks)", seeks.join(" UNION ALL "))
     };
     format!(

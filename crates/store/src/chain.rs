@@ -36,7 +36,7 @@ pub(crate) struct ChainCheck {
 
 impl ChainCheck {
     /// Checks the next entry and returns the mismatch, if any.
-    pub(crate) fn take(&mut self, seq: i64, checksum: i64, chain: Option<i64>) -> Option<String> {
+    pub(crate) fn check_entry(&mut self, seq: i64, checksum: i64, chain: Option<i64>) -> Option<String> {
         let Some(chain) = chain else {
             self.before = 0;
             return self.has_begun.then(|| format!("entry {seq} of the journal has no chained checksum"));

@@ -66,7 +66,7 @@ impl MemoryStore {
     }
 
     /// Whether a simulated crash is still pending.
-    pub fn is_about_to_crash(&self) -> bool {
+    pub fn has_pending_crash(&self) -> bool {
         self.contents().crash.is_some()
     }
 
@@ -80,7 +80,7 @@ impl MemoryStore {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer<T: Send + 'static>(
+    fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&MemoryState) -> Result<T, StoreError>,
     ) -> StoreFuture<'_, T> {
@@ -95,17 +95,17 @@ impl MemoryStore {
         rows: impl FnOnce(&MemoryState) -> Vec<(Id, T)>,
     ) -> StoreFuture<'_, ListPage<T>> {
         let cursor = position::<Id>(page);
-        self.answer(|contents| {
+        self.read(|contents| {
             let cursor = cursor?;
             let after = |(id, _): &(Id, T)| cursor.as_ref().is_none_or(|cursor| id > cursor);
             let rest = rows(contents).into_iter().filter(after);
-            Ok(listing(rest, page))
+            Ok(page_of_rows(rest, page))
         })
     }
 }
 
 /// The rows that fit into the page. Bytes are counted in the encoding of a database.
-fn listing<Id: fmt::Display, T: Serialize>(
+fn page_of_rows<Id: fmt::Display, T: Serialize>(
     rows: impl Iterator<Item = (Id, T)>,
     page: &PageRequest,
 ) -> ListPage<T> {
@@ -140,7 +140,7 @@ impl MemoryState {
             for KeyClaim { scope, key, fingerprint } in event.claims() {
                 let name = (scope, key);
                 if let Some(holder) = self.claims.get(&name).or_else(|| claimed.get(&name)).cloned() {
-                    return Err(StoreError::Taken { scope: name.0, key: name.1, holder });
+                    return Err(StoreError::KeyTaken { scope: name.0, key: name.1, holder });
                 }
                 claimed.insert(name, ClaimHolder { run_id, fingerprint });
             }
@@ -161,7 +161,7 @@ impl MemoryState {
                 stamp: change.stamp,
                 event: change.event.clone(),
             });
-            self.tables.entry(run_id).or_default().write(change);
+            self.tables.entry(run_id).or_default().apply_change(change);
         }
         CommitReceipt { last: self.head() }
     }
@@ -198,41 +198,41 @@ impl Journal for MemoryStore {
 
     fn entries(&self, after: JournalSeq, limit: usize) -> StoreFuture<'_, Vec<JournalEntry>> {
         let skipped = usize::try_from(after.0).unwrap_or(usize::MAX);
-        self.answer(|contents| Ok(contents.journal.iter().skip(skipped).take(limit).cloned().collect()))
+        self.read(|contents| Ok(contents.journal.iter().skip(skipped).take(limit).cloned().collect()))
     }
 
     fn entries_of(&self, run: RunId, after: JournalSeq, limit: usize) -> StoreFuture<'_, Vec<JournalEntry>> {
-        self.answer(|contents| {
+        self.read(|contents| {
             let of_run = contents.journal.iter().filter(|entry| entry.run_id == run && entry.seq > after);
             Ok(of_run.take(limit).cloned().collect())
         })
     }
 
     fn head(&self) -> StoreFuture<'_, JournalSeq> {
-        self.answer(|contents| Ok(contents.head()))
+        self.read(|contents| Ok(contents.head()))
     }
 }
 
 impl RunQueries for MemoryStore {
     fn run(&self, id: RunId) -> StoreFuture<'_, Option<Run>> {
-        self.answer(|contents| Ok(contents.run(id).cloned()))
+        self.read(|contents| Ok(contents.run(id).cloned()))
     }
 
     fn runs(&self, status: Option<RunStatus>, page: PageRequest) -> StoreFuture<'_, ListPage<Run>> {
         let before = position::<RunId>(&page);
-        self.answer(|contents| {
+        self.read(|contents| {
             let before = before?;
-            let wanted = |run: &&Run| {
+            let matches = |run: &&Run| {
                 status.is_none_or(|status| run.status() == status)
                     && before.is_none_or(|before| run.run_id < before)
             };
-            let rest = contents.runs().rev().filter(wanted).map(|run| (run.run_id, run.clone()));
-            Ok(listing(rest, &page))
+            let rest = contents.runs().rev().filter(matches).map(|run| (run.run_id, run.clone()));
+            Ok(page_of_rows(rest, &page))
         })
     }
 
-    fn due(&self, until: Timestamp, limit: usize) -> StoreFuture<'_, Vec<(RunId, Deadline)>> {
-        self.answer(|contents| {
+    fn runs_due(&self, until: Timestamp, limit: usize) -> StoreFuture<'_, Vec<(RunId, Deadline)>> {
+        self.read(|contents| {
             let deadlines = contents.runs().filter_map(|run| Some((run.run_id, run.deadline()?)));
             let mut due: Vec<_> = deadlines.filter(|(_, deadline)| deadline.at <= until).collect();
             due.sort_by_key(|(run_id, deadline)| (deadline.at, *run_id));
@@ -241,15 +241,15 @@ impl RunQueries for MemoryStore {
         })
     }
 
-    fn occupying(&self) -> StoreFuture<'_, Vec<(RunId, SlotOccupancy)>> {
-        self.answer(|contents| {
+    fn slot_occupancies(&self) -> StoreFuture<'_, Vec<(RunId, SlotOccupancy)>> {
+        self.read(|contents| {
             let occupancies = contents.runs().map(|run| (run.run_id, run.occupancy()));
             Ok(occupancies.filter(|(_, occupancy)| *occupancy != SlotOccupancy::None).collect())
         })
     }
 
-    fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
-        self.answer(|contents| {
+    fn count_by_status(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
+        self.read(|contents| {
             let mut tally = BTreeMap::new();
             for run in contents.runs() {
                 *tally.entry(run.status()).or_default() += 1;
@@ -261,7 +261,7 @@ impl RunQueries for MemoryStore {
 
 impl TurnQueries for MemoryStore {
     fn turn(&self, id: TurnId) -> StoreFuture<'_, Option<Turn>> {
-        self.answer(|contents| Ok(contents.tables.values().find_map(|tables| tables.turns.get(&id)).cloned()))
+        self.read(|contents| Ok(contents.tables.values().find_map(|tables| tables.turns.get(&id)).cloned()))
     }
 
     fn turns_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Turn>> {
@@ -274,7 +274,7 @@ impl TurnQueries for MemoryStore {
 
 impl InboundQueries for MemoryStore {
     fn inbound(&self, key: MessageKey) -> StoreFuture<'_, Option<Inbound>> {
-        self.answer(|contents| {
+        self.read(|contents| {
             Ok(contents.tables.values().find_map(|tables| tables.inbound.get(&key)).cloned())
         })
     }
@@ -282,7 +282,7 @@ impl InboundQueries for MemoryStore {
 
 impl InteractionQueries for MemoryStore {
     fn interaction(&self, id: InteractionId) -> StoreFuture<'_, Option<Interaction>> {
-        self.answer(|contents| {
+        self.read(|contents| {
             Ok(contents.tables.values().find_map(|tables| tables.interactions.get(&id)).cloned())
         })
     }
@@ -302,8 +302,8 @@ impl InteractionQueries for MemoryStore {
         })
     }
 
-    fn count_open(&self) -> StoreFuture<'_, u64> {
-        self.answer(|contents| {
+    fn count_open_interactions(&self) -> StoreFuture<'_, u64> {
+        self.read(|contents| {
             let questions = contents.tables.values().flat_map(|tables| tables.interactions.values());
             Ok(questions.filter(|question| question.is_open()).count() as u64)
         })
@@ -312,7 +312,7 @@ impl InteractionQueries for MemoryStore {
 
 impl DeliveryQueries for MemoryStore {
     fn delivery(&self, id: DeliveryId) -> StoreFuture<'_, Option<Delivery>> {
-        self.answer(|contents| {
+        self.read(|contents| {
             Ok(contents.tables.values().find_map(|tables| tables.deliveries.get(&id)).cloned())
         })
     }
@@ -325,7 +325,7 @@ impl DeliveryQueries for MemoryStore {
     }
 
     fn undelivered_to(&self, conversation_ref: &str) -> StoreFuture<'_, Vec<RunId>> {
-        self.answer(|contents| {
+        self.read(|contents| {
             let deliveries = contents.tables.values().flat_map(|tables| tables.deliveries.values());
             let waiting = deliveries.filter(|delivery| {
                 delivery.conversation_ref == conversation_ref
@@ -339,12 +339,12 @@ impl DeliveryQueries for MemoryStore {
 }
 
 impl EffectQueries for MemoryStore {
-    fn owed(
+    fn pending_effects(
         &self,
         after: Option<(RunId, EffectNumber)>,
         limit: usize,
     ) -> StoreFuture<'_, Vec<(RunId, PendingEffect)>> {
-        self.answer(|contents| {
+        self.read(|contents| {
             let owed = contents.runs().flat_map(|run| run.owed.iter().map(|owed| (run.run_id, owed.clone())));
             let later =
                 |(run, owed): &(RunId, PendingEffect)| after.is_none_or(|after| (*run, owed.number) > after);
@@ -354,18 +354,18 @@ impl EffectQueries for MemoryStore {
 }
 
 impl ClaimQueries for MemoryStore {
-    fn claimed(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>> {
+    fn claim_holder(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>> {
         let name = (scope.to_owned(), key.to_owned());
-        self.answer(|contents| Ok(contents.claims.get(&name).cloned()))
+        self.read(|contents| Ok(contents.claims.get(&name).cloned()))
     }
 }
 
 impl CursorStore for MemoryStore {
     fn cursor(&self, reader: &str) -> StoreFuture<'_, JournalSeq> {
-        self.answer(|contents| Ok(contents.cursors.get(reader).copied().unwrap_or_default()))
+        self.read(|contents| Ok(contents.cursors.get(reader).copied().unwrap_or_default()))
     }
 
-    fn advance(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()> {
+    fn advance_cursor(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()> {
         let mut contents = self.contents();
         let cursor = contents.cursors.entry(reader.to_owned()).or_default();
         *cursor = to.max(*cursor);
@@ -375,16 +375,16 @@ impl CursorStore for MemoryStore {
 
 impl StoreMaintenance for MemoryStore {
     fn known_runs(&self, after: Option<RunId>, limit: usize) -> StoreFuture<'_, Vec<RunId>> {
-        self.answer(|contents| {
-            let known =
+        self.read(|contents| {
+            let run_ids =
                 contents.journal.iter().map(|entry| entry.run_id).chain(contents.tables.keys().copied());
-            let known: BTreeSet<_> = known.filter(|run| after.is_none_or(|after| *run > after)).collect();
-            Ok(known.into_iter().take(limit).collect())
+            let run_ids: BTreeSet<_> = run_ids.filter(|run| after.is_none_or(|after| *run > after)).collect();
+            Ok(run_ids.into_iter().take(limit).collect())
         })
     }
 
     fn tables_of(&self, run: RunId) -> StoreFuture<'_, RunTables> {
-        self.answer(|contents| Ok(contents.tables.get(&run).cloned().unwrap_or_default()))
+        self.read(|contents| Ok(contents.tables.get(&run).cloned().unwrap_or_default()))
     }
 
     fn replace_tables(&self, run: RunId, tables: RunTables) -> StoreFuture<'_, ()> {

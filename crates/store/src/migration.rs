@@ -33,7 +33,7 @@ pub(crate) fn pending<'a>(
     steps: &'a [SchemaMigration],
     applied: &[AppliedMigration],
 ) -> Result<&'a [SchemaMigration], StoreError> {
-    let mismatched = |reason| Err(StoreError::Mismatched { reason });
+    let mismatched = |reason| Err(StoreError::IncompatibleVersion { reason });
     for (place, taken) in applied.iter().enumerate() {
         let Some(step) = steps.get(place) else {
             let newest = steps.len();
@@ -68,25 +68,25 @@ mod tests {
         SchemaMigration { number: 2, name: "two", sql: "create two" },
     ];
 
-    fn taken(step: &SchemaMigration) -> AppliedMigration {
+    fn applied(step: &SchemaMigration) -> AppliedMigration {
         AppliedMigration { number: step.number, name: step.name.to_owned(), checksum: step.checksum() }
     }
 
     #[test]
-    fn what_is_missing_is_pending() {
+    fn unapplied_migrations_are_pending() {
         assert_eq!(pending(&STEPS, &[]).unwrap().len(), 2);
-        assert_eq!(pending(&STEPS, &[taken(&STEPS[0])]).unwrap()[0].number, 2);
-        assert!(pending(&STEPS, &[taken(&STEPS[0]), taken(&STEPS[1])]).unwrap().is_empty());
+        assert_eq!(pending(&STEPS, &[applied(&STEPS[0])]).unwrap()[0].number, 2);
+        assert!(pending(&STEPS, &[applied(&STEPS[0]), applied(&STEPS[1])]).unwrap().is_empty());
     }
 
     #[test]
     fn an_edited_or_unknown_past_is_refused() {
-        let edited = AppliedMigration { checksum: 7, ..taken(&STEPS[0]) };
-        let renamed = AppliedMigration { name: "uno".to_owned(), ..taken(&STEPS[0]) };
-        for past in [vec![edited], vec![renamed], vec![taken(&STEPS[1])]] {
-            assert!(matches!(pending(&STEPS, &past), Err(StoreError::Mismatched { .. })));
+        let edited = AppliedMigration { checksum: 7, ..applied(&STEPS[0]) };
+        let renamed = AppliedMigration { name: "uno".to_owned(), ..applied(&STEPS[0]) };
+        for past in [vec![edited], vec![renamed], vec![applied(&STEPS[1])]] {
+            assert!(matches!(pending(&STEPS, &past), Err(StoreError::IncompatibleVersion { .. })));
         }
-        let newer = pending(&STEPS[..1], &[taken(&STEPS[0]), taken(&STEPS[1])]).unwrap_err().to_string();
+        let newer = pending(&STEPS[..1], &[applied(&STEPS[0]), applied(&STEPS[1])]).unwrap_err().to_string();
         assert!(newer.contains("newer Abide"), "{newer}");
     }
 }

@@ -9,10 +9,10 @@ use abide_domain::{delivery::Delivery, inbound::Inbound, interaction::Interactio
 use abide_ports::store::{RunChange, StoreError};
 use serde::Serialize;
 
-use crate::record::{DeliveryKeys, EntryRow, InteractionKeys, digest, number};
+use crate::record::{DeliveryKeys, EntryRow, InteractionKeys, hash_entry, to_db_integer};
 
 /// The initial capacity in bytes, sufficient for most commits without growing.
-const ROOM: usize = 8 << 10;
+const INITIAL_CAPACITY_BYTES: usize = 8 << 10;
 
 /// The encoded texts.
 #[derive(Debug)]
@@ -28,8 +28,8 @@ pub(crate) struct TextRange {
 impl Index<TextRange> for RowText {
     type Output = str;
 
-    fn index(&self, part: TextRange) -> &str {
-        &self.0[part.start..part.end]
+    fn index(&self, range: TextRange) -> &str {
+        &self.0[range.start..range.end]
     }
 }
 
@@ -38,15 +38,15 @@ pub(crate) struct RowBuffer(Vec<u8>);
 
 impl RowBuffer {
     pub(crate) fn new() -> Self {
-        Self(Vec::with_capacity(ROOM))
+        Self(Vec::with_capacity(INITIAL_CAPACITY_BYTES))
     }
 
-    pub(crate) fn done(self) -> Result<RowText, StoreError> {
-        String::from_utf8(self.0).map(RowText).map_err(|error| invalid(&error.to_string()))
+    pub(crate) fn finish(self) -> Result<RowText, StoreError> {
+        String::from_utf8(self.0).map(RowText).map_err(|error| encoding_error(&error.to_string()))
     }
 
     /// Appends a plain text.
-    pub(crate) fn word(&mut self, word: impl Display) -> TextRange {
+    pub(crate) fn write_display(&mut self, word: impl Display) -> TextRange {
         let start = self.0.len();
         // Writing to memory cannot fail.
         let _ = write!(self.0, "{word}");
@@ -54,50 +54,53 @@ impl RowBuffer {
     }
 
     /// Appends a value as JSON.
-    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<TextRange, StoreError> {
+    pub(crate) fn write_json(&mut self, value: &impl Serialize) -> Result<TextRange, StoreError> {
         let start = self.0.len();
         serde_json::to_writer(&mut self.0, value)
-            .map_err(|error| invalid(&format!("a value that JSON cannot hold ({error})")))?;
+            .map_err(|error| encoding_error(&format!("a value that JSON cannot hold ({error})")))?;
         Ok(TextRange { start, end: self.0.len() })
     }
 
-    pub(crate) fn inbound(&mut self, row: &Inbound) -> Result<(TextRange, TextRange, TextRange), StoreError> {
+    pub(crate) fn write_inbound(
+        &mut self,
+        row: &Inbound,
+    ) -> Result<(TextRange, TextRange, TextRange), StoreError> {
         let key = &row.message.key;
-        Ok((self.word(&key.channel), self.word(&key.message_id), self.json(row)?))
+        Ok((self.write_display(&key.channel), self.write_display(&key.message_id), self.write_json(row)?))
     }
 
-    pub(crate) fn turn(&mut self, row: &Turn) -> Result<(TextRange, TextRange), StoreError> {
-        Ok((self.word(row.turn_id), self.json(row)?))
+    pub(crate) fn write_turn(&mut self, row: &Turn) -> Result<(TextRange, TextRange), StoreError> {
+        Ok((self.write_display(row.turn_id), self.write_json(row)?))
     }
 
-    pub(crate) fn interaction(
+    pub(crate) fn write_interaction(
         &mut self,
         row: &Interaction,
     ) -> Result<(TextRange, InteractionKeys, TextRange), StoreError> {
-        Ok((self.word(row.interaction_id), InteractionKeys::of(row), self.json(row)?))
+        Ok((self.write_display(row.interaction_id), InteractionKeys::of(row), self.write_json(row)?))
     }
 
-    pub(crate) fn delivery(
+    pub(crate) fn write_delivery(
         &mut self,
         row: &Delivery,
     ) -> Result<(TextRange, DeliveryKeys, TextRange), StoreError> {
-        Ok((self.word(row.delivery_id), DeliveryKeys::of(row), self.json(row)?))
+        Ok((self.write_display(row.delivery_id), DeliveryKeys::of(row), self.write_json(row)?))
     }
 
     /// Encodes the journal entry of a change. `run` is the range of the run's id.
-    pub(crate) fn entry(&mut self, run: TextRange, change: &RunChange) -> Result<EntryRow, StoreError> {
-        let (revision, at) = (number(change.run.revision), change.stamp.at.0);
-        let (fresh, event) = (self.word(change.stamp.fresh), self.json(&change.event)?);
-        let digest = digest(self.at(run), revision, at, self.at(fresh), self.at(event));
+    pub(crate) fn write_entry(&mut self, run: TextRange, change: &RunChange) -> Result<EntryRow, StoreError> {
+        let (revision, at) = (to_db_integer(change.run.revision), change.stamp.at.0);
+        let (fresh, event) = (self.write_display(change.stamp.fresh), self.write_json(&change.event)?);
+        let digest = hash_entry(self.bytes_of(run), revision, at, self.bytes_of(fresh), self.bytes_of(event));
         Ok(EntryRow { revision, at, fresh, event, digest })
     }
 
-    fn at(&self, part: TextRange) -> &[u8] {
+    fn bytes_of(&self, part: TextRange) -> &[u8] {
         &self.0[part.start..part.end]
     }
 }
 
 /// The error for a value that cannot be encoded.
-pub(crate) fn invalid(what: &str) -> StoreError {
-    StoreError::Invalid { what: what.to_owned() }
+pub(crate) fn encoding_error(what: &str) -> StoreError {
+    StoreError::Invalid { detail: what.to_owned() }
 }

@@ -17,14 +17,14 @@ use abide_ports::store::{JournalCommit, JournalEntry, JournalSeq, RunChange, Run
 use crc32fast::Hasher;
 use serde::de::DeserializeOwned;
 
-use crate::pen::{RowBuffer, RowText, TextRange, invalid};
+use crate::pen::{RowBuffer, RowText, TextRange, encoding_error};
 
 /// The changes of one run in a commit. Rows that a later change overwrites are omitted.
 #[derive(Debug)]
 pub(crate) struct CommitRow {
     pub(crate) run_id: RunId,
     /// The revision that the store must have.
-    pub(crate) expected: u64,
+    pub(crate) expected_revision: u64,
     pub(crate) entries: Vec<EntryRow>,
     pub(crate) rows: TableRows,
 }
@@ -90,25 +90,25 @@ pub(crate) struct DeliveryKeys {
 impl RunKeys {
     pub(crate) fn of(run: &Run) -> Self {
         Self {
-            revision: number(run.revision),
+            revision: to_db_integer(run.revision),
             status: run.status().name(),
             deadline_at: run.deadline().map(|deadline| deadline.at.0),
-            astir: astir(run),
+            astir: activity(run),
         }
     }
 }
 
 /// Values of `runs.astir`: the run holds or waits for a slot, has pending effects, or both. NULL stands for neither.
-pub(crate) const OCCUPIES: i64 = 1;
-pub(crate) const OWES: i64 = 2;
-pub(crate) const BOTH: i64 = OCCUPIES + OWES;
+pub(crate) const ACTIVITY_SLOT: i64 = 1;
+pub(crate) const ACTIVITY_EFFECTS: i64 = 2;
+pub(crate) const ACTIVITY_SLOT_AND_EFFECTS: i64 = ACTIVITY_SLOT + ACTIVITY_EFFECTS;
 
-fn astir(run: &Run) -> Option<i64> {
+fn activity(run: &Run) -> Option<i64> {
     match (run.occupancy(), run.owed.is_empty()) {
         (SlotOccupancy::None, true) => None,
-        (SlotOccupancy::None, false) => Some(OWES),
-        (SlotOccupancy::Holding | SlotOccupancy::Queued(_), true) => Some(OCCUPIES),
-        (SlotOccupancy::Holding | SlotOccupancy::Queued(_), false) => Some(BOTH),
+        (SlotOccupancy::None, false) => Some(ACTIVITY_EFFECTS),
+        (SlotOccupancy::Holding | SlotOccupancy::Queued(_), true) => Some(ACTIVITY_SLOT),
+        (SlotOccupancy::Holding | SlotOccupancy::Queued(_), false) => Some(ACTIVITY_SLOT_AND_EFFECTS),
     }
 }
 
@@ -127,91 +127,103 @@ impl DeliveryKeys {
 }
 
 /// The pending effects of these runs after a position, up to a limit.
-pub(crate) fn owed_after(
+pub(crate) fn pending_effects_after(
     runs: impl IntoIterator<Item = Run>,
     after: Option<(RunId, EffectNumber)>,
-    most: usize,
+    limit: usize,
 ) -> Vec<(RunId, PendingEffect)> {
-    let owed = runs.into_iter().flat_map(|run| run.owed.into_iter().map(move |owed| (run.run_id, owed)));
-    owed.filter(|(run, owed)| after.is_none_or(|after| (*run, owed.number) > after)).take(most).collect()
+    let pending =
+        runs.into_iter().flat_map(|run| run.owed.into_iter().map(move |pending| (run.run_id, pending)));
+    pending
+        .filter(|(run, pending)| after.is_none_or(|after| (*run, pending.number) > after))
+        .take(limit)
+        .collect()
 }
 
 /// The rows of a commit: one record for each sequence of consecutive changes of one run.
-pub(crate) fn records(commit: &JournalCommit) -> Result<Vec<CommitRow>, StoreError> {
-    let goes_on = |one: &RunChange, next: &RunChange| {
+pub(crate) fn commit_rows(commit: &JournalCommit) -> Result<Vec<CommitRow>, StoreError> {
+    let is_consecutive = |one: &RunChange, next: &RunChange| {
         one.run.run_id == next.run.run_id && next.run.revision == one.run.revision + 1
     };
-    commit.changes.chunk_by(goes_on).map(CommitRow::of).collect()
+    commit.changes.chunk_by(is_consecutive).map(CommitRow::of).collect()
 }
 
 impl CommitRow {
     /// The record of consecutive changes of one run.
-    fn of(stretch: &[RunChange]) -> Result<Self, StoreError> {
-        let [first, ..] = stretch else { return Err(invalid("a commit of nothing")) };
-        let last = &*stretch[stretch.len() - 1].run;
-        let expected = first.run.revision.checked_sub(1).ok_or_else(|| invalid("revision 0"))?;
-        let mut pen = RowBuffer::new();
-        let run = pen.word(last.run_id);
-        let mut entries = Vec::with_capacity(stretch.len());
+    fn of(changes: &[RunChange]) -> Result<Self, StoreError> {
+        let [first, ..] = changes else { return Err(encoding_error("a commit of nothing")) };
+        let last = &*changes[changes.len() - 1].run;
+        let expected = first.run.revision.checked_sub(1).ok_or_else(|| encoding_error("revision 0"))?;
+        let mut buffer = RowBuffer::new();
+        let run = buffer.write_display(last.run_id);
+        let mut entries = Vec::with_capacity(changes.len());
         let mut ledger = LedgerRows::default();
-        for (place, change) in stretch.iter().enumerate() {
-            entries.push(pen.entry(run, change)?);
-            let later = &stretch[place + 1..];
+        for (place, change) in changes.iter().enumerate() {
+            entries.push(buffer.write_entry(run, change)?);
+            let later = &changes[place + 1..];
             for row in change.inbound() {
                 if !later.iter().any(|it| it.inbound().any(|it| it.message.key == row.message.key)) {
-                    ledger.inbound.push(pen.inbound(row)?);
+                    ledger.inbound.push(buffer.write_inbound(row)?);
                 }
             }
             for row in change.turns() {
                 if !later.iter().any(|it| it.turns().any(|it| it.turn_id == row.turn_id)) {
-                    ledger.turns.push(pen.turn(row)?);
+                    ledger.turns.push(buffer.write_turn(row)?);
                 }
             }
             for row in change.interactions() {
                 let same = |it: &Interaction| it.interaction_id == row.interaction_id;
                 if !later.iter().any(|it| it.interactions().any(same)) {
-                    ledger.interactions.push(pen.interaction(row)?);
+                    ledger.interactions.push(buffer.write_interaction(row)?);
                 }
             }
             for row in change.deliveries() {
                 if !later.iter().any(|it| it.deliveries().any(|it| it.delivery_id == row.delivery_id)) {
-                    ledger.deliveries.push(pen.delivery(row)?);
+                    ledger.deliveries.push(buffer.write_delivery(row)?);
                 }
             }
         }
-        let state = Some((RunKeys::of(last), pen.json(last)?));
-        let claims = stretch.iter().flat_map(RunChange::claims).collect();
-        let rows = ledger.rows(pen.done()?, run, state, claims);
-        Ok(Self { run_id: last.run_id, expected, entries, rows })
+        let state = Some((RunKeys::of(last), buffer.write_json(last)?));
+        let claims = changes.iter().flat_map(RunChange::claims).collect();
+        let rows = ledger.rows(buffer.finish()?, run, state, claims);
+        Ok(Self { run_id: last.run_id, expected_revision: expected, entries, rows })
     }
 
     /// The revision of the run after the record.
     #[cfg(feature = "postgres")]
-    pub(crate) fn reached(&self) -> u64 {
-        self.expected + self.entries.len() as u64
+    pub(crate) fn final_revision(&self) -> u64 {
+        self.expected_revision + self.entries.len() as u64
     }
 }
 
 impl TableRows {
     /// All rows of a run.
     pub(crate) fn of(run: RunId, tables: &RunTables) -> Result<Self, StoreError> {
-        let mut pen = RowBuffer::new();
-        let name = pen.word(run);
+        let mut buffer = RowBuffer::new();
+        let name = buffer.write_display(run);
         let state = match &tables.run {
-            Some(run) => Some((RunKeys::of(run), pen.json(run)?)),
+            Some(run) => Some((RunKeys::of(run), buffer.write_json(run)?)),
             None => None,
         };
         let ledger = LedgerRows {
-            inbound: tables.inbound.values().map(|row| pen.inbound(row)).collect::<Result<_, _>>()?,
-            turns: tables.turns.values().map(|row| pen.turn(row)).collect::<Result<_, _>>()?,
+            inbound: tables
+                .inbound
+                .values()
+                .map(|row| buffer.write_inbound(row))
+                .collect::<Result<_, _>>()?,
+            turns: tables.turns.values().map(|row| buffer.write_turn(row)).collect::<Result<_, _>>()?,
             interactions: tables
                 .interactions
                 .values()
-                .map(|row| pen.interaction(row))
+                .map(|row| buffer.write_interaction(row))
                 .collect::<Result<_, _>>()?,
-            deliveries: tables.deliveries.values().map(|row| pen.delivery(row)).collect::<Result<_, _>>()?,
+            deliveries: tables
+                .deliveries
+                .values()
+                .map(|row| buffer.write_delivery(row))
+                .collect::<Result<_, _>>()?,
         };
-        Ok(ledger.rows(pen.done()?, name, state, tables.claims.clone()))
+        Ok(ledger.rows(buffer.finish()?, name, state, tables.claims.clone()))
     }
 
     pub(crate) fn run(&self) -> &str {
@@ -244,7 +256,7 @@ impl LedgerRows {
 impl EntryRow {
     /// The checksum. It includes the position, so that a moved entry is detected like a modified one.
     pub(crate) fn checksum(&self, seq: i64) -> i64 {
-        placed(self.digest.clone(), seq)
+        checksum_at(self.digest.clone(), seq)
     }
 }
 
@@ -252,10 +264,10 @@ impl StoredEntry<'_> {
     /// The entry, if its checksum is correct.
     pub(crate) fn check(&self) -> Result<JournalEntry, StoreError> {
         let damaged =
-            |how: &str| StoreError::Damaged { what: format!("entry {} of the journal {how}", self.seq) };
+            |how: &str| StoreError::Damaged { detail: format!("entry {} of the journal {how}", self.seq) };
         let (run, fresh, event) = (self.run_id.as_bytes(), self.fresh.as_bytes(), self.event.as_bytes());
-        let digest = digest(run, self.revision, self.at, fresh, event);
-        if placed(digest, self.seq) != self.checksum {
+        let digest = hash_entry(run, self.revision, self.at, fresh, event);
+        if checksum_at(digest, self.seq) != self.checksum {
             return Err(damaged("does not match its checksum"));
         }
         let unreadable = |_| damaged("has an id that is none");
@@ -271,45 +283,54 @@ impl StoredEntry<'_> {
 }
 
 /// Decodes a row's body. The table and id are for the error message.
-pub(crate) fn value<T: DeserializeOwned>(table: &str, id: &str, body: &str) -> Result<T, StoreError> {
+pub(crate) fn decode_body<T: DeserializeOwned>(table: &str, id: &str, body: &str) -> Result<T, StoreError> {
     serde_json::from_str(body).map_err(|error| damaged_row(table, id, &format!("cannot be read ({error})")))
 }
 
 /// Returns an error if a row's columns do not match its body.
-pub(crate) fn agree<K: PartialEq>(table: &str, id: &str, found: &K, told: &K) -> Result<(), StoreError> {
-    if found == told { Ok(()) } else { Err(damaged_row(table, id, "is filed under what it does not say")) }
+pub(crate) fn check_columns<K: PartialEq>(
+    table: &str,
+    id: &str,
+    found: &K,
+    expected: &K,
+) -> Result<(), StoreError> {
+    if found == expected {
+        Ok(())
+    } else {
+        Err(damaged_row(table, id, "is filed under what it does not say"))
+    }
 }
 
 /// Parses an id of a table.
-pub(crate) fn id<Id: std::str::FromStr>(table: &str, text: &str) -> Result<Id, StoreError> {
+pub(crate) fn parse_id<Id: std::str::FromStr>(table: &str, text: &str) -> Result<Id, StoreError> {
     text.parse().map_err(|_| damaged_row(table, text, "has an id that is none"))
 }
 
 /// The number of runs per status, from the index alone. Valid in both SQL dialects.
-pub(crate) const TALLY: &str = "SELECT status, COUNT(*) FROM runs GROUP BY status";
+pub(crate) const COUNT_BY_STATUS_SQL: &str = "SELECT status, COUNT(*) FROM runs GROUP BY status";
 
 /// Parses a status of a table.
-pub(crate) fn status(name: &str) -> Result<RunStatus, StoreError> {
+pub(crate) fn parse_status(name: &str) -> Result<RunStatus, StoreError> {
     let word = serde_json::Value::from(name);
     serde_json::from_value(word).map_err(|_| damaged_row("runs", name, "has a status that is none"))
 }
 
 fn damaged_row(table: &str, id: &str, how: &str) -> StoreError {
-    StoreError::Damaged { what: format!("row {id} of {table} {how}") }
+    StoreError::Damaged { detail: format!("row {id} of {table} {how}") }
 }
 
 /// A count as a database integer. Counts never reach its limit.
-pub(crate) fn number(count: u64) -> i64 {
+pub(crate) fn to_db_integer(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// A row limit as a database integer.
-pub(crate) fn limit(limit: usize) -> i64 {
+pub(crate) fn limit_to_db_integer(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
 /// The checksum input of an entry, without its position.
-pub(crate) fn digest(run: &[u8], revision: i64, at: i64, fresh: &[u8], event: &[u8]) -> Hasher {
+pub(crate) fn hash_entry(run: &[u8], revision: i64, at: i64, fresh: &[u8], event: &[u8]) -> Hasher {
     let mut digest = Hasher::new();
     digest.update(run);
     digest.update(&revision.to_le_bytes());
@@ -319,7 +340,7 @@ pub(crate) fn digest(run: &[u8], revision: i64, at: i64, fresh: &[u8], event: &[
     digest
 }
 
-fn placed(mut digest: Hasher, seq: i64) -> i64 {
+fn checksum_at(mut digest: Hasher, seq: i64) -> i64 {
     digest.update(&seq.to_le_bytes());
     i64::from(digest.finalize())
 }

@@ -26,7 +26,7 @@ pub struct StoreOptions {
     #[cfg(feature = "_records")]
     pub loss: LossPolicy,
     /// Opens the store for inspection. A missing store is not created, and a daemon may use it.
-    pub only_looks: bool,
+    pub read_only: bool,
 }
 
 /// An open store.
@@ -44,7 +44,7 @@ impl std::fmt::Debug for OpenedStore {
 }
 
 /// All kinds that this program was built with.
-pub const KINDS: &[StoreKind] = &[
+pub const STORE_KINDS: &[StoreKind] = &[
     StoreKind { scheme: "memory", example: "memory:", open: memory },
     #[cfg(feature = "sqlite")]
     StoreKind { scheme: "sqlite", example: "sqlite:/var/lib/abide/abide.db", open: sqlite },
@@ -58,22 +58,22 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
 }
 
 /// Opens a store with options, and returns notes about the opening.
-pub async fn open_with(url: &str, opening: StoreOptions) -> Result<OpenedStore, StoreError> {
+pub async fn open_with(url: &str, store_options: StoreOptions) -> Result<OpenedStore, StoreError> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-    match KINDS.iter().find(|kind| kind.scheme == scheme) {
-        Some(kind) => (kind.open)(url.to_owned(), opening).await,
+    match STORE_KINDS.iter().find(|kind| kind.scheme == scheme) {
+        Some(kind) => (kind.open)(url.to_owned(), store_options).await,
         None => {
             // The URL is not included in the message, because it may contain a password.
-            let examples: Vec<_> = KINDS.iter().map(|kind| kind.example).collect();
+            let examples: Vec<_> = STORE_KINDS.iter().map(|kind| kind.example).collect();
             let what = format!("the store's URL, which should look like {},", examples.join(" or "));
-            Err(StoreError::Invalid { what })
+            Err(StoreError::Invalid { detail: what })
         }
     }
 }
 
 /// Opens a store for inspection, concurrently with a daemon that uses it. A missing store is not created.
-pub async fn look(url: &str) -> Result<Arc<dyn Store>, StoreError> {
-    Ok(open_with(url, StoreOptions { only_looks: true, ..StoreOptions::default() }).await?.store)
+pub async fn open_for_inspection(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(open_with(url, StoreOptions { read_only: true, ..StoreOptions::default() }).await?.store)
 }
 
 fn memory(_url: String, _opening: StoreOptions) -> StoreFuture<'static, OpenedStore> {
@@ -82,17 +82,17 @@ fn memory(_url: String, _opening: StoreOptions) -> StoreFuture<'static, OpenedSt
 }
 
 #[cfg(feature = "sqlite")]
-fn sqlite(url: String, opening: StoreOptions) -> StoreFuture<'static, OpenedStore> {
+fn sqlite(url: String, store_options: StoreOptions) -> StoreFuture<'static, OpenedStore> {
     use crate::sqlite::{SqliteOptions, SqliteStore};
     Box::pin(async move {
         let path = url.strip_prefix("sqlite:").unwrap_or(&url);
         if path.is_empty() {
-            return Err(StoreError::Invalid { what: "a sqlite URL without a path".to_owned() });
+            return Err(StoreError::Invalid { detail: "a sqlite URL without a path".to_owned() });
         }
         let path = std::path::Path::new(path);
-        let options = SqliteOptions { loss: opening.loss, ..SqliteOptions::default() };
-        let store = match opening.only_looks {
-            true => SqliteStore::look(path)?,
+        let options = SqliteOptions { loss: store_options.loss, ..SqliteOptions::default() };
+        let store = match store_options.read_only {
+            true => SqliteStore::open_for_inspection(path)?,
             false => SqliteStore::open_with(path, &options)?,
         };
         let notes = store.notes().to_vec();
@@ -101,12 +101,16 @@ fn sqlite(url: String, opening: StoreOptions) -> StoreFuture<'static, OpenedStor
 }
 
 #[cfg(feature = "postgres")]
-fn postgres(url: String, opening: StoreOptions) -> StoreFuture<'static, OpenedStore> {
+fn postgres(url: String, store_options: StoreOptions) -> StoreFuture<'static, OpenedStore> {
     use crate::postgres::{PostgresOptions, PostgresStore};
     Box::pin(async move {
-        let StoreOptions { home, loss, only_looks } = opening;
-        let options =
-            PostgresOptions { witness_folder: home, loss, only_looks, ..PostgresOptions::default() };
+        let StoreOptions { home, loss, read_only: only_looks } = store_options;
+        let options = PostgresOptions {
+            witness_folder: home,
+            loss,
+            read_only: only_looks,
+            ..PostgresOptions::default()
+        };
         let store = PostgresStore::open_with(&url, &options).await?;
         let notes = store.notes().to_vec();
         Ok(OpenedStore { store: Arc::new(store), notes })

@@ -6,11 +6,11 @@ use abide_domain::id::RunId;
 use abide_ports::store::{JournalMismatch, JournalSeq, RunTables, Store, StoreError, StoreFlaw};
 
 /// The number of entries or runs per query.
-const PAGE: usize = 500;
+const PAGE_ROWS: usize = 500;
 /// The maximum number of described findings. Further findings are only counted.
-const MOST_FINDINGS: usize = 100;
+const MAX_FINDINGS: usize = 100;
 /// The maximum number of comparisons of a run that changes during the comparison.
-const PATIENCE: usize = 20;
+const MAX_COMPARISONS_PER_RUN: usize = 20;
 
 /// The result of a verification.
 #[derive(Debug, Default)]
@@ -32,13 +32,13 @@ pub struct VerificationReport {
 pub enum VerificationFinding {
     /// The journal skips or repeats a position.
     #[error("the journal has entry {found} where {expected} is due")]
-    Sequence { expected: u64, found: u64 },
+    SequenceGap { expected: u64, found: u64 },
     /// The journal ends before the position of its recorded head.
     #[error("the journal ends at {found}, but its head is {expected}")]
-    Short { expected: u64, found: u64 },
+    JournalTruncated { expected: u64, found: u64 },
     /// An entry or row cannot be read.
-    #[error("{what}")]
-    Damaged { what: String },
+    #[error("{detail}")]
+    Damaged { detail: String },
     /// The tables differ from those derived from the journal.
     #[error(transparent)]
     Difference(JournalMismatch),
@@ -62,8 +62,8 @@ impl VerificationReport {
         self.findings.is_empty()
     }
 
-    fn finds(&mut self, finding: VerificationFinding) {
-        if self.findings.len() < MOST_FINDINGS {
+    fn add_finding(&mut self, finding: VerificationFinding) {
+        if self.findings.len() < MAX_FINDINGS {
             self.findings.push(finding);
         } else {
             self.further_findings += 1;
@@ -80,30 +80,30 @@ pub async fn verify(
     let mut verification = VerificationReport::default();
     let flaws = match store.inspect().await {
         Ok(flaws) => flaws,
-        Err(StoreError::Damaged { what }) => vec![StoreFlaw::Journal { what }],
+        Err(StoreError::Damaged { detail }) => vec![StoreFlaw::Journal { detail }],
         Err(other) => return Err(other),
     };
     for flaw in flaws {
         match flaw {
-            StoreFlaw::Note { what } => verification.notes.push(what),
-            StoreFlaw::Lost { .. } | StoreFlaw::Journal { .. } | StoreFlaw::Derived { .. } => {
-                verification.finds(VerificationFinding::Flaw(flaw));
+            StoreFlaw::Note { detail } => verification.notes.push(detail),
+            StoreFlaw::InputLost { .. } | StoreFlaw::Journal { .. } | StoreFlaw::Derived { .. } => {
+                verification.add_finding(VerificationFinding::Flaw(flaw));
             }
         }
     }
     walk_journal(store, &mut verification, &mut progress).await?;
-    let mut known: Vec<RunId> = Vec::new();
+    let mut run_ids: Vec<RunId> = Vec::new();
     loop {
-        let runs = store.known_runs(known.last().copied(), PAGE).await?;
+        let runs = store.known_runs(run_ids.last().copied(), PAGE_ROWS).await?;
         if runs.is_empty() {
             break;
         }
-        known.extend(runs);
+        run_ids.extend(runs);
     }
-    for page in known.chunks(PAGE) {
+    for page in run_ids.chunks(PAGE_ROWS) {
         for run in page {
-            if let Some(finding) = compare(store, *run).await? {
-                verification.finds(finding);
+            if let Some(finding) = compare_run(store, *run).await? {
+                verification.add_finding(finding);
             }
             verification.runs += 1;
         }
@@ -122,12 +122,12 @@ pub async fn rebuild(
     store.reindex().await?;
     let (mut rebuilt, mut last) = (0, None);
     loop {
-        let runs = store.known_runs(last, PAGE).await?;
+        let runs = store.known_runs(last, PAGE_ROWS).await?;
         let Some(end) = runs.last().copied() else { return Ok(rebuilt) };
         for run in runs {
             let mut derived = DerivedTables::default();
             if let Some(difference) = derived.catch_up(store, run).await? {
-                return Err(StoreError::Damaged { what: difference.to_string() });
+                return Err(StoreError::Damaged { detail: difference.to_string() });
             }
             store.replace_tables(run, derived.tables).await?;
             rebuilt += 1;
@@ -144,7 +144,7 @@ async fn walk_journal(
     progress: &mut (impl FnMut(VerificationProgress) + Send),
 ) -> Result<(), StoreError> {
     let head = store.head().await?;
-    let (mut at, mut size) = (JournalSeq(0), PAGE);
+    let (mut at, mut size) = (JournalSeq(0), PAGE_ROWS);
     while at < head {
         let entries = match store.entries(at, size).await {
             Ok(entries) => entries,
@@ -153,20 +153,21 @@ async fn walk_journal(
                 size = 1;
                 continue;
             }
-            Err(StoreError::Damaged { what }) => {
-                verification.finds(VerificationFinding::Damaged { what });
+            Err(StoreError::Damaged { detail: what }) => {
+                verification.add_finding(VerificationFinding::Damaged { detail: what });
                 at = JournalSeq(at.0 + 1);
                 continue;
             }
             Err(other) => return Err(other),
         };
         if entries.is_empty() {
-            verification.finds(VerificationFinding::Short { expected: head.0, found: at.0 });
+            verification.add_finding(VerificationFinding::JournalTruncated { expected: head.0, found: at.0 });
             return Ok(());
         }
         for entry in entries {
             if entry.seq.0 != at.0 + 1 {
-                verification.finds(VerificationFinding::Sequence { expected: at.0 + 1, found: entry.seq.0 });
+                verification
+                    .add_finding(VerificationFinding::SequenceGap { expected: at.0 + 1, found: entry.seq.0 });
             }
             at = entry.seq;
             verification.entries += 1;
@@ -177,21 +178,25 @@ async fn walk_journal(
 }
 
 /// Compares one run. If it changes during the comparison, it is compared again.
-async fn compare(store: &dyn Store, run: RunId) -> Result<Option<VerificationFinding>, StoreError> {
+async fn compare_run(store: &dyn Store, run: RunId) -> Result<Option<VerificationFinding>, StoreError> {
     let mut derived = DerivedTables::default();
-    for _ in 0..PATIENCE {
+    for _ in 0..MAX_COMPARISONS_PER_RUN {
         match derived.catch_up(store, run).await {
             Ok(None) => {}
             Ok(Some(difference)) => return Ok(Some(VerificationFinding::Difference(difference))),
-            Err(StoreError::Damaged { what }) => return Ok(Some(VerificationFinding::Damaged { what })),
+            Err(StoreError::Damaged { detail: what }) => {
+                return Ok(Some(VerificationFinding::Damaged { detail: what }));
+            }
             Err(other) => return Err(other),
         }
-        let kept = match store.tables_of(run).await {
-            Ok(kept) => kept,
-            Err(StoreError::Damaged { what }) => return Ok(Some(VerificationFinding::Damaged { what })),
+        let stored = match store.tables_of(run).await {
+            Ok(stored) => stored,
+            Err(StoreError::Damaged { detail: what }) => {
+                return Ok(Some(VerificationFinding::Damaged { detail: what }));
+            }
             Err(other) => return Err(other),
         };
-        let tables = derived.tables.differing(&kept);
+        let tables = derived.tables.differing_tables(&stored);
         if tables.is_empty() {
             return Ok(None);
         }
@@ -216,11 +221,11 @@ impl DerivedTables {
         run: RunId,
     ) -> Result<Option<JournalMismatch>, StoreError> {
         loop {
-            let entries = store.entries_of(run, self.last, PAGE).await?;
+            let entries = store.entries_of(run, self.last, PAGE_ROWS).await?;
             let Some(end) = entries.last() else { return Ok(None) };
             let end = end.seq;
             for entry in &entries {
-                if let Err(difference) = self.tables.follow(entry) {
+                if let Err(difference) = self.tables.apply_entry(entry) {
                     return Ok(Some(difference));
                 }
             }

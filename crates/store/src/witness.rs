@@ -82,7 +82,7 @@ impl SyncedFile {
 /// Reads a witness file.
 pub(crate) fn read(path: &Path) -> WitnessReading {
     match fs::read(path) {
-        Ok(bytes) => match newest(&bytes) {
+        Ok(bytes) => match newest_slot(&bytes) {
             Some((_, head)) => WitnessReading::Head(head),
             None => WitnessReading::Unreadable(format!("{} is damaged", path.display())),
         },
@@ -94,8 +94,9 @@ pub(crate) fn read(path: &Path) -> WitnessReading {
 impl WitnessWriter {
     /// Durably sets the witness to this head, whatever it contained before.
     pub(crate) fn start(path: &Path, head: JournalHead) -> Result<Self, StoreError> {
-        let cannot = |error: &io::Error| unwritable(path, error);
-        let writes = fs::read(path).ok().and_then(|bytes| newest(&bytes)).map_or(0, |(writes, _)| writes);
+        let cannot = |error: &io::Error| write_error(path, error);
+        let writes =
+            fs::read(path).ok().and_then(|bytes| newest_slot(&bytes)).map_or(0, |(writes, _)| writes);
         let is_new = !path.exists();
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -141,7 +142,7 @@ impl WitnessWriter {
     }
 
     /// The file, for a thread that syncs it.
-    pub(crate) fn shared(&self) -> Arc<SyncedFile> {
+    pub(crate) fn file(&self) -> Arc<SyncedFile> {
         self.file.clone()
     }
 }
@@ -159,7 +160,7 @@ fn encode(writes: u64, head: JournalHead) -> [u8; SLOT_BYTES] {
 }
 
 /// The newer of the valid slots.
-fn newest(bytes: &[u8]) -> Option<(u64, JournalHead)> {
+fn newest_slot(bytes: &[u8]) -> Option<(u64, JournalHead)> {
     SLOT_OFFSETS.iter().filter_map(|offset| decode(bytes.get(*offset as usize..)?)).max_by_key(|slot| slot.0)
 }
 
@@ -183,7 +184,7 @@ pub(crate) fn sync_folder(file: &Path) -> io::Result<()> {
 }
 
 /// The error for a file that cannot be written.
-pub(crate) fn unwritable(path: &Path, error: &io::Error) -> StoreError {
+pub(crate) fn write_error(path: &Path, error: &io::Error) -> StoreError {
     let reason = format!("{} cannot be written: {error}", path.display());
     let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
     if is_full { StoreError::Full { reason } } else { StoreError::Unavailable { reason } }
@@ -197,7 +198,7 @@ pub(crate) fn compare(
     head: JournalHead,
     chain_at: Option<i64>,
 ) -> Result<(), StoreError> {
-    let lost = |what: String| Err(StoreError::Lost { what });
+    let lost = |what: String| Err(StoreError::InputLost { detail: what });
     if head.seq < witness.seq {
         let missing = witness.seq - head.seq;
         return lost(format!(

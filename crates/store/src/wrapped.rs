@@ -29,7 +29,7 @@ pub trait StoreObserver: Send + Sync {
     fn store(&self) -> &dyn Store;
 
     /// Called before every call except [`StoreObserver::commit`].
-    fn asked(&self) {}
+    fn on_read(&self) {}
 
     /// Performs a commit. The default passes it on.
     fn commit(&self, commit: JournalCommit) -> StoreFuture<'_, CommitReceipt> {
@@ -38,7 +38,7 @@ pub trait StoreObserver: Send + Sync {
 
     /// Counts the runs per status. The default passes the call on.
     fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
-        self.store().tally()
+        self.store().count_by_status()
     }
 }
 
@@ -46,8 +46,8 @@ pub trait StoreObserver: Send + Sync {
 pub struct ObservedStore<W>(pub W);
 
 impl<W: StoreObserver> ObservedStore<W> {
-    fn ask(&self) -> &dyn Store {
-        self.0.asked();
+    fn observe_read(&self) -> &dyn Store {
+        self.0.on_read();
         self.0.store()
     }
 }
@@ -58,154 +58,154 @@ impl<W: StoreObserver> Journal for ObservedStore<W> {
     }
 
     fn entries(&self, after: JournalSeq, limit: usize) -> StoreFuture<'_, Vec<JournalEntry>> {
-        self.ask().entries(after, limit)
+        self.observe_read().entries(after, limit)
     }
 
     fn entries_of(&self, run: RunId, after: JournalSeq, limit: usize) -> StoreFuture<'_, Vec<JournalEntry>> {
-        self.ask().entries_of(run, after, limit)
+        self.observe_read().entries_of(run, after, limit)
     }
 
     fn head(&self) -> StoreFuture<'_, JournalSeq> {
-        self.ask().head()
+        self.observe_read().head()
     }
 }
 
 impl<W: StoreObserver> RunQueries for ObservedStore<W> {
     fn run(&self, id: RunId) -> StoreFuture<'_, Option<Run>> {
-        self.ask().run(id)
+        self.observe_read().run(id)
     }
 
     fn runs(&self, status: Option<RunStatus>, page: PageRequest) -> StoreFuture<'_, ListPage<Run>> {
-        self.ask().runs(status, page)
+        self.observe_read().runs(status, page)
     }
 
-    fn due(&self, until: Timestamp, limit: usize) -> StoreFuture<'_, Vec<(RunId, Deadline)>> {
-        self.ask().due(until, limit)
+    fn runs_due(&self, until: Timestamp, limit: usize) -> StoreFuture<'_, Vec<(RunId, Deadline)>> {
+        self.observe_read().runs_due(until, limit)
     }
 
-    fn occupying(&self) -> StoreFuture<'_, Vec<(RunId, SlotOccupancy)>> {
-        self.ask().occupying()
+    fn slot_occupancies(&self) -> StoreFuture<'_, Vec<(RunId, SlotOccupancy)>> {
+        self.observe_read().slot_occupancies()
     }
 
-    fn damaged(&self) -> StoreFuture<'_, Vec<DamagedRun>> {
-        self.ask().damaged()
+    fn damaged_runs(&self) -> StoreFuture<'_, Vec<DamagedRun>> {
+        self.observe_read().damaged_runs()
     }
 
-    fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
-        self.0.asked();
+    fn count_by_status(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
+        self.0.on_read();
         self.0.tally()
     }
 }
 
 impl<W: StoreObserver> TurnQueries for ObservedStore<W> {
     fn turn(&self, id: TurnId) -> StoreFuture<'_, Option<Turn>> {
-        self.ask().turn(id)
+        self.observe_read().turn(id)
     }
 
     fn turns_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Turn>> {
-        self.ask().turns_of(run, page)
+        self.observe_read().turns_of(run, page)
     }
 }
 
 impl<W: StoreObserver> InboundQueries for ObservedStore<W> {
     fn inbound(&self, key: MessageKey) -> StoreFuture<'_, Option<Inbound>> {
-        self.ask().inbound(key)
+        self.observe_read().inbound(key)
     }
 }
 
 impl<W: StoreObserver> InteractionQueries for ObservedStore<W> {
     fn interaction(&self, id: InteractionId) -> StoreFuture<'_, Option<Interaction>> {
-        self.ask().interaction(id)
+        self.observe_read().interaction(id)
     }
 
     fn interactions_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>> {
-        self.ask().interactions_of(run, page)
+        self.observe_read().interactions_of(run, page)
     }
 
     fn open_interactions(&self, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>> {
-        self.ask().open_interactions(page)
+        self.observe_read().open_interactions(page)
     }
 
-    fn count_open(&self) -> StoreFuture<'_, u64> {
-        self.ask().count_open()
+    fn count_open_interactions(&self) -> StoreFuture<'_, u64> {
+        self.observe_read().count_open_interactions()
     }
 }
 
 impl<W: StoreObserver> DeliveryQueries for ObservedStore<W> {
     fn delivery(&self, id: DeliveryId) -> StoreFuture<'_, Option<Delivery>> {
-        self.ask().delivery(id)
+        self.observe_read().delivery(id)
     }
 
     fn deliveries_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Delivery>> {
-        self.ask().deliveries_of(run, page)
+        self.observe_read().deliveries_of(run, page)
     }
 
     fn undelivered_to(&self, conversation_ref: &str) -> StoreFuture<'_, Vec<RunId>> {
-        self.ask().undelivered_to(conversation_ref)
+        self.observe_read().undelivered_to(conversation_ref)
     }
 }
 
 impl<W: StoreObserver> EffectQueries for ObservedStore<W> {
-    fn owed(
+    fn pending_effects(
         &self,
         after: Option<(RunId, EffectNumber)>,
         limit: usize,
     ) -> StoreFuture<'_, Vec<(RunId, PendingEffect)>> {
-        self.ask().owed(after, limit)
+        self.observe_read().pending_effects(after, limit)
     }
 }
 
 impl<W: StoreObserver> ClaimQueries for ObservedStore<W> {
-    fn claimed(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>> {
-        self.ask().claimed(scope, key)
+    fn claim_holder(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>> {
+        self.observe_read().claim_holder(scope, key)
     }
 }
 
 impl<W: StoreObserver> CursorStore for ObservedStore<W> {
     fn cursor(&self, reader: &str) -> StoreFuture<'_, JournalSeq> {
-        self.ask().cursor(reader)
+        self.observe_read().cursor(reader)
     }
 
-    fn advance(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()> {
-        self.ask().advance(reader, to)
+    fn advance_cursor(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()> {
+        self.observe_read().advance_cursor(reader, to)
     }
 }
 
 impl<W: StoreObserver> StoreMaintenance for ObservedStore<W> {
     fn known_runs(&self, after: Option<RunId>, limit: usize) -> StoreFuture<'_, Vec<RunId>> {
-        self.ask().known_runs(after, limit)
+        self.observe_read().known_runs(after, limit)
     }
 
     fn tables_of(&self, run: RunId) -> StoreFuture<'_, RunTables> {
-        self.ask().tables_of(run)
+        self.observe_read().tables_of(run)
     }
 
     fn replace_tables(&self, run: RunId, tables: RunTables) -> StoreFuture<'_, ()> {
-        self.ask().replace_tables(run, tables)
+        self.observe_read().replace_tables(run, tables)
     }
 
     fn backup(&self, to: &Path) -> StoreFuture<'_, ()> {
-        self.ask().backup(to)
+        self.observe_read().backup(to)
     }
 
     fn inspect(&self) -> StoreFuture<'_, Vec<StoreFlaw>> {
-        self.ask().inspect()
+        self.observe_read().inspect()
     }
 
     fn reindex(&self) -> StoreFuture<'_, ()> {
-        self.ask().reindex()
+        self.observe_read().reindex()
     }
 
     fn health(&self) -> Result<(), StoreError> {
         self.0.store().health()
     }
 
-    fn concern(&self) -> Option<String> {
-        self.0.store().concern()
+    fn warning(&self) -> Option<String> {
+        self.0.store().warning()
     }
 
     fn close(&self) -> StoreFuture<'_, ()> {
-        self.ask().close()
+        self.observe_read().close()
     }
 }
 

@@ -27,7 +27,7 @@ struct BusyWriter {
 }
 
 impl BusyWriter {
-    async fn on(path: &Path) -> Self {
+    async fn start(path: &Path) -> Self {
         let store = Arc::new(SqliteStore::open(path).unwrap());
         let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let tasks = (0..4_u16)
@@ -48,11 +48,11 @@ impl BusyWriter {
             })
             .collect();
         let busy = Self { store, stop, acknowledged, tasks };
-        busy.reaches(50).await;
+        busy.wait_for_seq(50).await;
         busy
     }
 
-    async fn reaches(&self, seq: u64) {
+    async fn wait_for_seq(&self, seq: u64) {
         let acknowledged = async {
             while self.acknowledged.load(Ordering::Acquire) < seq {
                 tokio::task::yield_now().await;
@@ -75,10 +75,10 @@ impl BusyWriter {
 async fn a_copy_made_under_load_verifies_and_has_everything_acknowledged_before_it_began() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("abide.db");
-    let busy = BusyWriter::on(&path).await;
-    let beside = registry::look(&format!("sqlite:{}", path.display())).await.unwrap();
+    let busy = BusyWriter::start(&path).await;
+    let beside = registry::open_for_inspection(&format!("sqlite:{}", path.display())).await.unwrap();
     for round in 0..3_u64 {
-        busy.reaches(50 + 200 * round).await;
+        busy.wait_for_seq(50 + 200 * round).await;
         let before = busy.acknowledged.load(Ordering::Acquire);
         let known = busy.store.entries(JournalSeq(0), usize::MAX >> 1).await.unwrap();
         let copy = folder.path().join(format!("copy-{round}.db"));
@@ -92,15 +92,15 @@ async fn a_copy_made_under_load_verifies_and_has_everything_acknowledged_before_
         assert!(verification.is_clean(), "{:?}", verification.findings);
     }
     let (store, runs) = busy.end().await;
-    assert_eq!(store.tally().await.unwrap().values().sum::<u64>(), runs.len() as u64);
+    assert_eq!(store.count_by_status().await.unwrap().values().sum::<u64>(), runs.len() as u64);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_in_use_is_verified_beside_its_daemon_and_cannot_be_written_to() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("abide.db");
-    let busy = BusyWriter::on(&path).await;
-    let beside = SqliteStore::look(&path).unwrap();
+    let busy = BusyWriter::start(&path).await;
+    let beside = SqliteStore::open_for_inspection(&path).unwrap();
     let verification = upkeep::verify(&beside, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{:?}", verification.findings);
     assert!(verification.entries >= 50);
@@ -111,12 +111,12 @@ async fn a_database_in_use_is_verified_beside_its_daemon_and_cannot_be_written_t
 }
 
 #[tokio::test]
-async fn looking_makes_no_database_and_leaves_a_free_one_free() {
+async fn inspection_creates_no_database_and_keeps_no_lock() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("abide.db");
-    assert!(SqliteStore::look(&path).unwrap_err().to_string().contains("there is no"));
+    assert!(SqliteStore::open_for_inspection(&path).unwrap_err().to_string().contains("there is no"));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     drop(SqliteStore::open(&path).unwrap());
-    drop(SqliteStore::look(&path).unwrap());
+    drop(SqliteStore::open_for_inspection(&path).unwrap());
     drop(SqliteStore::open(&path).unwrap());
 }

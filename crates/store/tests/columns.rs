@@ -17,26 +17,26 @@ use tokio_postgres::NoTls;
 /// Tables that are not derived from the journal.
 const NOT_DERIVED: [&str; 3] = ["meta", "migrations", "cursors"];
 
-async fn filled(store: &dyn Store) {
+async fn fill(store: &dyn Store) {
     for commit in HistoryGenerator::new(8, 1).with_runs(8).commits(60) {
         store.commit(commit).await.unwrap();
     }
-    store.advance("reader", JournalSeq(3)).await.unwrap();
+    store.advance_cursor("reader", JournalSeq(3)).await.unwrap();
     // Adds all entries to the index by run, which otherwise happens after thousands of entries.
     store.reindex().await.unwrap();
-    assert_eq!(complaints(store).await, Vec::<String>::new());
+    assert_eq!(verification_findings(store).await, Vec::<String>::new());
 }
 
-async fn complaints(store: &dyn Store) -> Vec<String> {
+async fn verification_findings(store: &dyn Store) -> Vec<String> {
     match upkeep::verify(store, |_| {}).await {
         Ok(verification) => verification.findings.iter().map(ToString::to_string).collect(),
         Err(error) => vec![error.to_string()],
     }
 }
 
-async fn complaints_about(path: &Path) -> Vec<String> {
-    match SqliteStore::look(path) {
-        Ok(store) => complaints(&store).await,
+async fn file_findings(path: &Path) -> Vec<String> {
+    match SqliteStore::open_for_inspection(path) {
+        Ok(store) => verification_findings(&store).await,
         Err(error) => vec![error.to_string()],
     }
 }
@@ -51,7 +51,7 @@ impl DatabaseTemplate {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("abide.db");
         let store = SqliteStore::open(&path).unwrap();
-        filled(&store).await;
+        fill(&store).await;
         drop(store);
         let bytes = fs::read(&path).unwrap();
         Self { folder, bytes }
@@ -90,14 +90,14 @@ async fn damage_to_each_column_of_a_file_is_found() {
             let Ok(1..) = database.execute(&sql, []) else { continue };
             drop(database);
             tried += 1;
-            assert_ne!(complaints_about(&path).await, Vec::<String>::new(), "{sql}");
+            assert_ne!(file_findings(&path).await, Vec::<String>::new(), "{sql}");
         }
         assert!(tried > 0, "{table}.{column} could not be changed at all");
     }
     for seq in ["-1", "1000000"] {
         let path = template.fresh();
         Connection::open(&path).unwrap().execute(&format!("UPDATE cursors SET seq = {seq}"), []).unwrap();
-        assert_ne!(complaints_about(&path).await, Vec::<String>::new());
+        assert_ne!(file_findings(&path).await, Vec::<String>::new());
     }
 }
 
@@ -150,11 +150,11 @@ async fn a_row_that_an_index_of_a_file_does_not_find_is_found_and_repaired() {
             continue;
         }
         damaged += 1;
-        let found = complaints_about(&path).await;
+        let found = file_findings(&path).await;
         assert!(found.iter().any(|finding| finding.contains(index.as_str())), "{index}: {found:?}");
-        let store = SqliteStore::look(&path).unwrap();
+        let store = SqliteStore::open_for_inspection(&path).unwrap();
         upkeep::rebuild(&store, |_| {}).await.unwrap();
-        assert_eq!(complaints(&store).await, Vec::<String>::new(), "{index}");
+        assert_eq!(verification_findings(&store).await, Vec::<String>::new(), "{index}");
     }
     assert!(damaged >= indexes.len() - 2, "{damaged} of {} indexes", indexes.len());
 }
@@ -169,7 +169,7 @@ fn edit_schema(path: &Path, index: &str, sql: &str) {
 async fn damage_to_each_column_on_a_server_is_found() {
     let url = server::new_schema(&server::postgres_url());
     let store = registry::open(&url).await.unwrap();
-    filled(&*store).await;
+    fill(&*store).await;
     let (client, connection) = tokio_postgres::connect(&server::postgres_url(), NoTls).await.unwrap();
     tokio::spawn(connection);
     let schema = url.split("schema=").last().unwrap();
@@ -200,25 +200,25 @@ async fn damage_to_each_column_on_a_server_is_found() {
                 format!("UPDATE {table} SET {column} = {value} WHERE ctid = '{place}' RETURNING ctid::text");
             let Ok(changed) = client.query_one(&change, &[]).await else { continue };
             tried += 1;
-            assert_ne!(complaints(&*store).await, Vec::<String>::new(), "{change}");
+            assert_ne!(verification_findings(&*store).await, Vec::<String>::new(), "{change}");
             let place: String = changed.get(0);
             let back = format!("UPDATE {table} SET {column} = $1::text::{kind} WHERE ctid = '{place}'");
             client.execute(&back, &[&old]).await.unwrap();
         }
         assert!(tried > 0, "{table}.{column} could not be changed at all");
     }
-    assert_eq!(complaints(&*store).await, Vec::<String>::new());
+    assert_eq!(verification_findings(&*store).await, Vec::<String>::new());
     client.execute("UPDATE cursors SET seq = 1000000", &[]).await.unwrap();
-    assert_ne!(complaints(&*store).await, Vec::<String>::new());
+    assert_ne!(verification_findings(&*store).await, Vec::<String>::new());
     upkeep::rebuild(&*store, |_| {}).await.unwrap();
-    assert_eq!(complaints(&*store).await, Vec::<String>::new());
+    assert_eq!(verification_findings(&*store).await, Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn a_row_that_an_index_on_a_server_does_not_find_is_found_and_repaired() {
     let url = server::new_schema(&server::postgres_url());
     let store = registry::open(&url).await.unwrap();
-    filled(&*store).await;
+    fill(&*store).await;
     let (client, connection) = tokio_postgres::connect(&server::postgres_url(), NoTls).await.unwrap();
     tokio::spawn(connection);
     let schema = url.split("schema=").last().unwrap();
@@ -240,10 +240,10 @@ async fn a_row_that_an_index_on_a_server_does_not_find_is_found_and_repaired() {
     );
     client.batch_execute(&copied).await.unwrap();
     client.batch_execute(&ready("true")).await.unwrap();
-    let found = complaints(&*store).await;
+    let found = verification_findings(&*store).await;
     assert!(found.iter().any(|finding| finding.contains("interactions_of_run")), "{found:?}");
     upkeep::rebuild(&*store, |_| {}).await.unwrap();
-    assert_eq!(complaints(&*store).await, Vec::<String>::new());
+    assert_eq!(verification_findings(&*store).await, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -251,10 +251,10 @@ async fn a_server_that_lost_acknowledged_input_is_refused_and_can_be_accepted() 
     let url = server::new_schema(&server::postgres_url());
     let home = tempfile::tempdir().unwrap();
     let opening =
-        |loss| registry::StoreOptions { home: Some(home.path().to_owned()), loss, only_looks: false };
+        |loss| registry::StoreOptions { home: Some(home.path().to_owned()), loss, read_only: false };
     let open = async |loss| registry::open_with(&url, opening(loss)).await;
     let opened = open(abide_store::LossPolicy::Refuse).await.unwrap();
-    filled(&*opened.store).await;
+    fill(&*opened.store).await;
     let head = opened.store.head().await.unwrap();
     let (client, connection) = tokio_postgres::connect(&server::postgres_url(), NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -267,15 +267,15 @@ async fn a_server_that_lost_acknowledged_input_is_refused_and_can_be_accepted() 
     );
     client.batch_execute(&older).await.unwrap();
     let error = opened.store.commit(HistoryGenerator::new(9, 7).commit()).await.unwrap_err();
-    assert!(matches!(error, StoreError::Lost { .. }), "{error}");
+    assert!(matches!(error, StoreError::InputLost { .. }), "{error}");
     assert!(opened.store.health().is_err());
     drop(opened);
     let error = open(abide_store::LossPolicy::Refuse).await.unwrap_err();
-    assert!(matches!(error, StoreError::Lost { .. }), "{error}");
+    assert!(matches!(error, StoreError::InputLost { .. }), "{error}");
     assert!(error.to_string().contains(&format!("entry {} acknowledged", head.0)), "{error}");
-    let looked = registry::StoreOptions { only_looks: true, ..opening(abide_store::LossPolicy::Refuse) };
+    let looked = registry::StoreOptions { read_only: true, ..opening(abide_store::LossPolicy::Refuse) };
     let looked = registry::open_with(&url, looked).await.unwrap();
-    let found = complaints(&*looked.store).await;
+    let found = verification_findings(&*looked.store).await;
     assert!(found[0].contains("acknowledged input is missing"), "{found:?}");
     let accepted = open(abide_store::LossPolicy::Accept).await.unwrap();
     assert!(accepted.notes[0].contains("--accept-loss"), "{:?}", accepted.notes);

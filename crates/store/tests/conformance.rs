@@ -3,12 +3,12 @@
 mod places;
 mod server;
 
-use abide_store::registry::KINDS;
+use abide_store::registry::STORE_KINDS;
 use abide_testkit::store;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_registered_store_passes_the_suite() {
-    for kind in KINDS {
-        store::check(kind.scheme, &*places::of(kind.scheme)).await;
+    for kind in STORE_KINDS {
+        store::check(kind.scheme, &*places::fixtures_for(kind.scheme)).await;
     }
 }

@@ -22,13 +22,13 @@ use tokio::{
 };
 
 /// The treatment of the next COMMIT.
-const PASSED_ON: u8 = 0;
-const LOST_ON_ITS_WAY: u8 = 1;
-const ANSWER_LOST: u8 = 2;
+const COMMIT_FORWARDED: u8 = 0;
+const COMMIT_DROPPED: u8 = 1;
+const REPLY_DROPPED: u8 = 2;
 
 /// A proxy between a store and its server that can cut connections.
 struct CuttableProxy {
-    fate: Arc<AtomicU8>,
+    next_commit_mode: Arc<AtomicU8>,
     cut: watch::Sender<u32>,
     url: String,
 }
@@ -41,22 +41,22 @@ impl CuttableProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let here = listener.local_addr().unwrap();
         let url = server::new_schema(&format!("{credentials}@{here}/{database}"));
-        let (fate, (cut, _)) = (Arc::new(AtomicU8::new(PASSED_ON)), watch::channel(0));
-        let line = Self { fate: Arc::clone(&fate), cut: cut.clone(), url };
+        let (next_commit_mode, (cut, _)) = (Arc::new(AtomicU8::new(COMMIT_FORWARDED)), watch::channel(0));
+        let proxy = Self { next_commit_mode: Arc::clone(&next_commit_mode), cut: cut.clone(), url };
         let address = address.to_owned();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let server = TcpStream::connect(&address).await.unwrap();
-                let (fate, mut cut) = (Arc::clone(&fate), cut.subscribe());
+                let (next_commit_mode, mut cut) = (Arc::clone(&next_commit_mode), cut.subscribe());
                 tokio::spawn(async move {
                     tokio::select! {
-                        () = relay(client, server, &fate) => {}
+                        () = relay(client, server, &next_commit_mode) => {}
                         _ = cut.changed() => {}
                     }
                 });
             }
         });
-        line
+        proxy
     }
 
     fn cut(&self) {
@@ -65,26 +65,26 @@ impl CuttableProxy {
 }
 
 /// Relays all data until the connection is cut.
-async fn relay(mut client: TcpStream, mut server: TcpStream, fate: &AtomicU8) {
-    let (mut asked, mut answered) = (vec![0; 65536], vec![0; 65536]);
+async fn relay(mut client: TcpStream, mut server: TcpStream, next_commit_mode: &AtomicU8) {
+    let (mut request_bytes, mut response_bytes) = (vec![0; 65536], vec![0; 65536]);
     loop {
         tokio::select! {
-            count = client.read(&mut asked) => {
+            count = client.read(&mut request_bytes) => {
                 let Ok(count @ 1..) = count else { return };
-                let commits = asked[..count].windows(7).any(|window| window == b"COMMIT\0");
-                let fate = if commits { fate.swap(PASSED_ON, Ordering::SeqCst) } else { PASSED_ON };
-                if fate == LOST_ON_ITS_WAY || server.write_all(&asked[..count]).await.is_err() {
+                let commits = request_bytes[..count].windows(7).any(|window| window == b"COMMIT\0");
+                let next_commit_mode = if commits { next_commit_mode.swap(COMMIT_FORWARDED, Ordering::SeqCst) } else { COMMIT_FORWARDED };
+                if next_commit_mode == COMMIT_DROPPED || server.write_all(&request_bytes[..count]).await.is_err() {
                     return;
                 }
-                if fate == ANSWER_LOST {
+                if next_commit_mode == REPLY_DROPPED {
                     // The server has committed when it answers.
-                    let _ = server.read(&mut answered).await;
+                    let _ = server.read(&mut response_bytes).await;
                     return;
                 }
             }
-            count = server.read(&mut answered) => {
+            count = server.read(&mut response_bytes) => {
                 let Ok(count @ 1..) = count else { return };
-                if client.write_all(&answered[..count]).await.is_err() {
+                if client.write_all(&response_bytes[..count]).await.is_err() {
                     return;
                 }
             }
@@ -92,8 +92,8 @@ async fn relay(mut client: TcpStream, mut server: TcpStream, fate: &AtomicU8) {
     }
 }
 
-async fn opened(line: &CuttableProxy) -> (Arc<dyn Store>, HistoryGenerator) {
-    let store = registry::open(&line.url).await.unwrap();
+async fn open_filled(proxy: &CuttableProxy) -> (Arc<dyn Store>, HistoryGenerator) {
+    let store = registry::open(&proxy.url).await.unwrap();
     let mut author = HistoryGenerator::new(12, 1);
     for commit in author.commits(5) {
         store.commit(commit).await.unwrap();
@@ -101,7 +101,7 @@ async fn opened(line: &CuttableProxy) -> (Arc<dyn Store>, HistoryGenerator) {
     (store, author)
 }
 
-async fn goes_on(store: &dyn Store, commit: JournalCommit) {
+async fn check_commit_and_verify(store: &dyn Store, commit: JournalCommit) {
     store.commit(commit).await.unwrap();
     let verification = upkeep::verify(store, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{:?}", verification.findings);
@@ -109,24 +109,24 @@ async fn goes_on(store: &dyn Store, commit: JournalCommit) {
 
 #[tokio::test]
 async fn a_line_cut_between_commits_is_made_again() {
-    let line = CuttableProxy::open().await;
-    let (store, mut author) = opened(&line).await;
+    let proxy = CuttableProxy::open().await;
+    let (store, mut author) = open_filled(&proxy).await;
     for commit in author.commits(5) {
-        line.cut();
+        proxy.cut();
         store.commit(commit).await.expect("nobody notices");
-        line.cut();
+        proxy.cut();
         store.head().await.expect("nor do readers");
     }
-    goes_on(&*store, author.commit()).await;
+    check_commit_and_verify(&*store, author.commit()).await;
 }
 
 #[tokio::test]
 async fn a_commit_whose_answer_is_lost_has_an_unknown_outcome_and_may_be_there() {
-    let line = CuttableProxy::open().await;
-    let (store, mut author) = opened(&line).await;
-    for (fate, written) in [(ANSWER_LOST, true), (LOST_ON_ITS_WAY, false)] {
+    let proxy = CuttableProxy::open().await;
+    let (store, mut author) = open_filled(&proxy).await;
+    for (next_commit_mode, written) in [(REPLY_DROPPED, true), (COMMIT_DROPPED, false)] {
         let before = store.head().await.unwrap();
-        line.fate.store(fate, Ordering::SeqCst);
+        proxy.next_commit_mode.store(next_commit_mode, Ordering::SeqCst);
         let commit = author.commit();
         let changes = commit.changes.len() as u64;
         let error = store.commit(commit.clone()).await.unwrap_err();
@@ -141,11 +141,11 @@ async fn a_commit_whose_answer_is_lost_has_an_unknown_outcome_and_may_be_there()
             false => assert_eq!(again.unwrap().last, JournalSeq(before.0 + changes)),
         }
     }
-    goes_on(&*store, author.commit()).await;
+    check_commit_and_verify(&*store, author.commit()).await;
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_said_to_be_unavailable() {
+async fn an_unreachable_server_is_unavailable() {
     // The listener is dropped immediately, so the port is closed.
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let url = format!("postgres://abide@{gone}/postgres");
@@ -161,7 +161,7 @@ async fn several_writers_of_one_schema_commit_in_one_order() {
         let url = url.clone();
         writers.push(tokio::spawn(async move {
             let mut options = PostgresOptions::default();
-            options.writers = WriterPolicy::Many;
+            options.writers = WriterPolicy::Multiple;
             let store = PostgresStore::open_with(&url, &options).await.unwrap();
             for commit in HistoryGenerator::new(13, name).commits(25) {
                 store.commit(commit).await.unwrap();
@@ -172,5 +172,5 @@ async fn several_writers_of_one_schema_commit_in_one_order() {
         writer.await.unwrap();
     }
     let store = registry::open(&url).await.expect("the journal has no gap");
-    goes_on(&*store, HistoryGenerator::new(13, 9).commit()).await;
+    check_commit_and_verify(&*store, HistoryGenerator::new(13, 9).commit()).await;
 }

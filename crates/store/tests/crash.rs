@@ -71,7 +71,7 @@ async fn a_database_that_is_full_says_so_and_loses_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("abide.db");
         let mut options = SqliteOptions::default();
-        options.most_pages = Some(pages);
+        options.max_pages = Some(pages);
         let mut acknowledged = AcknowledgedCommits::new();
         match SqliteStore::open_with(&path, &options) {
             Ok(store) => {

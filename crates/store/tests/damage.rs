@@ -8,10 +8,10 @@ use abide_store::registry;
 use abide_testkit::history::HistoryGenerator;
 
 /// The runs of each list that the daemon's loops use.
-async fn lists(store: &dyn Store) -> [Vec<RunId>; 4] {
-    let due = store.due(Timestamp(i64::MAX), usize::MAX).await.unwrap();
-    let occupying = store.occupying().await.unwrap();
-    let owed = store.owed(None, usize::MAX).await.unwrap();
+async fn listed_runs(store: &dyn Store) -> [Vec<RunId>; 4] {
+    let due = store.runs_due(Timestamp(i64::MAX), usize::MAX).await.unwrap();
+    let occupying = store.slot_occupancies().await.unwrap();
+    let owed = store.pending_effects(None, usize::MAX).await.unwrap();
     let listed = store.runs(None, PageRequest::first(10_000)).await.unwrap();
     [
         due.into_iter().map(|(run, _)| run).collect(),
@@ -29,7 +29,7 @@ async fn a_damaged_run_hides_no_other() {
     for commit in HistoryGenerator::new(11, 1).with_runs(40).commits(400) {
         store.commit(commit).await.unwrap();
     }
-    let before = lists(&*store).await;
+    let before = listed_runs(&*store).await;
     // The first run of each list is damaged, so that all others come after a damaged one.
     let mut damaged: Vec<RunId> = before.iter().filter_map(|list| list.first().copied()).collect();
     damaged.sort();
@@ -42,13 +42,13 @@ async fn a_damaged_run_hides_no_other() {
         assert_eq!(beside.execute(written, (run.to_string(), body)).unwrap(), 1);
     }
     let sound = before.map(|list| list.into_iter().filter(|run| !damaged.contains(run)).collect::<Vec<_>>());
-    assert_eq!(lists(&*store).await, sound);
+    assert_eq!(listed_runs(&*store).await, sound);
     // Pages have the requested length, and continue after damaged rows.
-    let first = store.due(Timestamp(i64::MAX), 1).await.unwrap();
+    let first = store.runs_due(Timestamp(i64::MAX), 1).await.unwrap();
     assert_eq!(first.first().map(|(run, _)| *run), sound[0].first().copied());
-    let owed = store.owed(None, 1).await.unwrap();
+    let owed = store.pending_effects(None, 1).await.unwrap();
     assert_eq!(owed.first().map(|(run, _)| *run), sound[2].first().copied());
-    let named: Vec<String> = store.damaged().await.unwrap().into_iter().map(|run| run.run_id).collect();
+    let named: Vec<String> = store.damaged_runs().await.unwrap().into_iter().map(|run| run.run_id).collect();
     for list in [&sound[0], &sound[1], &sound[2]] {
         assert!(list.iter().all(|run| !named.contains(&run.to_string())));
     }

@@ -13,7 +13,7 @@ use abide_store::{sqlite::SqliteStore, upkeep};
 use abide_testkit::history::HistoryGenerator;
 use tempfile::TempDir;
 
-async fn written(commits: usize) -> (TempDir, PathBuf, SqliteStore, HistoryGenerator) {
+async fn filled_store(commits: usize) -> (TempDir, PathBuf, SqliteStore, HistoryGenerator) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("abide.db");
     let store = SqliteStore::open(&path).unwrap();
@@ -32,14 +32,14 @@ fn log_of(path: &Path) -> PathBuf {
     path.with_file_name("abide.db-wal")
 }
 
-async fn verified(store: &SqliteStore) {
+async fn assert_clean(store: &SqliteStore) {
     let verification = upkeep::verify(store, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{:?}", verification.findings);
 }
 
 #[tokio::test]
-async fn a_second_daemon_is_told_who_has_the_database() {
-    let (_folder, path, store, _) = written(3).await;
+async fn a_second_daemon_gets_the_name_of_the_lock_holder() {
+    let (_folder, path, store, _) = filled_store(3).await;
     let error = refused(&path);
     let expected = format!("is in use by process {}; stop it first", std::process::id());
     assert!(error.to_string().contains(&expected), "{error}");
@@ -49,8 +49,8 @@ async fn a_second_daemon_is_told_who_has_the_database() {
 }
 
 #[tokio::test]
-async fn nobody_else_may_read_what_people_said() {
-    let (folder, _, store, _) = written(3).await;
+async fn database_files_are_private() {
+    let (folder, _, store, _) = filled_store(3).await;
     store.backup(&folder.path().join("backup.db")).await.unwrap();
     let mut files = 0;
     for file in fs::read_dir(folder.path()).unwrap() {
@@ -63,7 +63,7 @@ async fn nobody_else_may_read_what_people_said() {
 
 #[tokio::test]
 async fn a_copy_without_its_log_is_refused() {
-    let (folder, path, store, _) = written(20).await;
+    let (folder, path, store, _) = filled_store(20).await;
     let copy = folder.path().join("copy.db");
     fs::copy(&path, &copy).unwrap();
     let error = refused(&copy);
@@ -80,7 +80,7 @@ async fn a_copy_without_its_log_is_refused() {
 
 #[tokio::test]
 async fn a_copy_with_its_log_has_everything_acknowledged() {
-    let (_folder, path, store, _) = written(40).await;
+    let (_folder, path, store, _) = filled_store(40).await;
     let head = store.head().await.unwrap();
     let other = tempfile::tempdir().unwrap();
     let copy = other.path().join("abide.db");
@@ -88,12 +88,12 @@ async fn a_copy_with_its_log_has_everything_acknowledged() {
     fs::copy(log_of(&path), log_of(&copy)).unwrap();
     let copied = SqliteStore::open(&copy).unwrap();
     assert_eq!(copied.head().await.unwrap(), head);
-    verified(&copied).await;
+    assert_clean(&copied).await;
 }
 
 #[tokio::test]
 async fn a_torn_end_of_the_log_costs_nothing_that_was_acknowledged_before() {
-    let (_folder, path, store, mut author) = written(10).await;
+    let (_folder, path, store, mut author) = filled_store(10).await;
     let acknowledged = store.head().await.unwrap();
     let before = fs::metadata(log_of(&path)).unwrap().len();
     store.commit(author.commit()).await.unwrap();
@@ -108,7 +108,7 @@ async fn a_torn_end_of_the_log_costs_nothing_that_was_acknowledged_before() {
             fs::write(log_of(&copy), [&log[..end], garbage].concat()).unwrap();
             let copied = SqliteStore::open(&copy).unwrap();
             assert!(copied.head().await.unwrap() >= acknowledged);
-            verified(&copied).await;
+            assert_clean(&copied).await;
             let next = if copied.head().await.unwrap() == acknowledged {
                 HistoryGenerator::new(4, 2)
             } else {
@@ -121,7 +121,7 @@ async fn a_torn_end_of_the_log_costs_nothing_that_was_acknowledged_before() {
 
 #[tokio::test]
 async fn a_file_that_was_cut_short_is_refused() {
-    let (folder, path, store, _) = written(60).await;
+    let (folder, path, store, _) = filled_store(60).await;
     drop(store);
     let whole = fs::read(&path).unwrap();
     for length in [0, 1, 99, 100, 511, 4096, whole.len() / 2, whole.len() - 4096, whole.len() - 1] {
@@ -133,12 +133,12 @@ async fn a_file_that_was_cut_short_is_refused() {
     }
     fs::write(&path, &whole).unwrap();
     let store = SqliteStore::open(&path).expect("the whole one opens");
-    verified(&store).await;
+    assert_clean(&store).await;
     drop((store, folder));
 }
 
 #[tokio::test]
-async fn what_is_not_a_database_of_ours_is_left_alone() {
+async fn foreign_files_are_refused_and_not_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("garbage.db");
     let garbage: Vec<u8> = (0..50_000_u32).map(|n| (n * 7 % 251) as u8).collect();
@@ -149,7 +149,7 @@ async fn what_is_not_a_database_of_ours_is_left_alone() {
     let path = folder.path().join("theirs.db");
     rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
     let error = refused(&path);
-    assert!(matches!(error, StoreError::Mismatched { .. }), "{error}");
+    assert!(matches!(error, StoreError::IncompatibleVersion { .. }), "{error}");
 }
 
 #[tokio::test]
@@ -160,11 +160,11 @@ async fn a_newer_or_edited_history_of_migrations_is_refused() {
         ("UPDATE migrations SET name = 'other' WHERE number = 1", "has migration 1"),
     ];
     for (sql, expected) in changes {
-        let (_folder, path, store, _) = written(2).await;
+        let (_folder, path, store, _) = filled_store(2).await;
         drop(store);
         rusqlite::Connection::open(&path).unwrap().execute(sql, []).unwrap();
         let error = refused(&path);
-        assert!(matches!(error, StoreError::Mismatched { .. }), "{error}");
+        assert!(matches!(error, StoreError::IncompatibleVersion { .. }), "{error}");
         assert!(error.to_string().contains(expected), "{error}");
     }
 }
@@ -176,7 +176,7 @@ async fn a_gap_or_a_rotten_end_of_the_journal_is_seen_at_once() {
         ("UPDATE journal SET event = event || ' ' WHERE seq = (SELECT max(seq) FROM journal)", "checksum"),
     ];
     for (sql, expected) in rot {
-        let (_folder, path, store, _) = written(20).await;
+        let (_folder, path, store, _) = filled_store(20).await;
         assert!(store.head().await.unwrap() > JournalSeq(5));
         drop(store);
         rusqlite::Connection::open(&path).unwrap().execute(sql, []).unwrap();

@@ -12,7 +12,7 @@ use abide_testkit::{history::HistoryGenerator, wait};
 type FileHarm = fn(&Path, &[u8]);
 
 /// The damage to the files, and the expected message. The bytes are those of an older copy.
-const HARMS: [(&str, &str, FileHarm); 7] = [
+const FILE_HARMS: [(&str, &str, FileHarm); 7] = [
     ("deleted", "abide.db was deleted", |path, _| fs::remove_file(path).unwrap()),
     ("replaced", "abide.db was replaced", |path, old| {
         fs::write(path.with_file_name("new"), old).unwrap();
@@ -40,7 +40,7 @@ const HARMS: [(&str, &str, FileHarm); 7] = [
     ("home deleted", "abide.db was deleted", |path, _| fs::remove_dir_all(path.parent().unwrap()).unwrap()),
 ];
 
-async fn opened(path: &Path) -> (SqliteStore, HistoryGenerator, Vec<u8>) {
+async fn open_filled(path: &Path) -> (SqliteStore, HistoryGenerator, Vec<u8>) {
     let mut author = HistoryGenerator::new(3, 1);
     let store = SqliteStore::open(path).unwrap();
     store.commit(author.commit()).await.unwrap();
@@ -60,31 +60,31 @@ async fn opened(path: &Path) -> (SqliteStore, HistoryGenerator, Vec<u8>) {
 
 #[tokio::test]
 async fn no_commit_is_acknowledged_after_the_files_were_harmed() {
-    for (name, expected, harm) in HARMS {
+    for (name, expected, harm) in FILE_HARMS {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().join("home");
         fs::create_dir(&home).unwrap();
-        let (store, mut author, old) = opened(&home.join("abide.db")).await;
+        let (store, mut author, old) = open_filled(&home.join("abide.db")).await;
         store.health().unwrap();
         harm(&home.join("abide.db"), &old);
         let error = store.commit(author.commit()).await.unwrap_err();
-        assert!(matches!(error, StoreError::Gone { .. }), "{name}: {error}");
-        assert_eq!(error.kind(), StoreErrorKind::CallOperator);
+        assert!(matches!(error, StoreError::FilesGone { .. }), "{name}: {error}");
+        assert_eq!(error.kind(), StoreErrorKind::ReportToOperator);
         assert!(error.to_string().contains(expected), "{name}: {error}");
         assert!(store.health().is_err(), "{name}");
-        let moved = store.advance("reader", JournalSeq(1)).await;
-        assert!(matches!(moved, Err(StoreError::Gone { .. })), "{name}: {moved:?}");
+        let moved = store.advance_cursor("reader", JournalSeq(1)).await;
+        assert!(matches!(moved, Err(StoreError::FilesGone { .. })), "{name}: {moved:?}");
         store.close().await.expect("it can be left");
     }
 }
 
 #[tokio::test]
 async fn harm_is_noticed_within_seconds_without_a_commit() {
-    for (name, expected, harm) in HARMS {
+    for (name, expected, harm) in FILE_HARMS {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().join("home");
         fs::create_dir(&home).unwrap();
-        let (store, _, old) = opened(&home.join("abide.db")).await;
+        let (store, _, old) = open_filled(&home.join("abide.db")).await;
         harm(&home.join("abide.db"), &old);
         let said = wait::until_some(name, || store.health().err()).to_string();
         assert!(said.contains(expected), "{name}: {said}");
@@ -92,7 +92,7 @@ async fn harm_is_noticed_within_seconds_without_a_commit() {
 }
 
 #[tokio::test]
-async fn what_a_store_does_to_its_own_files_is_no_harm() {
+async fn own_writes_and_checkpoints_are_not_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("abide.db");
     let store = SqliteStore::open(&path).unwrap();

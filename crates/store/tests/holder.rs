@@ -17,7 +17,7 @@ use abide_testkit::{history::HistoryGenerator, wait::until_async as until};
 use tokio_postgres::{Client, NoTls};
 
 async fn open(url: &str, home: &Path) -> Result<Arc<dyn Store>, StoreError> {
-    let opening = StoreOptions { home: Some(home.to_owned()), loss: LossPolicy::Refuse, only_looks: false };
+    let opening = StoreOptions { home: Some(home.to_owned()), loss: LossPolicy::Refuse, read_only: false };
     Ok(registry::open_with(url, opening).await?.store)
 }
 
@@ -37,7 +37,7 @@ async fn backend(operator: &Client) -> i32 {
 }
 
 /// Ends the holder's connection and waits until it is gone.
-async fn cut(operator: &Client, backend: i32) {
+async fn terminate_backend(operator: &Client, backend: i32) {
     operator.execute("SELECT pg_terminate_backend($1)", &[&backend]).await.unwrap();
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1";
     until("the connection is gone", async || {
@@ -55,7 +55,7 @@ async fn a_second_daemon_is_refused_with_the_name_of_the_first_and_may_look() {
     first.commit(author.commit()).await.unwrap();
     let error = open(&url, second_home.path()).await.err().expect("the schema is held");
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
-    assert_eq!(error.kind(), StoreErrorKind::CallOperator);
+    assert_eq!(error.kind(), StoreErrorKind::ReportToOperator);
     let text = error.to_string();
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     for part in [
@@ -69,7 +69,7 @@ async fn a_second_daemon_is_refused_with_the_name_of_the_first_and_may_look() {
     }
     first.commit(author.commit()).await.expect("the first one has noticed nothing");
     // Inspection is allowed, a repair is not.
-    let looking = registry::look(&url).await.unwrap();
+    let looking = registry::open_for_inspection(&url).await.unwrap();
     assert!(upkeep::verify(&*looking, |_| {}).await.unwrap().is_clean());
     let repaired = upkeep::rebuild(&*looking, |_| {}).await;
     assert!(matches!(repaired, Err(StoreError::InUse { .. })), "{repaired:?}");
@@ -84,9 +84,9 @@ async fn a_second_daemon_is_refused_with_the_name_of_the_first_and_may_look() {
 }
 
 #[tokio::test]
-async fn looking_makes_nothing() {
+async fn inspection_creates_nothing() {
     let url = server::new_schema(&server::postgres_url());
-    let error = registry::look(&url).await.err().expect("there is nothing to look at");
+    let error = registry::open_for_inspection(&url).await.err().expect("there is nothing to look at");
     assert!(error.to_string().contains("there is no store"), "{error}");
     let schema = url.rsplit_once("schema=").unwrap().1.to_owned();
     let sql = "SELECT count(*) FROM pg_namespace WHERE nspname = $1";
@@ -103,7 +103,7 @@ async fn a_connection_that_is_cut_is_made_again_with_its_lock_although_nothing_i
     let operator = operator(&url).await;
     for _ in 0..3 {
         let first = backend(&operator).await;
-        cut(&operator, first).await;
+        terminate_backend(&operator, first).await;
         until("the lock is taken again", async || backend(&operator).await != first).await;
         store.health().unwrap();
         let other = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ async fn a_lock_that_an_own_lost_connection_still_holds_is_taken_from_it() {
     let operator = operator(&url).await;
     let first = backend(&operator).await;
     // The daemon's side is closed without informing the server.
-    proxy.forsake();
+    proxy.drop_client_connections();
     until("the lock is taken again", async || backend(&operator).await != first).await;
     store.commit(author.commit()).await.unwrap();
     store.health().unwrap();
@@ -142,7 +142,7 @@ async fn a_daemon_that_lost_its_connection_to_another_one_says_whose_it_is_and_w
     // The network is interrupted, and the server ends the connection.
     proxy.close();
     let lost = backend(&operator).await;
-    cut(&operator, lost).await;
+    terminate_backend(&operator, lost).await;
     let second = open(&url, second_home.path()).await.expect("nobody holds it");
     second.commit(HistoryGenerator::new(15, 5).commit()).await.unwrap();
     proxy.reopen();
@@ -174,11 +174,11 @@ async fn a_daemon_that_came_and_went_while_the_connection_was_lost_is_noticed() 
     first.commit(author.commit()).await.unwrap();
     let operator = operator(&url).await;
     proxy.close();
-    cut(&operator, backend(&operator).await).await;
+    terminate_backend(&operator, backend(&operator).await).await;
     let second = open(&url, second_home.path()).await.unwrap();
     let its = backend(&operator).await;
     drop(second);
-    cut(&operator, its).await;
+    terminate_backend(&operator, its).await;
     proxy.reopen();
     until("it is noticed", async || first.health().is_err()).await;
     let refused = first.commit(author.commit()).await;
@@ -228,7 +228,7 @@ impl PostgresProxy {
     }
 
     /// Closes the client's side of every connection. New connections are accepted.
-    fn forsake(&self) {
+    fn drop_client_connections(&self) {
         self.state.send_modify(|network| {
             *network = match network {
                 ProxyNetwork::Up(times) => ProxyNetwork::Up(*times + 1),

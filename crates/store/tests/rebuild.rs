@@ -6,63 +6,63 @@ mod server;
 use std::sync::Arc;
 
 use abide_ports::store::{RunTables, Store};
-use abide_store::{registry::KINDS, sqlite::SqliteStore, upkeep};
+use abide_store::{registry::STORE_KINDS, sqlite::SqliteStore, upkeep};
 use abide_testkit::{
     dice::SeededRng,
     history::HistoryGenerator,
-    store::{TestStorePlace, see},
+    store::{TestStorePlace, read_view},
 };
 
 const SEEDS: u64 = 6;
 
-async fn told(place: &dyn TestStorePlace, seed: u64) -> (Arc<dyn Store>, HistoryGenerator) {
-    let store = place.open().await.expect("the store opens");
-    let mut author = HistoryGenerator::new(seed, 1);
-    for commit in author.commits(50) {
+async fn filled_store(fixture: &dyn TestStorePlace, seed: u64) -> (Arc<dyn Store>, HistoryGenerator) {
+    let store = fixture.open().await.expect("the store opens");
+    let mut history = HistoryGenerator::new(seed, 1);
+    for commit in history.commits(50) {
         store.commit(commit).await.expect("a legal commit is taken");
     }
-    (store, author)
+    (store, history)
 }
 
-async fn findings(store: &dyn Store) -> Vec<String> {
+async fn verification_findings(store: &dyn Store) -> Vec<String> {
     let verification = upkeep::verify(store, |_| {}).await.expect("verification ends");
     verification.findings.iter().map(ToString::to_string).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rebuilt_tables_equal_the_live_ones() {
-    for kind in KINDS {
-        let places = places::of(kind.scheme);
+    for kind in STORE_KINDS {
+        let fixtures = places::fixtures_for(kind.scheme);
         for seed in 100..100 + SEEDS {
-            let place = places.fresh();
-            let (store, author) = told(&*place, seed).await;
-            assert_eq!(findings(&*store).await, Vec::<String>::new());
-            let before = see(&*store).await;
+            let fixture = fixtures.new_place();
+            let (store, history) = filled_store(&*fixture, seed).await;
+            assert_eq!(verification_findings(&*store).await, Vec::<String>::new());
+            let before = read_view(&*store).await;
             // Rebuilding correct tables changes nothing, and rebuilding deleted ones restores them.
             let runs = upkeep::rebuild(&*store, |_| {}).await.expect("it can be rebuilt");
-            assert_eq!(runs as usize, author.runs().len());
-            assert_eq!(see(&*store).await, before, "{} seed {seed}", kind.scheme);
-            for &run in author.runs().keys() {
+            assert_eq!(runs as usize, history.runs().len());
+            assert_eq!(read_view(&*store).await, before, "{} seed {seed}", kind.scheme);
+            for &run in history.runs().keys() {
                 store.replace_tables(run, RunTables::default()).await.expect("it can be emptied");
             }
             upkeep::rebuild(&*store, |_| {}).await.expect("it can be rebuilt");
-            assert_eq!(see(&*store).await, before, "{} seed {seed}", kind.scheme);
+            assert_eq!(read_view(&*store).await, before, "{} seed {seed}", kind.scheme);
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_the_journal_does_not_know_is_found_and_named() {
-    for kind in KINDS {
-        let place = places::of(kind.scheme).fresh();
-        let (store, author) = told(&*place, 7).await;
-        let mut dice = SeededRng::new(7);
-        let before = see(&*store).await;
+async fn a_row_without_journal_entries_is_reported() {
+    for kind in STORE_KINDS {
+        let fixture = places::fixtures_for(kind.scheme).new_place();
+        let (store, history) = filled_store(&*fixture, 7).await;
+        let mut rng = SeededRng::new(7);
+        let before = read_view(&*store).await;
         for (table, tamper) in TAMPERINGS {
-            let runs: Vec<_> = author.runs().keys().copied().collect();
+            let runs: Vec<_> = history.runs().keys().copied().collect();
             let mut tampered = None;
             for _ in 0..100 {
-                let run = dice.pick(&runs);
+                let run = rng.choose_nonempty(&runs);
                 let mut tables = store.tables_of(run).await.unwrap();
                 if tamper(&mut tables) {
                     store.replace_tables(run, tables).await.unwrap();
@@ -72,9 +72,9 @@ async fn a_row_that_the_journal_does_not_know_is_found_and_named() {
             }
             let run = tampered.expect("some run has a row to tamper with");
             let expected = format!("run {run}: the journal adds up to something else in {table}");
-            assert_eq!(findings(&*store).await, [expected], "{}", kind.scheme);
+            assert_eq!(verification_findings(&*store).await, [expected], "{}", kind.scheme);
             upkeep::rebuild(&*store, |_| {}).await.expect("it can be rebuilt");
-            assert_eq!(see(&*store).await, before);
+            assert_eq!(read_view(&*store).await, before);
         }
     }
 }
@@ -122,7 +122,7 @@ async fn rot_in_a_file_is_found_and_named() {
             abide_ports::store::Journal::commit(&store, commit).await.unwrap();
         }
         rusqlite::Connection::open(&path).unwrap().execute(sql, []).unwrap();
-        let findings = findings(&store).await;
+        let findings = verification_findings(&store).await;
         assert!(findings.iter().any(|finding| finding.contains(expected)), "{sql}: {findings:?}");
     }
 }

@@ -98,7 +98,7 @@ async fn clear_text_leaves_the_machine_only_if_it_is_written() {
 }
 
 /// A server that refuses all requests for TLS, and the bytes that it received.
-async fn without_tls() -> (u16, Arc<Mutex<Vec<u8>>>) {
+async fn serve_without_tls() -> (u16, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let heard = Arc::new(Mutex::new(Vec::new()));
@@ -125,7 +125,7 @@ async fn without_tls() -> (u16, Arc<Mutex<Vec<u8>>>) {
 
 #[tokio::test]
 async fn a_server_in_the_middle_that_denies_tls_gets_no_password() {
-    let (port, heard) = without_tls().await;
+    let (port, heard) = serve_without_tls().await;
     let secret = "a-password-that-is-secret";
     let address = format!("postgres://abide:{secret}@{NAME}:{port}/postgres?hostaddr=127.0.0.1");
     for mode in ["", "&sslmode=prefer", "&sslmode=require", "&sslmode=verify-ca", "&sslmode=verify-full"] {

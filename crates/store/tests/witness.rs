@@ -26,7 +26,7 @@ struct KilledDatabase {
 }
 
 impl KilledDatabase {
-    async fn after(commits: usize) -> Self {
+    async fn with_commits(commits: usize) -> Self {
         let live = tempfile::tempdir().unwrap();
         let path = live.path().join("abide.db");
         let store = SqliteStore::open(&path).unwrap();
@@ -60,7 +60,7 @@ impl KilledDatabase {
     }
 }
 
-fn accepting() -> SqliteOptions {
+fn accept_loss_options() -> SqliteOptions {
     let mut options = SqliteOptions::default();
     options.loss = LossPolicy::Accept;
     options
@@ -68,12 +68,12 @@ fn accepting() -> SqliteOptions {
 
 fn refused(path: &Path) -> String {
     let error = SqliteStore::open(path).expect_err("it must not open");
-    assert!(matches!(error, StoreError::Lost { .. }), "{error}");
-    assert_eq!(error.kind(), StoreErrorKind::CallOperator);
+    assert!(matches!(error, StoreError::InputLost { .. }), "{error}");
+    assert_eq!(error.kind(), StoreErrorKind::ReportToOperator);
     error.to_string()
 }
 
-async fn goes_on(store: &SqliteStore) {
+async fn check_commit_and_verify(store: &SqliteStore) {
     static NAMES: AtomicU16 = AtomicU16::new(1000);
     let name = NAMES.fetch_add(1, Ordering::Relaxed);
     store.commit(HistoryGenerator::new(77, name).commit()).await.expect("it goes on");
@@ -82,18 +82,18 @@ async fn goes_on(store: &SqliteStore) {
 }
 
 #[tokio::test]
-async fn what_a_killed_daemon_leaves_is_complete() {
-    let killed = KilledDatabase::after(30).await;
+async fn the_files_of_a_killed_daemon_are_complete() {
+    let killed = KilledDatabase::with_commits(30).await;
     let store = SqliteStore::open(&killed.path).unwrap();
     assert_eq!(store.head().await.unwrap(), killed.head);
     assert_eq!(store.notes(), &[] as &[String]);
-    goes_on(&store).await;
+    check_commit_and_verify(&store).await;
 }
 
 #[tokio::test]
 async fn an_emptied_or_cut_log_is_refused_and_can_be_accepted() {
     for keep in [0.0, 0.3, 0.5, 0.9] {
-        let mut killed = KilledDatabase::after(40).await;
+        let mut killed = KilledDatabase::with_commits(40).await;
         let log = killed.file("abide.db-wal");
         let whole = fs::read(&log).unwrap();
         let kept = (whole.len() as f64 * keep) as usize;
@@ -106,46 +106,46 @@ async fn an_emptied_or_cut_log_is_refused_and_can_be_accepted() {
         assert_eq!(killed.bytes(), before, "a database that is refused is left as it was found");
         // With its log restored, everything is present again.
         fs::write(&log, &whole).unwrap();
-        let head = SqliteStore::look(&killed.path).unwrap().head().await.unwrap();
+        let head = SqliteStore::open_for_inspection(&killed.path).unwrap().head().await.unwrap();
         assert_eq!(head, killed.head);
 
-        let killed_again = KilledDatabase::after(40).await;
+        let killed_again = KilledDatabase::with_commits(40).await;
         let log = killed_again.file("abide.db-wal");
         fs::write(&log, &whole[..kept]).unwrap();
-        let store = SqliteStore::open_with(&killed_again.path, &accepting()).unwrap();
+        let store = SqliteStore::open_with(&killed_again.path, &accept_loss_options()).unwrap();
         assert!(store.head().await.unwrap() < killed.head);
         assert!(store.notes().iter().any(|note| note.contains("--accept-loss")), "{:?}", store.notes());
-        goes_on(&store).await;
+        check_commit_and_verify(&store).await;
         drop(store);
         let store = SqliteStore::open(&killed_again.path).expect("once accepted, it is as good as any");
         assert_eq!(store.notes(), &[] as &[String]);
-        goes_on(&store).await;
+        check_commit_and_verify(&store).await;
         killed.author.commit();
     }
 }
 
 #[tokio::test]
 async fn a_deleted_log_is_refused_and_can_be_accepted() {
-    let killed = KilledDatabase::after(30).await;
+    let killed = KilledDatabase::with_commits(30).await;
     fs::remove_file(killed.file("abide.db-wal")).unwrap();
     let said = SqliteStore::open(&killed.path).unwrap_err().to_string();
     assert!(said.contains("abide.db-wal is missing") && said.contains("--accept-loss"), "{said}");
-    let store = SqliteStore::open_with(&killed.path, &accepting()).unwrap();
-    goes_on(&store).await;
+    let store = SqliteStore::open_with(&killed.path, &accept_loss_options()).unwrap();
+    check_commit_and_verify(&store).await;
 }
 
 #[tokio::test]
 async fn a_log_that_another_program_moved_into_the_database_is_not_missed() {
-    let killed = KilledDatabase::after(30).await;
+    let killed = KilledDatabase::with_commits(30).await;
     let other = rusqlite::Connection::open(&killed.path).unwrap();
     let entries: i64 = other.query_row("SELECT count(*) FROM journal", [], |row| row.get(0)).unwrap();
     assert!(entries > 0);
     other.close().unwrap();
     assert!(!killed.file("abide.db-wal").exists(), "closing moves the log into the database");
-    assert_eq!(SqliteStore::look(&killed.path).unwrap().head().await.unwrap(), killed.head);
+    assert_eq!(SqliteStore::open_for_inspection(&killed.path).unwrap().head().await.unwrap(), killed.head);
     let store = SqliteStore::open(&killed.path).unwrap();
     assert_eq!(store.head().await.unwrap(), killed.head);
-    goes_on(&store).await;
+    check_commit_and_verify(&store).await;
 }
 
 #[tokio::test]
@@ -182,47 +182,47 @@ async fn an_older_or_another_copy_in_its_place_is_refused() {
     fs::remove_file(path.with_file_name("abide.db.lock")).unwrap();
     refused(&path);
     fs::write(&path, &new).unwrap();
-    goes_on(&SqliteStore::open(&path).expect("the right one opens")).await;
+    check_commit_and_verify(&SqliteStore::open(&path).expect("the right one opens")).await;
 }
 
 #[tokio::test]
-async fn an_accepted_loss_of_everything_starts_anew_and_keeps_the_log() {
-    let killed = KilledDatabase::after(30).await;
+async fn an_accepted_total_loss_starts_empty_and_keeps_the_log() {
+    let killed = KilledDatabase::with_commits(30).await;
     let log = fs::read(killed.file("abide.db-wal")).unwrap();
     fs::remove_file(&killed.path).unwrap();
     assert!(SqliteStore::open(&killed.path).is_err());
-    let store = SqliteStore::open_with(&killed.path, &accepting()).unwrap();
+    let store = SqliteStore::open_with(&killed.path, &accept_loss_options()).unwrap();
     assert_eq!(store.head().await.unwrap(), JournalSeq(0));
     assert_eq!(fs::read(killed.file("abide.db-wal-lost-1")).unwrap(), log);
-    goes_on(&store).await;
+    check_commit_and_verify(&store).await;
 }
 
 #[tokio::test]
 async fn a_missing_index_of_the_log_costs_nothing() {
-    let killed = KilledDatabase::after(30).await;
+    let killed = KilledDatabase::with_commits(30).await;
     fs::remove_file(killed.file("abide.db-shm")).unwrap();
     let store = SqliteStore::open(&killed.path).unwrap();
     assert_eq!(store.head().await.unwrap(), killed.head);
 }
 
 #[tokio::test]
-async fn a_missing_or_broken_witness_is_told_and_made_anew() {
+async fn a_missing_or_broken_witness_is_reported_and_recreated() {
     for broken in [None, Some(vec![]), Some(vec![0xa5; 1024])] {
-        let killed = KilledDatabase::after(20).await;
+        let killed = KilledDatabase::with_commits(20).await;
         let witness = killed.file("abide.db-witness");
         match &broken {
             None => fs::remove_file(&witness).unwrap(),
             Some(bytes) => fs::write(&witness, bytes).unwrap(),
         }
         // Opening for inspection leaves it unchanged.
-        let looked = SqliteStore::look(&killed.path).unwrap();
+        let looked = SqliteStore::open_for_inspection(&killed.path).unwrap();
         assert_eq!(looked.notes().len(), 1, "{:?}", looked.notes());
         drop(looked);
         let store = SqliteStore::open(&killed.path).unwrap();
         assert_eq!(store.head().await.unwrap(), killed.head);
         let [note] = store.notes() else { panic!("{:?}", store.notes()) };
         assert!(note.contains("abide.db-witness") && note.contains("cannot be told"), "{note}");
-        goes_on(&store).await;
+        check_commit_and_verify(&store).await;
         drop(store);
         assert_eq!(SqliteStore::open(&killed.path).unwrap().notes(), &[] as &[String]);
     }
@@ -230,7 +230,7 @@ async fn a_missing_or_broken_witness_is_told_and_made_anew() {
 
 #[tokio::test]
 async fn a_witness_that_lags_behind_its_database_is_normal() {
-    let killed = KilledDatabase::after(20).await;
+    let killed = KilledDatabase::with_commits(20).await;
     let witness = fs::read(killed.file("abide.db-witness")).unwrap();
     let store = SqliteStore::open(&killed.path).unwrap();
     let mut author = killed.author.clone();
@@ -241,7 +241,7 @@ async fn a_witness_that_lags_behind_its_database_is_normal() {
     fs::write(killed.file("abide.db-witness"), witness).unwrap();
     let store = SqliteStore::open(&killed.path).unwrap();
     assert_eq!(store.notes(), &[] as &[String]);
-    goes_on(&store).await;
+    check_commit_and_verify(&store).await;
 }
 
 #[tokio::test]
@@ -269,19 +269,19 @@ async fn a_restored_backup_is_what_it_was_and_the_old_database_is_kept() {
     let path = killed.path().join("abide.db");
     let bytes = fs::read(&backup).unwrap();
     let restored = restore(&backup, &path).unwrap();
-    assert_eq!((restored.head, restored.acknowledged), (then, Some(now)));
+    assert_eq!((restored.head, restored.acknowledged_head), (then, Some(now)));
     assert_eq!(fs::read(&backup).unwrap(), bytes, "the backup is left as it was");
     let store = SqliteStore::open(&path).expect("its witness has started anew");
     assert_eq!(store.head().await.unwrap(), then);
     assert_eq!(store.notes(), &[] as &[String]);
-    goes_on(&store).await;
-    let kept = restored.kept.unwrap();
+    check_commit_and_verify(&store).await;
+    let kept = restored.previous_path.unwrap();
     let kept = SqliteStore::open(&kept).expect("what was there is a database with its log");
     assert_eq!(kept.head().await.unwrap(), now);
     drop((store, kept));
     // A second restore within the same second keeps the database under another name.
     let again = restore(&backup, &path).unwrap();
-    assert!(again.kept.is_some_and(|kept| kept.exists()));
+    assert!(again.previous_path.is_some_and(|kept| kept.exists()));
     assert!(!killed.path().join("abide.db-restoring").exists());
 }
 
@@ -294,18 +294,18 @@ async fn a_backup_restores_over_garbage_and_where_nothing_was() {
     store.backup(&backup).await.unwrap();
     drop(store);
     fs::write(&path, "garbage").unwrap();
-    let kept = restore(&backup, &path).unwrap().kept.unwrap();
+    let kept = restore(&backup, &path).unwrap().previous_path.unwrap();
     assert_eq!(fs::read(kept).unwrap(), b"garbage");
-    goes_on(&SqliteStore::open(&path).unwrap()).await;
+    check_commit_and_verify(&SqliteStore::open(&path).unwrap()).await;
     let elsewhere = tempfile::tempdir().unwrap();
     let path = elsewhere.path().join("abide.db");
-    assert_eq!(restore(&backup, &path).unwrap().kept, None);
+    assert_eq!(restore(&backup, &path).unwrap().previous_path, None);
     let store = SqliteStore::open(&path).unwrap();
-    assert_eq!(store.tally().await.unwrap().values().sum::<u64>(), 1);
+    assert_eq!(store.count_by_status().await.unwrap().values().sum::<u64>(), 1);
 }
 
 #[tokio::test]
-async fn what_is_no_backup_is_refused_and_changes_nothing() {
+async fn invalid_backups_are_refused_and_change_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (path, backup) = (folder.path().join("abide.db"), folder.path().join("backup.db"));
     let store = SqliteStore::open(&path).unwrap();
@@ -345,5 +345,5 @@ async fn what_is_no_backup_is_refused_and_changes_nothing() {
         assert!(error.contains(expected), "{error}");
     }
     assert!(restore(&folder.path().join("none"), &path).unwrap_err().to_string().contains("cannot be read"));
-    goes_on(&SqliteStore::open(&path).unwrap()).await;
+    check_commit_and_verify(&SqliteStore::open(&path).unwrap()).await;
 }

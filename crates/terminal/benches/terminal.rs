@@ -18,12 +18,13 @@ use serde_json::{Value, json};
 fn main() {
     let binary = binary();
     if std::env::args().any(|argument| argument == "--figures") {
-        return figures(&binary);
+        return print_figures(&binary);
     }
     println!("binary {}", binary.display());
-    for (command, rounds, most) in [("true", 3_000, BUILTIN), ("/bin/true", 500, PROGRAM)] {
+    for (command, rounds, budget) in [("true", 3_000, BUILTIN_BUDGET), ("/bin/true", 500, PROGRAM_BUDGET)] {
         for shell in ["bash", "/bin/sh", "zsh"] {
-            let CommandTimings { floor, own_floor, chain, ours } = commands(&binary, shell, command, rounds);
+            let CommandTimings { bash_baseline: floor, shell_baseline: own_floor, chain, terminal: ours } =
+                measure_commands(&binary, shell, command, rounds);
             println!(
                 "exec.run {command:9} {shell:7}  floor p50 {:>5} p99 {:>5} us   ours p50 {:>5} p99 {:>5} us   ratio p50 {:.2} p99 {:.2}   to {shell}'s own floor {:.2}",
                 micros(floor.0),
@@ -34,42 +35,42 @@ fn main() {
                 ratio(ours.1, floor.1),
                 ratio(ours.0, own_floor.0),
             );
-            let (base, whose) = match most.against {
+            let (base, baseline_name) = match budget.against {
                 BudgetBaseline::Bash => (floor, "bash"),
                 BudgetBaseline::Own => (own_floor, shell),
             };
-            judge(
-                ratio(ours.0, base.0) <= most.p50,
-                &format!("p50 at most {} times {whose}'s floor", most.p50),
+            print_budget_result(
+                ratio(ours.0, base.0) <= budget.p50,
+                &format!("p50 at most {} times {baseline_name}'s floor", budget.p50),
             );
-            judge(
-                ratio(ours.1, base.1) <= most.p99,
-                &format!("p99 at most {} times {whose}'s floor", most.p99),
+            print_budget_result(
+                ratio(ours.1, base.1) <= budget.p99,
+                &format!("p99 at most {} times {baseline_name}'s floor", budget.p99),
             );
             println!(
-                "    limited by {}; {CHAIN} costs {:.2} times bash's floor, and we cost {:.2} times that",
-                most.limit,
+                "    limited by {}; {COPY_CHAIN} costs {:.2} times bash's floor, and we cost {:.2} times that",
+                budget.limit,
                 ratio(chain.0, floor.0),
                 ratio(ours.0, chain.0),
             );
         }
     }
     for shell in ["bash", "/bin/sh"] {
-        let bare = spawn_bare(shell, 100);
-        let made = create(&binary, shell, 100);
+        let bare = bare_spawn_latency(shell, 100);
+        let create_latency = session_create_latency(&binary, shell, 100);
         println!(
             "create {shell:7}  bare p50 {:>5} us   ours p50 {:>5} us   ratio {:.2}",
             micros(bare),
-            micros(made),
-            ratio(made, bare)
+            micros(create_latency),
+            ratio(create_latency, bare)
         );
-        judge(ratio(made, bare) <= 3.0, "at most 3 times the bare shell");
+        print_budget_result(ratio(create_latency, bare) <= 3.0, "at most 3 times the bare shell");
         println!(
             "    limited by the shell's own start and a first round trip; the keeper waits ready from the second session on"
         );
     }
-    let (bare, bare_time) = stream_bare();
-    let (ours, our_time, peak) = stream_ours(&binary, STREAMED);
+    let (bare, bare_time) = measure_bare_stream();
+    let (ours, our_time, peak) = measure_terminal_stream(&binary, STREAM_COMMAND);
     assert_eq!(bare, ours, "both bring the same bytes");
     println!(
         "stream {} MiB  bare {:.2} s   ours {:.2} s   share of the bare throughput {:.2}   runtime's peak {} KiB",
@@ -79,19 +80,19 @@ fn main() {
         ratio(bare_time, our_time),
         peak,
     );
-    judge(ratio(bare_time, our_time) >= 0.5, "at least 0.5 of the bare throughput");
-    judge(peak < 64 << 10, "the runtime's memory below 64 MiB");
+    print_budget_result(ratio(bare_time, our_time) >= 0.5, "at least 0.5 of the bare throughput");
+    print_budget_result(peak < 64 << 10, "the runtime's memory below 64 MiB");
     println!(
         "    limited by copies between processes: pipe, spool, socket, the client's pipe and the client"
     );
-    let (sessions, each) = idle(&binary, 500);
+    let (sessions, each) = idle_memory(&binary, 500);
     println!("idle {sessions} sessions  {each} KiB of private memory each beside the shell's own");
-    judge(each <= 1 << 10, "at most 1 MiB each");
+    print_budget_result(each <= 1 << 10, "at most 1 MiB each");
     println!("    limited by the pages that a program touches while it starts");
 }
 
 /// Prints a short measurement as lines of the form `figure VALUE UNIT NAME`, for repeated comparisons of two binaries.
-fn figures(binary: &PathBuf) {
+fn print_figures(binary: &PathBuf) {
     let figure = |name: &str, time: Duration| println!("figure {:.5} ms {name}", time.as_secs_f64() * 1e3);
     for (command, shell, rounds) in
         [("true", "bash", 600), ("true", "/bin/sh", 600), ("true", "zsh", 600), ("/bin/true", "bash", 150)]
@@ -103,13 +104,13 @@ fn figures(binary: &PathBuf) {
             "params": { "session_id": session, "command": command },
         });
         let request = format!("{request}\n");
-        let times: Vec<Duration> = (0..rounds).map(|_| client.once(&request)).collect();
+        let times: Vec<Duration> = (0..rounds).map(|_| client.measure_request(&request)).collect();
         client.end();
         // The first rounds run with cold caches and are left out.
         figure(&format!("exec.run {command}, {shell}"), percentiles(times[rounds / 10..].to_vec()).0);
     }
-    figure("session.create, bash", create(binary, "bash", 30));
-    let (bytes, time, _) = stream_ours(binary, "head -c 67108864 /dev/zero | tr '\\0' 'a'");
+    figure("session.create, bash", session_create_latency(binary, "bash", 30));
+    let (bytes, time, _) = measure_terminal_stream(binary, "head -c 67108864 /dev/zero | tr '\\0' 'a'");
     assert_eq!(bytes, 64 << 20, "everything is streamed");
     figure("exec.stream, 64 MiB", time);
 }
@@ -130,24 +131,24 @@ enum BudgetBaseline {
     Own,
 }
 
-const BUILTIN: CommandBudget = CommandBudget {
+const BUILTIN_BUDGET: CommandBudget = CommandBudget {
     p50: 3.0,
     p99: 5.0,
     against: BudgetBaseline::Bash,
     limit: "wake-ups: client, runtime, keeper, shell and back, against client, shell and back",
 };
-const PROGRAM: CommandBudget = CommandBudget {
+const PROGRAM_BUDGET: CommandBudget = CommandBudget {
     p50: 1.3,
     p99: 5.0,
     against: BudgetBaseline::Own,
     limit: "the shell's own fork and exec",
 };
 
-fn judge(kept: bool, budget: &str) {
-    println!("    {}  {budget}", if kept { "PASS" } else { "MISS" });
+fn print_budget_result(is_met: bool, budget: &str) {
+    println!("    {}  {budget}", if is_met { "PASS" } else { "MISS" });
 }
 
-const STREAMED: &str = "head -c 268435456 /dev/zero | tr '\\0' 'a'";
+const STREAM_COMMAND: &str = "head -c 268435456 /dev/zero | tr '\\0' 'a'";
 
 fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("ABIDE_BIN") {
@@ -180,15 +181,15 @@ struct BareShell {
 
 impl BareShell {
     fn start(shell: &str, command: &str) -> Self {
-        Self::of(&mut Command::new(shell), command)
+        Self::spawn(&mut Command::new(shell), command)
     }
 
     /// A bare bash behind a chain of copying programs.
-    fn through(chain: &str, command: &str) -> Self {
-        Self::of(Command::new("/bin/sh").args(["-c", chain]), command)
+    fn behind_chain(chain: &str, command: &str) -> Self {
+        Self::spawn(Command::new("/bin/sh").args(["-c", chain]), command)
     }
 
-    fn of(program: &mut Command, command: &str) -> Self {
+    fn spawn(program: &mut Command, command: &str) -> Self {
         let mut child =
             program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the shell starts");
         let input = child.stdin.take().expect("piped");
@@ -196,7 +197,7 @@ impl BareShell {
         Self { child, input, output, line: format!("{command}; echo MARK\n") }
     }
 
-    fn once(&mut self) -> Duration {
+    fn measure_command(&mut self) -> Duration {
         let start = Instant::now();
         self.input.write_all(self.line.as_bytes()).expect("the shell reads");
         let _marker = self.output.read(&mut [0; 64]).expect("the shell prints");
@@ -211,21 +212,21 @@ impl BareShell {
 
 /// Programs that copy bytes to and from a shell, with as many hand-overs as the terminal. The chain has one process for
 /// each direction, where the terminal has a runtime and a keeper for both. Its processes do not poll.
-const CHAIN: &str = "cat | cat | bash | cat | cat";
+const COPY_CHAIN: &str = "cat | cat | bash | cat | cat";
 
 /// Median and 99th percentile of the bash baseline, of the shell's own baseline, of the chain, and of the terminal.
 struct CommandTimings {
-    floor: (Duration, Duration),
-    own_floor: (Duration, Duration),
+    bash_baseline: (Duration, Duration),
+    shell_baseline: (Duration, Duration),
     chain: (Duration, Duration),
-    ours: (Duration, Duration),
+    terminal: (Duration, Duration),
 }
 
 /// Measures all four alternately, so that other load on the machine affects them equally.
-fn commands(binary: &PathBuf, shell: &str, command: &str, rounds: usize) -> CommandTimings {
+fn measure_commands(binary: &PathBuf, shell: &str, command: &str, rounds: usize) -> CommandTimings {
     let mut bash = BareShell::start("bash", command);
     let mut own = BareShell::start(shell, command);
-    let mut chain = BareShell::through(CHAIN, command);
+    let mut chain = BareShell::behind_chain(COPY_CHAIN, command);
     let mut client = RpcBenchClient::start(binary);
     let session = client.create(shell)["session_id"].clone();
     let request = json!({
@@ -233,22 +234,22 @@ fn commands(binary: &PathBuf, shell: &str, command: &str, rounds: usize) -> Comm
     });
     let request = format!("{request}\n");
     let mut times = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
-    for _ in 0..rounds / TURN {
-        times[0].extend((0..TURN).map(|_| bash.once()));
-        times[1].extend((0..TURN).map(|_| own.once()));
-        times[2].extend((0..TURN).map(|_| chain.once()));
-        times[3].extend((0..TURN).map(|_| client.once(&request)));
+    for _ in 0..rounds / ROUNDS_PER_TURN {
+        times[0].extend((0..ROUNDS_PER_TURN).map(|_| bash.measure_command()));
+        times[1].extend((0..ROUNDS_PER_TURN).map(|_| own.measure_command()));
+        times[2].extend((0..ROUNDS_PER_TURN).map(|_| chain.measure_command()));
+        times[3].extend((0..ROUNDS_PER_TURN).map(|_| client.measure_request(&request)));
     }
     for floor in [bash, own, chain] {
         floor.end();
     }
     client.end();
     let [floor, own_floor, chain, ours] = times.map(percentiles);
-    CommandTimings { floor, own_floor, chain, ours }
+    CommandTimings { bash_baseline: floor, shell_baseline: own_floor, chain, terminal: ours }
 }
 
 /// Number of rounds of one kind before the next kind.
-const TURN: usize = 100;
+const ROUNDS_PER_TURN: usize = 100;
 
 struct RpcBenchClient {
     child: Child,
@@ -285,7 +286,7 @@ impl RpcBenchClient {
         answer["result"].clone()
     }
 
-    fn once(&mut self, request: &str) -> Duration {
+    fn measure_request(&mut self, request: &str) -> Duration {
         let start = Instant::now();
         self.input.write_all(request.as_bytes()).expect("the runtime reads");
         let answer = self.line();
@@ -304,7 +305,7 @@ impl RpcBenchClient {
     }
 }
 
-fn spawn_bare(shell: &str, rounds: usize) -> Duration {
+fn bare_spawn_latency(shell: &str, rounds: usize) -> Duration {
     let times = (0..rounds)
         .map(|_| {
             let start = Instant::now();
@@ -322,14 +323,14 @@ fn spawn_bare(shell: &str, rounds: usize) -> Duration {
     percentiles(times).0
 }
 
-fn create(binary: &PathBuf, shell: &str, rounds: usize) -> Duration {
+fn session_create_latency(binary: &PathBuf, shell: &str, rounds: usize) -> Duration {
     let mut client = RpcBenchClient::start(binary);
     let times = (0..rounds)
         .map(|_| {
             let start = Instant::now();
-            let made = client.create(shell);
+            let session = client.create(shell);
             let time = start.elapsed();
-            client.call("session.destroy", &json!({ "session_id": made["session_id"], "force": true }));
+            client.call("session.destroy", &json!({ "session_id": session["session_id"], "force": true }));
             time
         })
         .collect();
@@ -338,10 +339,10 @@ fn create(binary: &PathBuf, shell: &str, rounds: usize) -> Duration {
 }
 
 /// Reads the same pipe and writes the same lines in a loop, as the baseline.
-fn stream_bare() -> (u64, Duration) {
+fn measure_bare_stream() -> (u64, Duration) {
     let start = Instant::now();
     let mut child =
-        Command::new("bash").args(["-c", STREAMED]).stdout(Stdio::piped()).spawn().expect("it starts");
+        Command::new("bash").args(["-c", STREAM_COMMAND]).stdout(Stdio::piped()).spawn().expect("it starts");
     let mut output = child.stdout.take().expect("piped");
     let mut sink = std::fs::File::options().write(true).open("/dev/null").expect("it is there");
     let mut buffer = vec![0; 64 << 10];
@@ -361,7 +362,7 @@ fn stream_bare() -> (u64, Duration) {
     (total, start.elapsed())
 }
 
-fn stream_ours(binary: &PathBuf, command: &str) -> (u64, Duration, u64) {
+fn measure_terminal_stream(binary: &PathBuf, command: &str) -> (u64, Duration, u64) {
     let mut client = RpcBenchClient::start(binary);
     let session = client.create("bash")["session_id"].clone();
     let start = Instant::now();
@@ -387,22 +388,22 @@ fn stream_ours(binary: &PathBuf, command: &str) -> (u64, Duration, u64) {
 }
 
 /// The private memory of keepers and runtime, divided by the number of sessions.
-fn idle(binary: &PathBuf, sessions: u64) -> (u64, u64) {
+fn idle_memory(binary: &PathBuf, sessions: u64) -> (u64, u64) {
     let mut client = RpcBenchClient::start(binary);
     let mut total = 0;
     for _ in 0..sessions {
-        let made = client.create("/bin/sh");
-        let shell = made["pid"].as_u64().unwrap_or(0);
+        let session = client.create("/bin/sh");
+        let shell = session["pid"].as_u64().unwrap_or(0);
         let stat = std::fs::read_to_string(format!("/proc/{shell}/stat")).unwrap_or_default();
         let keeper = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
-        total += private(keeper.unwrap_or(0));
+        total += private_memory_kib(keeper.unwrap_or(0));
     }
-    total += private(u64::from(client.child.id()));
+    total += private_memory_kib(u64::from(client.child.id()));
     client.end();
     (sessions, total / sessions)
 }
 
-fn private(pid: u64) -> u64 {
+fn private_memory_kib(pid: u64) -> u64 {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let lines = rollup
         .lines()

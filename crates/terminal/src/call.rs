@@ -93,14 +93,14 @@ impl TerminalEvent {
             Self::Chunk(_, ExecChunk::Output { bytes, .. }) => bytes.len(),
             Self::Chunk(_, ExecChunk::Exit(_)) => 0,
             Self::Reply(_, answer) => match &**answer {
-                Ok(TerminalReply::Ran(result)) => result.kept.iter().map(Vec::len).sum(),
+                Ok(TerminalReply::CommandFinished(result)) => result.outputs.iter().map(Vec::len).sum(),
                 Ok(TerminalReply::Output(piece)) => piece.bytes.len(),
                 Ok(TerminalReply::Screen(screen)) => screen.len(),
-                Ok(TerminalReply::Sessions(all)) => all.len() * SESSION_BYTES,
+                Ok(TerminalReply::Sessions(all)) => all.iter().map(SessionInfo::bytes).sum(),
                 Ok(
                     TerminalReply::Session(_)
                     | TerminalReply::Destroyed(_)
-                    | TerminalReply::Streaming(..)
+                    | TerminalReply::StreamStarted(..)
                     | TerminalReply::Done
                     | TerminalReply::Cancelled
                     | TerminalReply::Stats(_),
@@ -118,14 +118,16 @@ impl TerminalEvent {
             Self::Chunk(_, ExecChunk::Output { bytes, .. }) => [bytes, &[]],
             Self::Chunk(_, ExecChunk::Exit(_)) => [&[]; 2],
             Self::Reply(_, answer) => match &**answer {
-                Ok(TerminalReply::Ran(ExecResult { kept: [stdout, stderr], .. })) => [stdout, stderr],
+                Ok(TerminalReply::CommandFinished(ExecResult { outputs: [stdout, stderr], .. })) => {
+                    [stdout, stderr]
+                }
                 Ok(TerminalReply::Output(piece)) => [&piece.bytes, &[]],
                 Ok(TerminalReply::Screen(screen)) => [&screen.bytes, &[]],
                 Ok(
                     TerminalReply::Sessions(_)
                     | TerminalReply::Session(_)
                     | TerminalReply::Destroyed(_)
-                    | TerminalReply::Streaming(..)
+                    | TerminalReply::StreamStarted(..)
                     | TerminalReply::Done
                     | TerminalReply::Cancelled
                     | TerminalReply::Stats(_),
@@ -136,17 +138,17 @@ impl TerminalEvent {
     }
 
     /// Attaches the permit for the memory of the output; it is held until the reply is dropped.
-    pub(crate) fn keep(&mut self, permit: &mut Option<AnswerPermit>) {
+    pub(crate) fn attach_permit(&mut self, permit: &mut Option<AnswerPermit>) {
         let Self::Reply(_, answer) = self else { return };
         match &mut **answer {
-            Ok(TerminalReply::Ran(result)) => result.room = permit.take(),
-            Ok(TerminalReply::Output(piece)) => piece.room = permit.take(),
-            Ok(TerminalReply::Screen(screen)) => screen.room = permit.take(),
+            Ok(TerminalReply::CommandFinished(result)) => result.permit = permit.take(),
+            Ok(TerminalReply::Output(piece)) => piece.permit = permit.take(),
+            Ok(TerminalReply::Screen(screen)) => screen.permit = permit.take(),
             Ok(
                 TerminalReply::Sessions(_)
                 | TerminalReply::Session(_)
                 | TerminalReply::Destroyed(_)
-                | TerminalReply::Streaming(..)
+                | TerminalReply::StreamStarted(..)
                 | TerminalReply::Done
                 | TerminalReply::Cancelled
                 | TerminalReply::Stats(_),
@@ -156,8 +158,19 @@ impl TerminalEvent {
     }
 }
 
-/// Approximate size of a session in a list, in bytes.
-const SESSION_BYTES: usize = 512;
+/// Approximate size of a session in a list besides its texts, in bytes.
+const LISTED_SESSION_BYTES: usize = 512;
+
+impl SessionInfo {
+    fn bytes(&self) -> usize {
+        let names = self.env_keys.iter().map(|name| name.len() + size_of::<String>()).sum::<usize>();
+        LISTED_SESSION_BYTES
+            + self.name.as_ref().map_or(0, String::len)
+            + self.shell.len()
+            + self.cwd.len()
+            + names
+    }
+}
 
 /// The parameters of a new session.
 #[derive(Debug, Default)]
@@ -184,22 +197,29 @@ pub struct TerminalSize {
 
 impl TerminalSize {
     /// Maximum number of lines and of columns. Drawing a screen of this size takes about 32 MiB.
-    pub const MOST: u16 = 1_000;
+    pub const MAX_ROWS_OR_COLS: u16 = 1_000;
 
     /// Returns this size, or an error if it is out of range.
     pub(crate) fn checked(self) -> Result<Self, TerminalError> {
-        let allowed = 1..=Self::MOST;
+        let allowed = 1..=Self::MAX_ROWS_OR_COLS;
         if allowed.contains(&self.rows) && allowed.contains(&self.cols) {
             return Ok(self);
         }
-        let message =
-            format!("a terminal has 1 to {} rows and columns, not {} x {}", Self::MOST, self.rows, self.cols);
+        let message = format!(
+            "a terminal has 1 to {} rows and columns, not {} x {}",
+            Self::MAX_ROWS_OR_COLS,
+            self.rows,
+            self.cols
+        );
         Err(TerminalError::new(crate::TerminalErrorCode::InvalidParams, message))
     }
 
     /// The nearest valid size, for sizes stored before the bound existed.
-    pub(crate) fn bounded(self) -> Self {
-        Self { rows: self.rows.clamp(1, Self::MOST), cols: self.cols.clamp(1, Self::MOST) }
+    pub(crate) fn clamped(self) -> Self {
+        Self {
+            rows: self.rows.clamp(1, Self::MAX_ROWS_OR_COLS),
+            cols: self.cols.clamp(1, Self::MAX_ROWS_OR_COLS),
+        }
     }
 }
 
@@ -248,9 +268,9 @@ pub enum TerminalReply {
     /// Reply to [`TerminalCall::Destroy`].
     Destroyed(SessionId),
     /// Reply to [`TerminalCall::Run`].
-    Ran(ExecResult),
+    CommandFinished(ExecResult),
     /// Reply to [`TerminalCall::Stream`].
-    Streaming(SessionId, ExecId),
+    StreamStarted(SessionId, ExecId),
     /// Reply to [`TerminalCall::Input`] and [`TerminalCall::Resize`].
     Done,
     /// Reply to [`TerminalCall::Cancel`].
@@ -330,13 +350,13 @@ pub struct CommandExit {
 #[derive(Debug)]
 pub struct ExecResult {
     pub exec: ExecId,
-    pub finished: CommandExit,
+    pub exit: CommandExit,
     /// The first bytes of stdout and stderr.
-    pub kept: [Vec<u8>; 2],
+    pub outputs: [Vec<u8>; 2],
     /// Total length of each stream, in bytes.
-    pub printed: [u64; 2],
+    pub stream_bytes: [u64; 2],
     /// Holds the memory of the output until it is dropped.
-    pub room: Option<AnswerPermit>,
+    pub permit: Option<AnswerPermit>,
 }
 
 /// A part of a streamed command's output.
@@ -360,13 +380,13 @@ pub struct OutputPiece {
     pub offset: u64,
     pub bytes: Vec<u8>,
     /// Length of the stream so far, in bytes.
-    pub printed: u64,
+    pub stream_bytes: u64,
     /// Number of dropped bytes at the start of the stream.
-    pub dropped: u64,
+    pub dropped_bytes: u64,
     /// Set if the command has ended.
-    pub finished: Option<CommandExit>,
+    pub exit: Option<CommandExit>,
     /// Holds the memory of the output until it is dropped.
-    pub room: Option<AnswerPermit>,
+    pub permit: Option<AnswerPermit>,
 }
 
 /// Statistics of the runtime.

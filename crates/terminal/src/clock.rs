@@ -1,18 +1,13 @@
-//! The clocks of the runtime. Only this module reads a clock.
+//! The two clocks of the runtime.
 
-use rustix::time::{ClockId, clock_gettime};
+use abide_os::clock;
 
-/// Microseconds since the Unix epoch.
+/// Microseconds since the Unix epoch, for display.
 pub(crate) fn unix_micros() -> u64 {
-    micros(ClockId::Realtime)
+    u64::try_from(clock::since_epoch().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Milliseconds of a monotonic clock that includes suspend.
-pub(crate) fn ticks() -> u64 {
-    micros(ClockId::Boottime) / 1_000
-}
-
-fn micros(clock: ClockId) -> u64 {
-    let now = clock_gettime(clock);
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000
+/// Milliseconds since the boot, with suspend, for deadlines.
+pub(crate) fn boottime_millis() -> u64 {
+    u64::try_from(clock::boottime().as_millis()).unwrap_or(u64::MAX)
 }

@@ -20,8 +20,8 @@ pub(crate) enum ShellDialect {
 /// Whether a shell runs on a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShellIo {
-    Yes,
-    No,
+    Terminal,
+    Pipes,
 }
 
 impl ShellDialect {
@@ -37,7 +37,7 @@ impl ShellDialect {
     }
 
     /// The same for a shell whose path has been resolved before. It saves a system call per command.
-    pub(crate) fn of_known(shell: &str) -> Self {
+    pub(crate) fn of_resolved_path(shell: &str) -> Self {
         match shell.rsplit('/').next().unwrap_or_default() {
             name if name.starts_with("bash") => Self::Bash,
             name if name.starts_with("zsh") => Self::Zsh,
@@ -59,53 +59,55 @@ impl ShellDialect {
     }
 
     /// The templates for a shell on pipes, or on a terminal, where commands are typed and the shell keeps its settings.
-    pub(crate) fn script(self, terminal: ShellIo) -> ShellTemplates {
-        let (init, line, slot, repair, trace, began) = match self {
+    pub(crate) fn templates(self, io: ShellIo) -> ShellTemplates {
+        let (init, line, prepared_line, repair, trace, begin_report) = match self {
             Self::Posix => {
-                let slot = match terminal {
-                    ShellIo::Yes => POSIX_TYPED_SLOT,
-                    ShellIo::No => POSIX_SLOT,
+                let prepared_line = match io {
+                    ShellIo::Terminal => POSIX_TYPED_PREPARED_LINE,
+                    ShellIo::Pipes => POSIX_PREPARED_LINE,
                 };
-                (POSIX_INIT, "", slot, POSIX_REPAIR, "\\set -x; ", POSIX_BEGAN)
+                (POSIX_INIT, "", prepared_line, POSIX_REPAIR, "\\set -x; ", POSIX_BEGIN_REPORT)
             }
             Self::Bash => {
                 let line = "\\builtin . {s}\n";
-                (BASH_INIT, line, BASH_SLOT, BUILTIN_REPAIR, "\\builtin set -x; ", BASH_BEGAN)
+                (BASH_INIT, line, BASH_PREPARED_LINE, BUILTIN_REPAIR, "\\builtin set -x; ", BASH_BEGIN_REPORT)
             }
-            Self::Zsh => (ZSH_INIT, "", ZSH_SLOT, BUILTIN_REPAIR, "\\builtin set -x; ", ZSH_BEGAN),
+            Self::Zsh => {
+                (ZSH_INIT, "", ZSH_PREPARED_LINE, BUILTIN_REPAIR, "\\builtin set -x; ", ZSH_BEGIN_REPORT)
+            }
         };
         // The number of files through which a command is sourced before its own text begins.
-        let (depth, guard) = match (self, terminal) {
-            (Self::Bash, ShellIo::No) => ("2", BASH_GUARD.to_owned()),
+        let (depth, guard) = match (self, io) {
+            (Self::Bash, ShellIo::Pipes) => ("2", BASH_GUARD.to_owned()),
             // As on pipes, `set -e` and a RETURN trap last for one command. Otherwise they would end the session or
             // falsify the status of later commands.
-            (Self::Bash, ShellIo::Yes) => (
+            (Self::Bash, ShellIo::Terminal) => (
                 "0",
                 format!("\\builtin set +e; \\builtin trap - RETURN; \\builtin {BASH_STOP}; {BASH_GUARD}"),
             ),
-            (Self::Posix, ShellIo::Yes) => ("", format!("\\set +e; {POSIX_TYPED_STOP}")),
-            (Self::Zsh, ShellIo::Yes) => ("", format!("\\builtin unsetopt errexit; {ZSH_STOP}; ")),
-            (Self::Posix | Self::Zsh, ShellIo::No) => ("", String::new()),
+            (Self::Posix, ShellIo::Terminal) => ("", format!("\\set +e; {POSIX_TYPED_STOP}")),
+            (Self::Zsh, ShellIo::Terminal) => ("", format!("\\builtin unsetopt errexit; {ZSH_STOP}; ")),
+            (Self::Posix | Self::Zsh, ShellIo::Pipes) => ("", String::new()),
         };
         let inner = if depth == "2" { "3" } else { "1" };
-        let (kept, reopen) = match terminal {
-            ShellIo::Yes => ("3", ZSH_REOPEN),
-            ShellIo::No => ("0", ""),
+        let (descriptor_limit, reopen) = match io {
+            ShellIo::Terminal => ("3", ZSH_REOPEN),
+            ShellIo::Pipes => ("0", ""),
         };
         let fill = |text: &str| {
             let text = text.replace("{depth}", depth).replace("{inner}", inner);
-            text.replace("{kept}", kept).replace("{reopen}", reopen)
+            text.replace("{kept}", descriptor_limit).replace("{reopen}", reopen)
         };
         ShellTemplates {
             init: fill(init),
             line: line.to_owned(),
-            slot: slot.to_owned(),
+            slot: prepared_line.to_owned(),
             repair: repair.to_owned(),
             trace: trace.to_owned(),
             rescue: if self == Self::Posix { POSIX_RESCUE } else { RESCUE }.to_owned(),
-            began: began.to_owned(),
+            began: begin_report.to_owned(),
             guard: fill(&guard),
-            is_interruptible: self == Self::Posix || (self == Self::Bash && terminal == ShellIo::Yes),
+            is_interruptible: self == Self::Posix || (self == Self::Bash && io == ShellIo::Terminal),
             needs_descriptor_limit: matches!(self, Self::Bash | Self::Zsh),
             defers_trap_in_open: self == Self::Zsh,
         }
@@ -152,7 +154,7 @@ const POSIX_TYPED_STOP: &str = "trap '\\unset -f command; \
      case ${__abide_on-} in 1) \\set +e; \\command -V \"/{n} 143 $-\" >|{r} || \\:; \\. {w}; \\trap - INT; \\command \\kill -INT $$;; esac' URG; ";
 
 /// Assembles the slot at compile time, for pipes and for terminals.
-macro_rules! posix_slot {
+macro_rules! posix_prepared_line {
     () => {
         "\\command \\eval '__abide_on=1 \\command . {c}; \
          \\eval \"\\\\unset -f command; \\\\command -V \\\"/{n} $? $-\\\" || \\\\:\" >|{r}'"
@@ -165,10 +167,10 @@ macro_rules! posix_slot {
 ///
 /// The shell is interactive only while it executes a command, so that an interrupt does not end it. Between commands an
 /// interactive shell would print prompts and the ends of background jobs.
-const POSIX_SLOT: &str = concat!("\\set -i; ", posix_slot!(), "; \\set +i\n");
-const POSIX_TYPED_SLOT: &str = concat!(posix_slot!(), "\n");
+const POSIX_PREPARED_LINE: &str = concat!("\\set -i; ", posix_prepared_line!(), "; \\set +i\n");
+const POSIX_TYPED_PREPARED_LINE: &str = concat!(posix_prepared_line!(), "\n");
 
-const POSIX_BEGAN: &str = "\\command -V '/{n} began' >|{r} || \\:; ";
+const POSIX_BEGIN_REPORT: &str = "\\command -V '/{n} began' >|{r} || \\:; ";
 
 /// Removes functions that hide the builtins of our lines.
 const RESCUE: &str = "\\unset -f builtin command\n";
@@ -204,12 +206,12 @@ const BASH_INIT: &str = concat!(
 
 /// The report is an arithmetic error message, which repeats the expression. It needs no builtin and no variable, so a
 /// command cannot change it. The second expression succeeds, and contains the nonce for traced lines.
-const BASH_SLOT: &str = "\\builtin . {c}; (( @{n} $? $- )) 2>|{r} || (( 0x{n} | 1 ))\n";
+const BASH_PREPARED_LINE: &str = "\\builtin . {c}; (( @{n} $? $- )) 2>|{r} || (( 0x{n} | 1 ))\n";
 
 /// Detects a function named `builtin`, which would intercept the report. It appears in the call stack.
 const BASH_GUARD: &str = "[[ ${FUNCNAME+x}${#BASH_SOURCE[@]} == {inner} ]] || (( @{n} broken )) 2>|{r}; ";
 
-const BASH_BEGAN: &str = "(( @{n} began )) 2>|{r} || (( 1 )); ";
+const BASH_BEGIN_REPORT: &str = "(( @{n} began )) 2>|{r} || (( 1 )); ";
 
 /// Only an `exec` without a prefix keeps its redirections, so a function of that name is removed.
 const BUILTIN_REPAIR: &str =
@@ -250,7 +252,7 @@ const ZSH_INIT: &str = concat!(
 /// With a function named `builtin` the report cannot be written, so the status is unknown. Where `set -e` interrupts a
 /// function, zsh returns 126; only then the status recorded by the trap is used. If a command makes that variable
 /// read-only, there is no report and the shell is replaced.
-const ZSH_SLOT: &str = "__abide_rc=; { \\builtin . {c}; } always { [[ -n {n} ]]; TRY_BLOCK_ERROR=0 TRY_BLOCK_INTERRUPT=0; }; \
+const ZSH_PREPARED_LINE: &str = "__abide_rc=; { \\builtin . {c}; } always { [[ -n {n} ]]; TRY_BLOCK_ERROR=0 TRY_BLOCK_INTERRUPT=0; }; \
      \\builtin \\printf '%s\\n' \"{n} ${${?:#126}:-${__abide_rc:-126}} $-\" >|{r}${functions[builtin]:+/}\n";
 
-const ZSH_BEGAN: &str = "\\builtin \\printf '%s\\n' '{n} began' >|{r}${functions[builtin]:+/}; ";
+const ZSH_BEGIN_REPORT: &str = "\\builtin \\printf '%s\\n' '{n} began' >|{r}${functions[builtin]:+/}; ";

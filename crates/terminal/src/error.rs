@@ -61,7 +61,7 @@ impl TerminalError {
     }
 
     /// Translates a keeper's refusal. During the creation of a session, other failures are attributed to the shell.
-    pub(crate) fn refused(refusal: &KeeperRefusal) -> Self {
+    pub(crate) fn from_refusal(refusal: &KeeperRefusal) -> Self {
         let code = match refusal {
             KeeperRefusal::Busy => TerminalErrorCode::SessionBusy,
             KeeperRefusal::Ended => TerminalErrorCode::SessionTerminated,
@@ -83,10 +83,12 @@ impl TerminalError {
 impl From<KeeperError> for TerminalError {
     fn from(error: KeeperError) -> Self {
         match error {
-            KeeperError::Refused(refusal) => Self::refused(&refusal),
-            KeeperError::Gone { .. } => Self::new(TerminalErrorCode::SessionTerminated, error.to_string()),
-            KeeperError::Silent { .. } => Self::new(TerminalErrorCode::Internal, error.to_string()),
-            KeeperError::System { what, source } => {
+            KeeperError::Refused(refusal) => Self::from_refusal(&refusal),
+            KeeperError::NoKeeper { .. } => {
+                Self::new(TerminalErrorCode::SessionTerminated, error.to_string())
+            }
+            KeeperError::Unresponsive { .. } => Self::new(TerminalErrorCode::Internal, error.to_string()),
+            KeeperError::System { action: what, source } => {
                 let full = matches!(source.raw_os_error(), Some(11 | 12 | 23 | 24 | 28));
                 let code =
                     if full { TerminalErrorCode::ResourcePressure } else { TerminalErrorCode::Internal };

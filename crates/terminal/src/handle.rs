@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::call::{CallTicket, ExecChunk, TerminalCall, TerminalEvent, TerminalReply};
@@ -25,9 +25,9 @@ pub type EventListener = Arc<dyn Fn(TerminalEvent) -> ClientFlow + Send + Sync>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientFlow {
     /// The client accepts more events.
-    Go,
+    Continue,
     /// Sessions with a command of this client are paused, and its reads wait, until the client is released.
-    Hold,
+    Pause,
 }
 
 /// Identifies a client that shares a runtime with others.
@@ -37,17 +37,17 @@ pub struct RuntimeClient(u64);
 /// A message to the thread.
 enum RuntimeMessage {
     Call(TerminalCall, ReplyCallback),
-    Attend(RuntimeClient, CallTicket, TerminalCall, EventListener),
-    Release(RuntimeClient),
-    Leave(RuntimeClient),
+    CallForClient(RuntimeClient, CallTicket, TerminalCall, EventListener),
+    ResumeClient(RuntimeClient),
+    RemoveClient(RuntimeClient),
 }
 
 /// A handle to a runtime on another thread. Dropping it shuts the runtime down.
 #[derive(Debug)]
 pub struct RuntimeHandle {
-    orders: Option<Sender<RuntimeMessage>>,
-    clients: AtomicU64,
-    bell: OwnedFd,
+    messages: Option<Sender<RuntimeMessage>>,
+    next_client: AtomicU64,
+    wakeup: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -55,14 +55,14 @@ impl RuntimeHandle {
     pub fn start(config: TerminalConfig) -> Result<Self, TerminalError> {
         let runtime = TerminalRuntime::new(config)?;
         let internal = |error: String| TerminalError::new(TerminalErrorCode::Internal, error);
-        let (reader, bell) =
+        let (reader, wakeup) =
             pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(|e| internal(e.to_string()))?;
-        let (orders, receiver) = channel();
+        let (sender, receiver) = channel();
         let thread = std::thread::Builder::new()
             .name("terminal".to_owned())
-            .spawn(move || turn(runtime, &receiver, &reader))
+            .spawn(move || run_loop(runtime, &receiver, &reader))
             .map_err(|error| internal(error.to_string()))?;
-        Ok(Self { orders: Some(orders), clients: AtomicU64::new(0), bell, thread: Some(thread) })
+        Ok(Self { messages: Some(sender), next_client: AtomicU64::new(0), wakeup, thread: Some(thread) })
     }
 
     /// Makes a call; `then` is called with the reply, on the thread of the runtime. Streams need a listener.
@@ -71,51 +71,51 @@ impl RuntimeHandle {
         call: TerminalCall,
         then: impl FnOnce(Result<TerminalReply, TerminalError>) + Send + 'static,
     ) {
-        self.order(RuntimeMessage::Call(call, Box::new(then)));
+        self.send(RuntimeMessage::Call(call, Box::new(then)));
     }
 
     /// Registers a new client.
-    pub fn client(&self) -> RuntimeClient {
-        RuntimeClient(self.clients.fetch_add(1, Ordering::Relaxed))
+    pub fn register_client(&self) -> RuntimeClient {
+        RuntimeClient(self.next_client.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Makes a call for a client; `ticket` is unique per client. The listener gets the reply and the chunks of a
     /// stream.
-    pub fn attend(
+    pub fn call_for(
         &self,
         client: RuntimeClient,
         ticket: CallTicket,
         call: TerminalCall,
         listener: EventListener,
     ) {
-        self.order(RuntimeMessage::Attend(client, ticket, call, listener));
+        self.send(RuntimeMessage::CallForClient(client, ticket, call, listener));
     }
 
     /// Resumes the streams and reads of a client.
-    pub fn release(&self, client: RuntimeClient) {
-        self.order(RuntimeMessage::Release(client));
+    pub fn resume_client(&self, client: RuntimeClient) {
+        self.send(RuntimeMessage::ResumeClient(client));
     }
 
     /// Removes a client: its waiting reads are dropped, and its sessions are no longer paused.
-    pub fn leave(&self, client: RuntimeClient) {
-        self.order(RuntimeMessage::Leave(client));
+    pub fn remove_client(&self, client: RuntimeClient) {
+        self.send(RuntimeMessage::RemoveClient(client));
     }
 
-    fn order(&self, order: RuntimeMessage) {
-        if let Some(orders) = &self.orders {
+    fn send(&self, order: RuntimeMessage) {
+        if let Some(orders) = &self.messages {
             // The thread of the runtime may have ended.
             orders.send(order).ok();
             // A full pipe already wakes the thread.
-            rustix::io::write(&self.bell, b"!").ok();
+            rustix::io::write(&self.wakeup, b"!").ok();
         }
     }
 }
 
 impl Drop for RuntimeHandle {
     fn drop(&mut self) {
-        self.orders = None;
+        self.messages = None;
         // A full pipe already wakes the thread.
-        rustix::io::write(&self.bell, b"!").ok();
+        rustix::io::write(&self.wakeup, b"!").ok();
         if let Some(thread) = self.thread.take() {
             // The panic hook has reported a panic of the thread.
             thread.join().ok();
@@ -138,7 +138,7 @@ enum ClientCallKind {
     /// The next range is not requested.
     Read,
     /// The call has no output to pause.
-    Small,
+    NoOutput,
 }
 
 impl ClientCallKind {
@@ -147,15 +147,14 @@ impl ClientCallKind {
             TerminalCall::Run(execute) | TerminalCall::Stream(execute) => {
                 Self::Command(execute.session.clone())
             }
-            TerminalCall::Output(_) | TerminalCall::Screen(_) => Self::Read,
+            TerminalCall::Output(_) | TerminalCall::Screen(_) | TerminalCall::List => Self::Read,
             TerminalCall::Create(_)
             | TerminalCall::Info(_)
-            | TerminalCall::List
             | TerminalCall::Destroy { .. }
             | TerminalCall::Input { .. }
             | TerminalCall::Cancel(_)
             | TerminalCall::Resize(..)
-            | TerminalCall::Stats => Self::Small,
+            | TerminalCall::Stats => Self::NoOutput,
         }
     }
 }
@@ -164,30 +163,32 @@ impl ClientCallKind {
 #[derive(Default)]
 struct ClientReads {
     is_reading: bool,
-    waiting: VecDeque<(CallTicket, TerminalCall, EventListener)>,
+    queue: VecDeque<(CallTicket, TerminalCall, EventListener)>,
 }
 
 /// All unfinished calls.
 #[derive(Default)]
 struct PendingCalls {
-    waiting: BTreeMap<CallTicket, ReplyCallback>,
-    attended: BTreeMap<CallTicket, ClientCall>,
+    callbacks: BTreeMap<CallTicket, ReplyCallback>,
+    client_calls: BTreeMap<CallTicket, ClientCall>,
     /// Clients that do not keep up, and the sessions paused for each.
-    held: BTreeMap<RuntimeClient, BTreeSet<SessionId>>,
+    paused_clients: BTreeMap<RuntimeClient, BTreeSet<SessionId>>,
     reads: BTreeMap<RuntimeClient, ClientReads>,
-    last: CallTicket,
+    last_ticket: CallTicket,
 }
 
-fn turn(mut runtime: TerminalRuntime, orders: &Receiver<RuntimeMessage>, bell: &OwnedFd) {
-    let mut audience = PendingCalls::default();
+fn run_loop(mut runtime: TerminalRuntime, messages: &Receiver<RuntimeMessage>, wakeup: &OwnedFd) {
+    let mut pending_calls = PendingCalls::default();
     loop {
-        let mut fds = [PollFd::new(bell, PollFlags::IN), PollFd::new(&runtime, PollFlags::IN)];
-        let _retried = poll(&mut fds, None);
-        let mut rung = [0; 64];
-        while matches!(rustix::io::read(bell, &mut rung), Ok(1..)) {}
+        let mut fds = [PollFd::new(wakeup, PollFlags::IN), PollFd::new(&runtime, PollFlags::IN)];
+        // A read that follows another may be answered at once, without a descriptor that becomes ready.
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let _retried = poll(&mut fds, runtime.has_events().then_some(&now));
+        let mut wakeup_bytes = [0; 64];
+        while matches!(rustix::io::read(wakeup, &mut wakeup_bytes), Ok(1..)) {}
         loop {
-            match orders.try_recv() {
-                Ok(order) => audience.obey(&mut runtime, order),
+            match messages.try_recv() {
+                Ok(order) => pending_calls.dispatch(&mut runtime, order),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return runtime.shut_down(),
             }
@@ -195,115 +196,119 @@ fn turn(mut runtime: TerminalRuntime, orders: &Receiver<RuntimeMessage>, bell: &
         runtime.work();
         for event in runtime.events() {
             // A listener that panics loses this event; the others are served.
-            catch_unwind(AssertUnwindSafe(|| audience.tell(&mut runtime, event))).ok();
+            catch_unwind(AssertUnwindSafe(|| pending_calls.deliver(&mut runtime, event))).ok();
         }
     }
 }
 
 impl PendingCalls {
-    fn obey(&mut self, runtime: &mut TerminalRuntime, order: RuntimeMessage) {
-        match order {
+    fn dispatch(&mut self, runtime: &mut TerminalRuntime, message: RuntimeMessage) {
+        match message {
             RuntimeMessage::Call(call, then) => {
-                self.last += 1;
-                self.waiting.insert(self.last, then);
-                runtime.call(self.last, call);
+                self.last_ticket += 1;
+                self.callbacks.insert(self.last_ticket, then);
+                runtime.call(self.last_ticket, call);
             }
-            RuntimeMessage::Attend(client, ticket, call, listener) => match ClientCallKind::of(&call) {
-                ClientCallKind::Read => {
-                    self.reads.entry(client).or_default().waiting.push_back((ticket, call, listener));
-                    self.read_on(runtime, client);
-                }
-                kind @ (ClientCallKind::Command(_) | ClientCallKind::Small) => {
-                    self.last += 1;
-                    self.attended.insert(self.last, ClientCall { client, ticket, listener, kind });
-                    runtime.call(self.last, call);
-                    if self.held.contains_key(&client) {
-                        self.hold(runtime, client);
+            RuntimeMessage::CallForClient(client, ticket, call, listener) => {
+                match ClientCallKind::of(&call) {
+                    ClientCallKind::Read => {
+                        self.reads.entry(client).or_default().queue.push_back((ticket, call, listener));
+                        self.start_next_read(runtime, client);
+                    }
+                    kind @ (ClientCallKind::Command(_) | ClientCallKind::NoOutput) => {
+                        self.last_ticket += 1;
+                        self.client_calls
+                            .insert(self.last_ticket, ClientCall { client, ticket, listener, kind });
+                        runtime.call(self.last_ticket, call);
+                        if self.paused_clients.contains_key(&client) {
+                            self.pause_client(runtime, client);
+                        }
                     }
                 }
-            },
-            RuntimeMessage::Release(client) => self.release(runtime, client),
-            RuntimeMessage::Leave(client) => {
+            }
+            RuntimeMessage::ResumeClient(client) => self.resume_client(runtime, client),
+            RuntimeMessage::RemoveClient(client) => {
                 if let Some(reads) = self.reads.get_mut(&client) {
-                    reads.waiting.clear();
+                    reads.queue.clear();
                 }
-                self.release(runtime, client);
+                self.resume_client(runtime, client);
             }
         }
     }
 
-    fn release(&mut self, runtime: &mut TerminalRuntime, client: RuntimeClient) {
-        for session in self.held.remove(&client).unwrap_or_default() {
-            if !self.held.values().any(|held| held.contains(&session)) {
-                runtime.hold(&session, false);
+    fn resume_client(&mut self, runtime: &mut TerminalRuntime, client: RuntimeClient) {
+        for session in self.paused_clients.remove(&client).unwrap_or_default() {
+            if !self.paused_clients.values().any(|held| held.contains(&session)) {
+                runtime.set_session_paused(&session, false);
             }
         }
-        self.read_on(runtime, client);
+        self.start_next_read(runtime, client);
     }
 
     /// Starts the client's next read, unless one is running or the client is paused.
-    fn read_on(&mut self, runtime: &mut TerminalRuntime, client: RuntimeClient) {
+    fn start_next_read(&mut self, runtime: &mut TerminalRuntime, client: RuntimeClient) {
         let Some(reads) = self.reads.get_mut(&client) else { return };
-        if reads.is_reading || self.held.contains_key(&client) {
+        if reads.is_reading || self.paused_clients.contains_key(&client) {
             return;
         }
-        let Some((ticket, call, listener)) = reads.waiting.pop_front() else {
+        let Some((ticket, call, listener)) = reads.queue.pop_front() else {
             self.reads.remove(&client);
             return;
         };
         reads.is_reading = true;
-        self.last += 1;
-        self.attended.insert(self.last, ClientCall { client, ticket, listener, kind: ClientCallKind::Read });
-        runtime.call(self.last, call);
+        self.last_ticket += 1;
+        self.client_calls
+            .insert(self.last_ticket, ClientCall { client, ticket, listener, kind: ClientCallKind::Read });
+        runtime.call(self.last_ticket, call);
     }
 
-    fn tell(&mut self, runtime: &mut TerminalRuntime, event: TerminalEvent) {
+    fn deliver(&mut self, runtime: &mut TerminalRuntime, event: TerminalEvent) {
         match event {
             TerminalEvent::Reply(ticket, answer) => {
-                if let Some(then) = self.waiting.remove(&ticket) {
+                if let Some(then) = self.callbacks.remove(&ticket) {
                     return then(*answer);
                 }
-                let Some(attended) = self.attended.remove(&ticket) else { return };
-                let streams = matches!(&*answer, Ok(TerminalReply::Streaming(..)));
-                let flow = (attended.listener)(TerminalEvent::Reply(attended.ticket, answer));
-                let client = attended.client;
-                if flow == ClientFlow::Hold {
-                    self.hold(runtime, client);
+                let Some(call) = self.client_calls.remove(&ticket) else { return };
+                let streams = matches!(&*answer, Ok(TerminalReply::StreamStarted(..)));
+                let flow = (call.listener)(TerminalEvent::Reply(call.ticket, answer));
+                let client = call.client;
+                if flow == ClientFlow::Pause {
+                    self.pause_client(runtime, client);
                 }
-                match attended.kind {
+                match call.kind {
                     ClientCallKind::Read => {
                         if let Some(reads) = self.reads.get_mut(&client) {
                             reads.is_reading = false;
                         }
-                        self.read_on(runtime, client);
+                        self.start_next_read(runtime, client);
                     }
-                    ClientCallKind::Command(_) if streams => drop(self.attended.insert(ticket, attended)),
-                    ClientCallKind::Command(_) | ClientCallKind::Small => {}
+                    ClientCallKind::Command(_) if streams => drop(self.client_calls.insert(ticket, call)),
+                    ClientCallKind::Command(_) | ClientCallKind::NoOutput => {}
                 }
             }
             TerminalEvent::Chunk(ticket, chunk) => {
-                let Some(attended) = self.attended.get(&ticket) else { return };
+                let Some(call) = self.client_calls.get(&ticket) else { return };
                 let is_last = matches!(chunk, ExecChunk::Exit(_));
-                let flow = (attended.listener)(TerminalEvent::Chunk(attended.ticket, chunk));
-                let client = attended.client;
+                let flow = (call.listener)(TerminalEvent::Chunk(call.ticket, chunk));
+                let client = call.client;
                 if is_last {
-                    self.attended.remove(&ticket);
+                    self.client_calls.remove(&ticket);
                 }
-                if flow == ClientFlow::Hold {
-                    self.hold(runtime, client);
+                if flow == ClientFlow::Pause {
+                    self.pause_client(runtime, client);
                 }
             }
         }
     }
 
     /// Pauses every session with a running command of the client.
-    fn hold(&mut self, runtime: &mut TerminalRuntime, client: RuntimeClient) {
-        let held = self.held.entry(client).or_default();
-        for attended in self.attended.values().filter(|attended| attended.client == client) {
-            if let ClientCallKind::Command(session) = &attended.kind
-                && held.insert(session.clone())
+    fn pause_client(&mut self, runtime: &mut TerminalRuntime, client: RuntimeClient) {
+        let paused_sessions = self.paused_clients.entry(client).or_default();
+        for call in self.client_calls.values().filter(|call| call.client == client) {
+            if let ClientCallKind::Command(session) = &call.kind
+                && paused_sessions.insert(session.clone())
             {
-                runtime.hold(session, true);
+                runtime.set_session_paused(session, true);
             }
         }
     }

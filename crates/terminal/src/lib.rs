@@ -32,9 +32,9 @@ pub use call::{
 pub use error::{TerminalError, TerminalErrorCode};
 pub use handle::{ClientFlow, EventListener, RuntimeClient, RuntimeHandle};
 pub use room::AnswerPermit;
-pub use runtime::{ExternalFd, RuntimeWait, TerminalConfig, TerminalLimits, TerminalRuntime};
+pub use runtime::{ExternalFd, MAX_META_BYTES, RuntimeWait, TerminalConfig, TerminalLimits, TerminalRuntime};
 pub use rustix::event::epoll::EventFlags;
 pub use screen::{ScreenSource, ScreenText, draw};
-pub use session::{SessionId, SessionMeta, session_places};
+pub use session::{SessionId, SessionMeta, session_dirs};
 pub use shell::ShellProgram;
-pub use text::{Utf8Pieces, whole_characters};
+pub use text::{Utf8Pieces, complete_utf8_prefix};

@@ -17,11 +17,11 @@ const MAX_ANSWER_BYTES: usize = 32 << 20;
 /// The memory limit of a runtime.
 #[derive(Debug)]
 pub(crate) struct AnswerRoom {
-    used: AtomicUsize,
+    used_bytes: AtomicUsize,
     /// Whether a response waits for a permit.
-    is_wanted: AtomicBool,
+    has_waiter: AtomicBool,
     /// Signalled when a permit is returned while `is_wanted` is set.
-    bell: OwnedFd,
+    wakeup: OwnedFd,
 }
 
 /// Reserves memory until it is dropped.
@@ -34,34 +34,38 @@ pub struct AnswerPermit {
 impl AnswerRoom {
     pub(crate) fn new() -> rustix::io::Result<Arc<Self>> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Arc::new(Self { used: AtomicUsize::new(0), is_wanted: AtomicBool::new(false), bell }))
+        Ok(Arc::new(Self {
+            used_bytes: AtomicUsize::new(0),
+            has_waiter: AtomicBool::new(false),
+            wakeup: bell,
+        }))
     }
 
     /// Reserves this many bytes. If there is no room, the eventfd is signalled when a retry is useful.
-    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Option<AnswerPermit> {
-        self.try_take(bytes).or_else(|| {
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> Option<AnswerPermit> {
+        self.try_reserve(bytes).or_else(|| {
             // Set before the second try, so that memory returned in between is not missed.
-            self.is_wanted.store(true, Ordering::SeqCst);
-            self.try_take(bytes)
+            self.has_waiter.store(true, Ordering::SeqCst);
+            self.try_reserve(bytes)
         })
     }
 
-    fn try_take(self: &Arc<Self>, bytes: usize) -> Option<AnswerPermit> {
+    fn try_reserve(self: &Arc<Self>, bytes: usize) -> Option<AnswerPermit> {
         let fits = |used: usize| (used == 0 || used + bytes <= MAX_ANSWER_BYTES).then_some(used + bytes);
-        self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).ok()?;
+        self.used_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).ok()?;
         Some(AnswerPermit { bytes, room: Arc::clone(self) })
     }
 
     /// Resets the eventfd.
-    pub(crate) fn silence(&self) {
+    pub(crate) fn reset_wakeup(&self) {
         // The read fails if the eventfd was not signalled.
-        rustix::io::read(&self.bell, &mut [0; 8]).ok();
+        rustix::io::read(&self.wakeup, &mut [0; 8]).ok();
     }
 }
 
 impl AsFd for AnswerRoom {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.wakeup.as_fd()
     }
 }
 
@@ -73,10 +77,10 @@ impl AnswerPermit {
 
 impl Drop for AnswerPermit {
     fn drop(&mut self) {
-        self.room.used.fetch_sub(self.bytes, Ordering::SeqCst);
-        if self.room.is_wanted.swap(false, Ordering::SeqCst) {
+        self.room.used_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
+        if self.room.has_waiter.swap(false, Ordering::SeqCst) {
             // The write fails only if the eventfd is already signalled.
-            rustix::io::write(&self.room.bell, &1_u64.to_ne_bytes()).ok();
+            rustix::io::write(&self.room.wakeup, &1_u64.to_ne_bytes()).ok();
         }
     }
 }
@@ -87,22 +91,22 @@ mod tests {
 
     use super::*;
 
-    fn rings(room: &AnswerRoom) -> bool {
+    fn is_signalled(room: &AnswerRoom) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut [PollFd::new(room, PollFlags::IN)], Some(&now)).unwrap() > 0
     }
 
     #[test]
-    fn room_is_given_back_with_the_answer_and_the_one_that_waits_is_told() {
+    fn dropping_a_permit_frees_memory_and_signals_a_waiter() {
         let room = AnswerRoom::new().unwrap();
-        let huge = room.take(2 * MAX_ANSWER_BYTES).expect("one alone always fits");
-        assert!(room.take(1).is_none() && !rings(&room));
+        let huge = room.reserve(2 * MAX_ANSWER_BYTES).expect("one alone always fits");
+        assert!(room.reserve(1).is_none() && !is_signalled(&room));
         drop(huge);
-        assert!(rings(&room));
-        room.silence();
-        let halves = [room.take(MAX_ANSWER_BYTES / 2), room.take(MAX_ANSWER_BYTES / 2)];
-        assert!(halves.iter().all(Option::is_some) && room.take(1).is_none());
+        assert!(is_signalled(&room));
+        room.reset_wakeup();
+        let halves = [room.reserve(MAX_ANSWER_BYTES / 2), room.reserve(MAX_ANSWER_BYTES / 2)];
+        assert!(halves.iter().all(Option::is_some) && room.reserve(1).is_none());
         drop(halves);
-        assert!(rings(&room) && room.take(1).is_some());
+        assert!(is_signalled(&room) && room.reserve(1).is_some());
     }
 }

@@ -22,16 +22,22 @@ pub struct ScreenSource {
     /// The end of the output, at most one page.
     pub(crate) bytes: Vec<u8>,
     /// Whether earlier output was left out.
-    pub(crate) is_cut: bool,
+    pub(crate) is_truncated: bool,
     pub(crate) size: TerminalSize,
     /// Holds the memory of the output until it is dropped.
-    pub(crate) room: Option<AnswerPermit>,
+    pub(crate) permit: Option<AnswerPermit>,
 }
 
 impl ScreenSource {
     /// Number of bytes to draw.
     pub fn len(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Memory that [`Self::draw`] needs: the cells of the screen and their text, which is longer than the output if the
+    /// output moves the cursor.
+    pub fn drawing_bytes(&self) -> usize {
+        usize::from(self.size.rows) * usize::from(self.size.cols) * CELL_BYTES
     }
 
     /// Whether there is no output.
@@ -41,14 +47,21 @@ impl ScreenSource {
 
     /// Draws the screen. Truncated output is drawn from its first complete line on.
     pub fn draw(&self) -> ScreenText {
-        let line =
-            self.bytes.iter().take(MAX_CUT_LINE).position(|byte| *byte == b'\n').filter(|_| self.is_cut);
+        let line = self
+            .bytes
+            .iter()
+            .take(MAX_LINE_SEARCH_BYTES)
+            .position(|byte| *byte == b'\n')
+            .filter(|_| self.is_truncated);
         draw(self.bytes.get(line.map_or(0, |at| at + 1)..).unwrap_or_default(), self.size)
     }
 }
 
+/// Approximate memory of a cell and its text, in bytes.
+const CELL_BYTES: usize = 40;
+
 /// How far truncated output is searched for its first line end, in bytes.
-const MAX_CUT_LINE: usize = 64 << 10;
+const MAX_LINE_SEARCH_BYTES: usize = 64 << 10;
 
 /// Draws these bytes on an empty screen. If the emulator panics on hostile output, the screen is empty.
 pub fn draw(bytes: &[u8], size: TerminalSize) -> ScreenText {
@@ -74,9 +87,9 @@ mod tests {
     #[test]
     fn a_screen_that_begins_in_the_middle_of_a_line_begins_with_the_next() {
         let source = |is_cut| ScreenSource {
-            room: None,
+            permit: None,
             bytes: b"5Hgarbage\r\nwhole".to_vec(),
-            is_cut,
+            is_truncated: is_cut,
             size: TerminalSize { rows: 2, cols: 20 },
         };
         assert_eq!(source(true).draw().lines, ["whole", ""]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use abide_keeper::launch::{FIRST, KeeperConnection, resume};
+use abide_keeper::launch::{FIRST_RESPONSE_TAG, KeeperConnection, resume_keeper};
 use abide_keeper::place::KeeperDir;
 use abide_keeper::protocol::{
     CommandResult, ExecOutcome, JobId, JobOutputRange, KeeperRequest, KeeperResponse, KeeperStatus,
@@ -15,7 +15,7 @@ use crate::call::{
     CallTicket, CommandExit, ExecChunk, ExecId, ExecResult, OutputPiece, SessionInfo, SessionState,
     TerminalEvent, TerminalReply, TerminalSize,
 };
-use crate::clock::{ticks, unix_micros};
+use crate::clock::{boottime_millis, unix_micros};
 use crate::error::{TerminalError, TerminalErrorCode};
 use crate::room::AnswerPermit;
 use crate::screen::ScreenSource;
@@ -23,18 +23,18 @@ use crate::screen::ScreenSource;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(String);
 
+/// Maximum length of an id, in bytes. Random ids have eight.
+const MAX_ID_BYTES: usize = 64;
+
 impl SessionId {
     /// A random id: `s-` and six letters or digits.
     pub(crate) fn random() -> Self {
-        let mut bytes = [0u8; 6];
-        let _filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-        let letter = |byte: &u8| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[usize::from(byte % 32)]);
-        Self(format!("s-{}", bytes.iter().map(letter).collect::<String>()))
+        Self(format!("s-{}", abide_os::random::name(6)))
     }
 
-    /// An id from a client or a directory name.
+    /// An id from a client or a directory name. Longer text than any id is truncated; it identifies no session.
     pub fn from_text(text: &str) -> Self {
-        Self(text.to_owned())
+        Self(text.get(..text.floor_char_boundary(MAX_ID_BYTES)).unwrap_or_default().to_owned())
     }
 
     pub fn as_str(&self) -> &str {
@@ -44,8 +44,8 @@ impl SessionId {
 
 /// The directories of sessions among all keepers, selected by their names. Others, such as the keepers of runs, are
 /// never read or swept.
-pub fn session_places(keepers: &Path) -> Vec<(String, KeeperDir)> {
-    KeeperDir::all(keepers).into_iter().filter(|(name, _)| name.starts_with("s-")).collect()
+pub fn session_dirs(keepers: &Path) -> Vec<(String, KeeperDir)> {
+    KeeperDir::list(keepers).into_iter().filter(|(name, _)| name.starts_with("s-")).collect()
 }
 
 impl std::fmt::Display for SessionId {
@@ -74,15 +74,15 @@ pub(crate) struct RuntimeSession {
     pub(crate) id: SessionId,
     pub(crate) meta: SessionMeta,
     pub(crate) keeper: Option<KeeperConnection>,
-    pub(crate) armed: bool,
+    pub(crate) watches_writable: bool,
     /// The keeper has confirmed the end of the session.
-    pub(crate) over: bool,
+    pub(crate) end_confirmed: bool,
     /// The creation failed.
-    pub(crate) failed: bool,
-    pub(crate) waiting: BTreeMap<u64, PendingReply>,
+    pub(crate) creation_failed: bool,
+    pub(crate) pending_replies: BTreeMap<u64, PendingReply>,
     /// The permit of a partly read response.
     pub(crate) permit: Option<AnswerPermit>,
-    /// When the keeper was first told to end, in milliseconds of [`ticks`].
+    /// When the keeper was first told to end, in milliseconds of [`boottime_millis`].
     pub(crate) ending_since: Option<u64>,
     next_tag: u64,
     state: SessionState,
@@ -90,7 +90,7 @@ pub(crate) struct RuntimeSession {
     created_at: u64,
     pub(crate) last_activity_at: u64,
     command_count: u64,
-    running: Option<(JobId, u64)>,
+    running_job: Option<(JobId, u64)>,
     exit_code: Option<i32>,
     /// The shell was replaced, and no result has reported it yet.
     shell_restarted: bool,
@@ -136,10 +136,10 @@ impl RuntimeSession {
             id,
             meta,
             keeper: Some(keeper),
-            armed: false,
-            over: false,
-            failed: false,
-            waiting: BTreeMap::new(),
+            watches_writable: false,
+            end_confirmed: false,
+            creation_failed: false,
+            pending_replies: BTreeMap::new(),
             permit: None,
             ending_since: None,
             next_tag: 1,
@@ -148,14 +148,14 @@ impl RuntimeSession {
             created_at: now,
             last_activity_at: now,
             command_count: 0,
-            running: None,
+            running_job: None,
             exit_code: None,
             shell_restarted: false,
         }
     }
 
     pub(crate) fn state(&self) -> SessionState {
-        if self.state == SessionState::Idle && self.running.is_some() {
+        if self.state == SessionState::Idle && self.running_job.is_some() {
             SessionState::Running
         } else {
             self.state
@@ -174,71 +174,77 @@ impl RuntimeSession {
             env_keys: self.meta.env_keys.clone(),
             last_activity_at: self.last_activity_at,
             command_count: self.command_count,
-            running: self.running.map(|(job, at)| (ExecId(job), at)),
+            running: self.running_job.map(|(job, at)| (ExecId(job), at)),
             exit_code: self.exit_code,
             pty: self.meta.pty.is_some(),
         }
     }
 
     /// Waits for the first response of a new keeper.
-    pub(crate) fn expect_first(&mut self, ticket: CallTicket) {
-        self.waiting.insert(FIRST, PendingReply::Create(ticket));
+    pub(crate) fn expect_status(&mut self, ticket: CallTicket) {
+        self.pending_replies.insert(FIRST_RESPONSE_TAG, PendingReply::Create(ticket));
     }
 
     /// Sends a request and registers its pending reply.
-    pub(crate) fn order(&mut self, act: KeeperRequest, waiting: PendingReply) -> Result<(), TerminalError> {
+    pub(crate) fn send_request(
+        &mut self,
+        request: KeeperRequest,
+        pending_reply: PendingReply,
+    ) -> Result<(), TerminalError> {
         let gone = || {
             TerminalError::new(TerminalErrorCode::SessionTerminated, format!("session {} has ended", self.id))
         };
         let keeper = self.keeper.as_mut().ok_or_else(gone)?;
         let tag = self.next_tag;
         self.next_tag += 1;
-        if matches!(act, KeeperRequest::Run(_)) {
+        if matches!(request, KeeperRequest::Run(_)) {
             self.last_activity_at = unix_micros();
         }
-        if let KeeperRequest::End { .. } | KeeperRequest::EndExcept { .. } | KeeperRequest::Interrupt = act {
+        if let KeeperRequest::End { .. } | KeeperRequest::EndExcept { .. } | KeeperRequest::Interrupt =
+            request
+        {
             // A command may have stopped the keeper of its session (SECURITY 10).
-            resume(&keeper.place);
+            resume_keeper(&keeper.keeper_dir);
         }
-        if let KeeperRequest::End { .. } | KeeperRequest::EndExcept { .. } = act {
-            self.ending_since.get_or_insert(ticks());
+        if let KeeperRequest::End { .. } | KeeperRequest::EndExcept { .. } = request {
+            self.ending_since.get_or_insert(boottime_millis());
         }
         // If the keeper has exited, the closed connection is about to be detected, and then all pending calls fail.
-        if keeper.link.send(&TaggedRequest { tag, act }).is_err() && !keeper.link.is_closed() {
+        if keeper.socket.send(&TaggedRequest { tag, act: request }).is_err() && !keeper.socket.is_closed() {
             return Err(TerminalError::new(
                 TerminalErrorCode::InvalidParams,
                 "the request is too large for a keeper",
             ));
         }
-        self.waiting.insert(tag, waiting);
+        self.pending_replies.insert(tag, pending_reply);
         Ok(())
     }
 
     /// The directory of a keeper that was told to end and exceeded the time limit.
-    pub(crate) fn keeper_that_does_not_end(&self) -> Option<KeeperDir> {
-        let waited = ticks().saturating_sub(self.ending_since?);
-        let keeper = self.keeper.as_ref().filter(|_| waited > END_MS)?;
-        Some(keeper.place.clone())
+    pub(crate) fn overdue_keeper_dir(&self) -> Option<KeeperDir> {
+        let waited = boottime_millis().saturating_sub(self.ending_since?);
+        let keeper = self.keeper.as_ref().filter(|_| waited > KEEPER_END_TIMEOUT_MS)?;
+        Some(keeper.keeper_dir.clone())
     }
 
     /// Processes a response of the keeper; appends events for the callers.
-    pub(crate) fn hear(&mut self, answer: TaggedResponse, out: &mut Vec<TerminalEvent>) {
-        let TaggedResponse { tag, news } = answer;
+    pub(crate) fn handle_response(&mut self, response: TaggedResponse, out: &mut Vec<TerminalEvent>) {
+        let TaggedResponse { tag, news } = response;
         if let KeeperResponse::Exited(exit) = &news {
             self.exit_code = Some(exit.code);
             self.state = SessionState::Terminated;
-            self.running = None;
+            self.running_job = None;
             self.last_activity_at = unix_micros();
         }
         if let KeeperResponse::ShellRestarted(shell) = &news {
             self.pid = shell.pid;
             self.shell_restarted = true;
         }
-        match (self.waiting.get(&tag), news) {
+        match (self.pending_replies.get(&tag), news) {
             (Some(PendingReply::Stream(ticket)), KeeperResponse::Started(job)) => {
                 let ticket = *ticket;
-                self.started(job);
-                out.push(reply(ticket, Ok(TerminalReply::Streaming(self.id.clone(), ExecId(job)))));
+                self.record_started(job);
+                out.push(reply(ticket, Ok(TerminalReply::StreamStarted(self.id.clone(), ExecId(job)))));
             }
             (Some(PendingReply::Stream(ticket)), KeeperResponse::Output(output)) => {
                 let chunk =
@@ -248,34 +254,39 @@ impl RuntimeSession {
             // The reply follows when the keeper's connection has closed.
             (Some(PendingReply::Destroy(_)), KeeperResponse::Done) => {
                 self.state = SessionState::Terminated;
-                self.running = None;
-                self.over = true;
+                self.running_job = None;
+                self.end_confirmed = true;
             }
             (Some(_), news) => {
-                if let Some(waiting) = self.waiting.remove(&tag) {
-                    self.answer(waiting, news, out);
+                if let Some(waiting) = self.pending_replies.remove(&tag) {
+                    self.complete_call(waiting, news, out);
                 }
             }
             (None, _) => {}
         }
     }
 
-    fn started(&mut self, job: JobId) {
+    fn record_started(&mut self, job: JobId) {
         self.command_count = self.command_count.max(job);
-        self.running = Some((job, unix_micros()));
+        self.running_job = Some((job, unix_micros()));
     }
 
-    fn answer(&mut self, waiting: PendingReply, news: KeeperResponse, out: &mut Vec<TerminalEvent>) {
-        let ticket = waiting.ticket();
-        let answer = match (waiting, news) {
+    fn complete_call(
+        &mut self,
+        pending_reply: PendingReply,
+        response: KeeperResponse,
+        out: &mut Vec<TerminalEvent>,
+    ) {
+        let ticket = pending_reply.ticket();
+        let answer = match (pending_reply, response) {
             (PendingReply::Stream(ticket), KeeperResponse::Ended(outcome)) => {
-                let finished = self.ended(&outcome);
+                let finished = self.record_command_exit(&outcome);
                 return out.push(TerminalEvent::Chunk(ticket, ExecChunk::Exit(finished)));
             }
-            (waiting, KeeperResponse::Refused(refusal)) => {
-                let mut error = TerminalError::refused(&refusal);
-                if matches!(waiting, PendingReply::Create(_)) {
-                    self.failed = true;
+            (pending_reply, KeeperResponse::Refused(refusal)) => {
+                let mut error = TerminalError::from_refusal(&refusal);
+                if matches!(pending_reply, PendingReply::Create(_)) {
+                    self.creation_failed = true;
                     if error.code == TerminalErrorCode::Internal {
                         error.code = TerminalErrorCode::ShellFailed;
                     }
@@ -283,37 +294,39 @@ impl RuntimeSession {
                 Err(error)
             }
             (PendingReply::Create(_) | PendingReply::Info(_), KeeperResponse::Status(status)) => {
-                self.learn(&status);
+                self.update_from_status(&status);
                 Ok(TerminalReply::Session(self.info()))
             }
-            (PendingReply::Run(_), KeeperResponse::Ran(ran)) => self.ran(*ran).map(TerminalReply::Ran),
+            (PendingReply::Run(_), KeeperResponse::Ran(ran)) => {
+                self.finish_run(*ran).map(TerminalReply::CommandFinished)
+            }
             (PendingReply::Cancel(_), KeeperResponse::Done) => Ok(TerminalReply::Cancelled),
             (PendingReply::Done(_), KeeperResponse::Done) => Ok(TerminalReply::Done),
             (PendingReply::Output(_), KeeperResponse::Piece(piece)) => {
-                Ok(TerminalReply::Output(output(piece)))
+                Ok(TerminalReply::Output(output_piece(piece)))
             }
             (PendingReply::ScreenEnd(ticket), KeeperResponse::Piece(piece)) => {
                 let offset = piece.printed.saturating_sub(MAX_PAGE_BYTES);
                 let range =
                     JobOutputRange { job: 0, stream: OutputStream::Stdout, offset, limit: MAX_PAGE_BYTES };
-                match self.order(KeeperRequest::Read(range), PendingReply::Screen(ticket)) {
+                match self.send_request(KeeperRequest::Read(range), PendingReply::Screen(ticket)) {
                     Ok(()) => return,
                     Err(error) => Err(error),
                 }
             }
             (PendingReply::Screen(_), KeeperResponse::Piece(piece)) => {
                 let (rows, cols) = self.meta.pty.unwrap_or((24, 80));
-                let size = TerminalSize { rows, cols }.bounded();
+                let size = TerminalSize { rows, cols }.clamped();
                 Ok(TerminalReply::Screen(ScreenSource {
-                    is_cut: piece.offset > 0,
+                    is_truncated: piece.offset > 0,
                     bytes: piece.bytes,
                     size,
-                    room: None,
+                    permit: None,
                 }))
             }
             (PendingReply::Inherited, KeeperResponse::Ended(outcome)) => {
                 // The command belongs to an earlier runtime; no call waits for it.
-                self.ended(&outcome).ok();
+                self.record_command_exit(&outcome).ok();
                 return;
             }
             (PendingReply::Housekeeping | PendingReply::Inherited, _) => return,
@@ -325,22 +338,22 @@ impl RuntimeSession {
         out.extend(ticket.map(|ticket| reply(ticket, answer)));
     }
 
-    fn ran(&mut self, ran: CommandResult) -> Result<ExecResult, TerminalError> {
+    fn finish_run(&mut self, ran: CommandResult) -> Result<ExecResult, TerminalError> {
         self.command_count = self.command_count.max(ran.outcome.job);
-        let finished = self.ended(&ran.outcome)?;
+        let finished = self.record_command_exit(&ran.outcome)?;
         Ok(ExecResult {
             exec: ExecId(ran.outcome.job),
-            finished,
-            kept: [ran.stdout, ran.stderr],
-            printed: ran.printed,
-            room: None,
+            exit: finished,
+            outputs: [ran.stdout, ran.stderr],
+            stream_bytes: ran.printed,
+            permit: None,
         })
     }
 
-    fn ended(&mut self, outcome: &ExecOutcome) -> Result<CommandExit, TerminalError> {
+    fn record_command_exit(&mut self, outcome: &ExecOutcome) -> Result<CommandExit, TerminalError> {
         self.last_activity_at = unix_micros();
-        if self.running.is_some_and(|(job, _)| job == outcome.job) {
-            self.running = None;
+        if self.running_job.is_some_and(|(job, _)| job == outcome.job) {
+            self.running_job = None;
         }
         if let Some(exit) = &outcome.exit {
             self.exit_code = Some(exit.code);
@@ -349,27 +362,27 @@ impl RuntimeSession {
         let shell_restarted = std::mem::take(&mut self.shell_restarted);
         match &outcome.lost {
             Some(why) => Err(TerminalError::new(TerminalErrorCode::ShellFailed, why.clone())),
-            None => Ok(CommandExit { shell_restarted, ..finished(outcome) }),
+            None => Ok(CommandExit { shell_restarted, ..command_exit(outcome) }),
         }
     }
 
     /// Updates the session from the keeper's status.
-    pub(crate) fn learn(&mut self, status: &KeeperStatus) {
+    pub(crate) fn update_from_status(&mut self, status: &KeeperStatus) {
         self.pid = status.child.pid;
         self.created_at = status.created_at;
         self.last_activity_at = status.last_activity_at;
         self.command_count = status.jobs;
-        self.running = status.running;
+        self.running_job = status.running;
         self.exit_code = status.exit.as_ref().map(|exit| exit.code);
         self.state = if status.exit.is_some() { SessionState::Terminated } else { SessionState::Idle };
     }
 
     /// Fails all pending calls, because the keeper is gone.
-    pub(crate) fn lost(&mut self, out: &mut Vec<TerminalEvent>) {
+    pub(crate) fn fail_pending_calls(&mut self, out: &mut Vec<TerminalEvent>) {
         self.state = SessionState::Terminated;
-        self.running = None;
+        self.running_job = None;
         self.last_activity_at = unix_micros();
-        for waiting in std::mem::take(&mut self.waiting).into_values() {
+        for waiting in std::mem::take(&mut self.pending_replies).into_values() {
             let gone = TerminalError::new(
                 TerminalErrorCode::SessionTerminated,
                 format!("session {} has ended", self.id),
@@ -404,20 +417,20 @@ impl RuntimeSession {
 
     /// Marks a command as running before the keeper confirms it, for calls that ask in between.
     pub(crate) fn assume_running(&mut self) {
-        if self.running.is_none() && self.state == SessionState::Idle {
-            self.started(self.command_count + 1);
+        if self.running_job.is_none() && self.state == SessionState::Idle {
+            self.record_started(self.command_count + 1);
         }
     }
 }
 
 /// Time limit for a keeper to end its descendants, in milliseconds. It exceeds the keeper's own stop sequence.
-const END_MS: u64 = 15_000;
+const KEEPER_END_TIMEOUT_MS: u64 = 15_000;
 
 pub(crate) fn reply(ticket: CallTicket, answer: Result<TerminalReply, TerminalError>) -> TerminalEvent {
     TerminalEvent::Reply(ticket, Box::new(answer))
 }
 
-fn finished(outcome: &ExecOutcome) -> CommandExit {
+fn command_exit(outcome: &ExecOutcome) -> CommandExit {
     CommandExit {
         exit_code: outcome.code,
         duration_us: outcome.duration_us,
@@ -427,13 +440,13 @@ fn finished(outcome: &ExecOutcome) -> CommandExit {
     }
 }
 
-fn output(piece: OutputPage) -> OutputPiece {
+fn output_piece(piece: OutputPage) -> OutputPiece {
     OutputPiece {
         offset: piece.offset,
         bytes: piece.bytes,
-        printed: piece.printed,
-        dropped: piece.dropped,
-        finished: piece.outcome.as_ref().map(finished),
-        room: None,
+        stream_bytes: piece.printed,
+        dropped_bytes: piece.dropped,
+        exit: piece.outcome.as_ref().map(command_exit),
+        permit: None,
     }
 }

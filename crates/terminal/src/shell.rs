@@ -23,7 +23,7 @@ impl ShellProgram {
     }
 
     /// Whether the program with this name or path is a shell that can take commands.
-    pub fn is_one(program: &str) -> bool {
+    pub fn is_supported(program: &str) -> bool {
         matches!(program.rsplit('/').next(), Some("sh" | "bash" | "dash" | "zsh" | "rbash"))
     }
 
@@ -32,17 +32,17 @@ impl ShellProgram {
     }
 
     /// The program with its arguments, and the mode in which a keeper runs it.
-    pub fn start(&self, pty: Option<TerminalSize>) -> (Vec<String>, ChildMode) {
+    pub fn launch_spec(&self, pty: Option<TerminalSize>) -> (Vec<String>, ChildMode) {
         let mut argv = vec![self.program.clone()];
         match pty {
             Some(TerminalSize { rows, cols }) => {
                 argv.push("-i".to_owned());
-                let script = Some(self.dialect.script(ShellIo::Yes));
+                let script = Some(self.dialect.templates(ShellIo::Terminal));
                 (argv, ChildMode::Pty { rows, cols, script })
             }
             None => {
                 argv.extend(self.dialect.arguments().iter().map(|argument| (*argument).to_owned()));
-                (argv, ChildMode::Shell(self.dialect.script(ShellIo::No)))
+                (argv, ChildMode::Shell(self.dialect.templates(ShellIo::Pipes)))
             }
         }
     }

@@ -3,7 +3,7 @@
 /// The longest prefix of `bytes` that does not end inside a character.
 ///
 /// Invalid UTF-8 is kept: only an incomplete character at the end is cut off.
-pub fn whole_characters(bytes: &[u8]) -> &[u8] {
+pub fn complete_utf8_prefix(bytes: &[u8]) -> &[u8] {
     for back in 1..=bytes.len().min(3) {
         let at = bytes.len() - back;
         let Some(lead) = bytes.get(at) else { break };
@@ -28,12 +28,13 @@ pub struct Utf8Pieces {
 impl Utf8Pieces {
     /// The text completed by these bytes, and how many earlier bytes it includes.
     pub fn push(&mut self, bytes: Vec<u8>) -> (String, usize) {
-        let early = self.rest.len();
-        let mut joined = if early == 0 { bytes } else { [std::mem::take(&mut self.rest), bytes].concat() };
-        let whole = whole_characters(&joined).len();
+        let carried_bytes = self.rest.len();
+        let mut joined =
+            if carried_bytes == 0 { bytes } else { [std::mem::take(&mut self.rest), bytes].concat() };
+        let whole = complete_utf8_prefix(&joined).len();
         self.rest = joined.split_off(whole);
         let text = String::from_utf8(joined);
-        (text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()), early)
+        (text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()), carried_bytes)
     }
 
     /// The remaining bytes at the end of the stream.
@@ -51,12 +52,12 @@ mod tests {
     fn c10_a_cap_inside_a_character_cuts_before_it() {
         let text = "aé€😀";
         for cap in 0..=text.len() {
-            let whole = whole_characters(&text.as_bytes()[..cap]);
+            let whole = complete_utf8_prefix(&text.as_bytes()[..cap]);
             assert!(str::from_utf8(whole).is_ok(), "cap {cap}");
             assert!(cap - whole.len() < 4);
         }
-        assert_eq!(whole_characters(b"\xff\xff\xff"), b"\xff\xff\xff");
-        assert_eq!(whole_characters(b"a\x80\x80\x80\x80"), b"a\x80\x80\x80\x80");
+        assert_eq!(complete_utf8_prefix(b"\xff\xff\xff"), b"\xff\xff\xff");
+        assert_eq!(complete_utf8_prefix(b"a\x80\x80\x80\x80"), b"a\x80\x80\x80\x80");
     }
 
     #[test]

@@ -14,26 +14,26 @@ fn main() -> io::Result<()> {
     let mut file = args.next().map(File::create).transpose()?;
     let server = ModelServer::start_on(port, ModelScript::new());
     println!("listening on {}", server.url(""));
-    let mut told = 0;
+    let mut next = 0;
     loop {
-        let exchange = server.await_exchange(told);
-        told += 1;
+        let exchange = server.await_exchange(next);
+        next += 1;
         println!("{}", line(&exchange));
         if let Some(file) = &mut file {
-            writeln!(file, "{}", exchange.heard.raw)?;
+            writeln!(file, "{}", exchange.request.raw)?;
         }
     }
 }
 
 fn line(exchange: &ModelExchange) -> String {
-    let heard = &exchange.heard;
-    let results: Vec<String> = heard.returned().into_iter().map(|result| result.text).collect();
+    let heard = &exchange.request;
+    let results: Vec<String> = heard.new_tool_results().into_iter().map(|result| result.text).collect();
     let faults = faults(heard);
     format!(
         "#{} {:?} {:?} model={} stream={} tools={} users={:?} returned={results:?} faults={faults:?}",
-        heard.at,
-        heard.wire,
-        exchange.treatment,
+        heard.index,
+        heard.protocol,
+        exchange.answer_source,
         heard.model,
         heard.streaming,
         heard.tools.len(),

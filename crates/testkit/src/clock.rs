@@ -15,7 +15,7 @@ pub struct FakeClock(Mutex<FakeTime>);
 #[derive(Debug, Default)]
 struct FakeTime {
     now: i64,
-    fresh: u128,
+    next_id: u128,
 }
 
 /// The distance between the id seeds of two events; larger than the number of ids that one event creates.
@@ -28,24 +28,24 @@ impl FakeClock {
     }
 
     pub fn now(&self) -> Timestamp {
-        Timestamp(self.reading().now)
+        Timestamp(self.lock_time().now)
     }
 
     pub fn advance(&self, micros: i64) {
-        self.reading().now += micros;
+        self.lock_time().now += micros;
     }
 
-    fn reading(&self) -> MutexGuard<'_, FakeTime> {
+    fn lock_time(&self) -> MutexGuard<'_, FakeTime> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Clock for FakeClock {
     fn stamp(&self) -> EventStamp {
-        let mut reading = self.reading();
+        let mut reading = self.lock_time();
         // Each event advances the clock by 1 µs, so no two events have the same time.
         reading.now += 1;
-        reading.fresh += IDS_PER_EVENT;
-        EventStamp { at: Timestamp(reading.now), fresh: IdSeed(reading.fresh) }
+        reading.next_id += IDS_PER_EVENT;
+        EventStamp { at: Timestamp(reading.now), fresh: IdSeed(reading.next_id) }
     }
 }

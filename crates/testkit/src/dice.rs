@@ -12,7 +12,7 @@ impl SeededRng {
     }
 
     /// Returns a number of the full range.
-    pub fn number(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,21 +22,21 @@ impl SeededRng {
 
     /// Returns a number below `end`, which must not be 0.
     pub fn below(&mut self, end: usize) -> usize {
-        (self.number() % end as u64) as usize
+        (self.next_u64() % end as u64) as usize
     }
 
     /// Returns true with a probability of `percent` in 100.
     pub fn chance(&mut self, percent: u64) -> bool {
-        self.number() % 100 < percent
+        self.next_u64() % 100 < percent
     }
 
     /// Returns a random element, or `None` if there is none.
-    pub fn any<T: Clone>(&mut self, among: &[T]) -> Option<T> {
-        if among.is_empty() { None } else { Some(self.pick(among)) }
+    pub fn choose<T: Clone>(&mut self, among: &[T]) -> Option<T> {
+        if among.is_empty() { None } else { Some(self.choose_nonempty(among)) }
     }
 
     /// Returns a random element of a slice that must not be empty.
-    pub fn pick<T: Clone>(&mut self, among: &[T]) -> T {
+    pub fn choose_nonempty<T: Clone>(&mut self, among: &[T]) -> T {
         among[self.below(among.len())].clone()
     }
 }

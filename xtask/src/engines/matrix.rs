@@ -34,7 +34,7 @@ struct DoctorEngine {
     verified: bool,
     probe: DoctorProbe,
     #[serde(default)]
-    without: BTreeMap<String, String>,
+    missing_abilities: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -52,8 +52,8 @@ pub(super) fn write(workspace: &CargoWorkspace, rows: &[InstallRow]) -> Result<(
     if record.is_empty() {
         bail!("nothing was recorded yet; run `cargo xtask test engines` first");
     }
-    let doctor = examine(workspace, rows, &record)?;
-    fs::write(workspace.root.join(DOCUMENT), told(&record, &doctor))
+    let doctor = run_doctor(workspace, rows, &record)?;
+    fs::write(workspace.root.join(DOCUMENT), render(&record, &doctor))
         .with_context(|| format!("could not write {DOCUMENT}"))?;
     eprintln!("engines: {DOCUMENT} is written");
     Ok(())
@@ -62,12 +62,12 @@ pub(super) fn write(workspace: &CargoWorkspace, rows: &[InstallRow]) -> Result<(
 fn read(folder: &Path) -> Result<ScenarioDates> {
     let mut record = ScenarioDates::new();
     for engine in entries(folder) {
-        let stories = entries(&folder.join(&engine)).into_iter().map(|story| {
-            let seconds = fs::read_to_string(folder.join(&engine).join(&story))?;
-            Ok((story, seconds.trim().parse().context("a record is a number of seconds")?))
+        let scenarios = entries(&folder.join(&engine)).into_iter().map(|scenario| {
+            let seconds = fs::read_to_string(folder.join(&engine).join(&scenario))?;
+            Ok((scenario, seconds.trim().parse().context("a record is a number of seconds")?))
         });
-        let stories: Result<BTreeMap<String, i64>> = stories.collect();
-        record.insert(engine, stories?);
+        let scenarios: Result<BTreeMap<String, i64>> = scenarios.collect();
+        record.insert(engine, scenarios?);
     }
     Ok(record)
 }
@@ -78,7 +78,11 @@ fn entries(folder: &Path) -> BTreeSet<String> {
 }
 
 /// Runs `abide doctor` on the installed programs, with the commands that the tests use.
-fn examine(workspace: &CargoWorkspace, rows: &[InstallRow], record: &ScenarioDates) -> Result<DoctorOutput> {
+fn run_doctor(
+    workspace: &CargoWorkspace,
+    rows: &[InstallRow],
+    record: &ScenarioDates,
+) -> Result<DoctorOutput> {
     EchoedCommand::new("cargo")
         .args(["build", "--quiet", "--package", "abide"])
         .dir(&workspace.root)
@@ -86,7 +90,7 @@ fn examine(workspace: &CargoWorkspace, rows: &[InstallRow], record: &ScenarioDat
     let home = tempfile::tempdir().context("could not make a home for the doctor")?;
     let mut doctor = EchoedCommand::new(workspace.root.join("target/debug/abide"))
         .args(["doctor", "--json", "--all"])
-        .clean()
+        .path_only_env()
         .env("HOME", home.path())
         .env("ABIDE_HOME", home.path());
     for name in record.keys() {
@@ -111,13 +115,13 @@ fn examine(workspace: &CargoWorkspace, rows: &[InstallRow], record: &ScenarioDat
     serde_json::from_str(&doctor.read()?).context("the doctor's answer cannot be read")
 }
 
-fn told(record: &ScenarioDates, doctor: &DoctorOutput) -> String {
+fn render(record: &ScenarioDates, doctor: &DoctorOutput) -> String {
     let mut text = String::from(HEAD);
     let found: BTreeMap<&str, &DoctorEngine> =
         doctor.engines.iter().map(|one| (one.name.as_str(), one)).collect();
     text.push_str("| engine | version | last tested | wait mode | abilities |\n|---|---|---|---|---|\n");
-    for (engine, stories) in record {
-        let seen = stories.values().max().map_or_else(|| "never".to_owned(), |seconds| day(*seconds));
+    for (engine, scenarios) in record {
+        let seen = scenarios.values().max().map_or_else(|| "never".to_owned(), |seconds| day(*seconds));
         let one = found.get(engine.as_str());
         let real = one.is_some_and(|one| one.verified);
         let version = match one.and_then(|one| one.version.as_deref()) {
@@ -129,22 +133,23 @@ fn told(record: &ScenarioDates, doctor: &DoctorOutput) -> String {
         // Writing to a string cannot fail, here and below.
         writeln!(text, "| {engine} | {version} | {seen} | {profile} | {abilities} |").ok();
     }
-    text.push_str(STORIES);
-    let stories: BTreeSet<&String> = record.values().flat_map(BTreeMap::keys).collect();
+    text.push_str(SCENARIOS_HEADING);
+    let scenarios: BTreeSet<&String> = record.values().flat_map(BTreeMap::keys).collect();
     let engines: Vec<&str> = record.keys().map(String::as_str).collect();
     writeln!(text, "| | {} |\n|---|{}", engines.join(" | "), "---|".repeat(engines.len())).ok();
-    for story in stories {
+    for scenario in scenarios {
         let cells: Vec<&str> =
-            record.values().map(|seen| if seen.contains_key(story) { "passed" } else { "-" }).collect();
-        writeln!(text, "| {} | {} |", story.replace('_', " "), cells.join(" | ")).ok();
+            record.values().map(|seen| if seen.contains_key(scenario) { "passed" } else { "-" }).collect();
+        writeln!(text, "| {} | {} |", scenario.replace('_', " "), cells.join(" | ")).ok();
     }
     text.push_str("\n## Reason for the wait mode\n\n");
     for one in doctor.engines.iter().filter(|one| record.contains_key(&one.name)) {
         writeln!(text, "- {}: {}", one.name, one.probe.detail).ok();
     }
     text.push_str("\n## Behaviour without an ability\n\n| missing ability | behaviour |\n|---|---|\n");
-    let without: BTreeMap<&String, &String> = doctor.engines.iter().flat_map(|one| &one.without).collect();
-    for (ability, instead) in without {
+    let missing: BTreeMap<&String, &String> =
+        doctor.engines.iter().flat_map(|one| &one.missing_abilities).collect();
+    for (ability, instead) in missing {
         writeln!(text, "| {ability} | {instead} |").ok();
     }
     text.push_str(NOTES);
@@ -165,7 +170,7 @@ versions, end to end against a model server on the loopback interface. `abide do
 
 ";
 
-const STORIES: &str = "
+const SCENARIOS_HEADING: &str = "
 ## Tested behaviour
 
 ";
@@ -193,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_seen_is_not_claimed() {
+    fn scenarios_without_a_result_are_not_listed() {
         let record = ScenarioDates::from([
             ("alpha".to_owned(), BTreeMap::from([("it_asks".to_owned(), 1_794_000_000)])),
             ("beta".to_owned(), BTreeMap::from([("it_dies".to_owned(), 1_794_100_000)])),
@@ -206,10 +211,10 @@ mod tests {
                 abilities: vec!["resume".to_owned()],
                 verified: true,
                 probe: DoctorProbe { detail: "it says so".to_owned() },
-                without: BTreeMap::from([("steer".to_owned(), "it waits".to_owned())]),
+                missing_abilities: BTreeMap::from([("steer".to_owned(), "it waits".to_owned())]),
             }],
         };
-        let text = told(&record, &doctor);
+        let text = render(&record, &doctor);
         for line in [
             "| alpha | 1.2 | 2026-11-06 | resumable | resume |",
             "| beta | UNVERIFIED: tested with a substitute program | 2026-11-08 | depends on its `--help` |  |",

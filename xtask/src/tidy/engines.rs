@@ -14,9 +14,9 @@ use super::tree::FileTree;
 const ADAPTERS: &str = "crates/engines/src/";
 /// Folders next to the adapters that are not engine programs: a protocol, the questions, the native agent, and the
 /// scripted engine.
-const NO_ENGINES: &[&str] = &["acp", "asking", "native", "parrot"];
+const NON_ENGINE_FOLDERS: &[&str] = &["acp", "asking", "native", "parrot"];
 /// The files in which all engines may be named: the registry, the list of modules, the help texts.
-const FREE: &[&str] = &[
+const EXEMPT_FILES: &[&str] = &[
     "crates/engines/src/registry.rs",
     "crates/engines/src/lib.rs",
     "crates/cli/src/args.rs",
@@ -29,7 +29,7 @@ pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
     let names: BTreeSet<&str> = tree
         .ending("/mod.rs")
         .filter_map(|(path, _)| path.strip_prefix(ADAPTERS)?.strip_suffix("/mod.rs"))
-        .filter(|folder| !folder.contains('/') && !NO_ENGINES.contains(folder))
+        .filter(|folder| !folder.contains('/') && !NON_ENGINE_FOLDERS.contains(folder))
         .collect();
     let mut findings = Vec::new();
     for (path, text) in tree.ending(".rs").filter(|(path, _)| is_shipped(path)) {
@@ -39,7 +39,7 @@ pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
                 break;
             }
             let strangers = names.iter().filter(|name| Some(**name) != own);
-            for name in strangers.filter(|name| names_it(line, name)) {
+            for name in strangers.filter(|name| mentions(line, name)) {
                 let wrong = format!("the engine {name} is named outside its adapter");
                 let remedy = "ask what an engine can do, not which one it is";
                 findings.push(TidyFinding::new(path, index + 1, wrong, remedy));
@@ -54,10 +54,10 @@ fn is_shipped(path: &str) -> bool {
         && path.contains("/src/")
         && !path.starts_with(TESTKIT)
         && !path.ends_with("/tests.rs")
-        && !FREE.contains(&path)
+        && !EXEMPT_FILES.contains(&path)
 }
 
-fn names_it(line: &str, name: &str) -> bool {
+fn mentions(line: &str, name: &str) -> bool {
     let lower = line.to_ascii_lowercase();
     lower.match_indices(name).any(|(at, _)| {
         let before = lower[..at].chars().next_back();
@@ -68,7 +68,7 @@ fn names_it(line: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told;
+    use super::super::findings_of;
     use super::check;
 
     const ADAPTER: (&str, &str) =
@@ -82,7 +82,7 @@ mod tests {
             ("crates/daemon/src/lib.rs", "//! The wrench.\n#[cfg(test)]\nmod tests { /* wren */ }\n"),
             ("crates/cli/tests/engines/main.rs", "engine!(wren);\n"),
         ];
-        assert!(told(check, &tree).is_empty());
+        assert!(findings_of(check, &tree).is_empty());
     }
 
     #[test]
@@ -91,6 +91,6 @@ mod tests {
         let expected = [
             "crates/daemon/src/lib.rs:2: the engine wren is named outside its adapter; ask what an engine can do, not which one it is",
         ];
-        assert_eq!(told(check, &tree), expected);
+        assert_eq!(findings_of(check, &tree), expected);
     }
 }

@@ -4,7 +4,7 @@ use super::TidyFinding;
 use super::tree::FileTree;
 
 pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
-    let silent = tree.ending(".rs").filter(|(_, text)| !opens(text));
+    let silent = tree.ending(".rs").filter(|(_, text)| !has_module_doc(text));
     silent
         .map(|(path, _)| {
             let wrong = "the file does not say what it is for";
@@ -13,14 +13,14 @@ pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
         .collect()
 }
 
-fn opens(text: &str) -> bool {
-    let said = text.lines().next().and_then(|first| first.strip_prefix("//!"));
-    said.is_some_and(|said| !said.trim().is_empty())
+fn has_module_doc(text: &str) -> bool {
+    let doc = text.lines().next().and_then(|first| first.strip_prefix("//!"));
+    doc.is_some_and(|doc| !doc.trim().is_empty())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::told;
+    use super::super::findings_of;
     use super::check;
 
     #[test]
@@ -34,6 +34,6 @@ mod tests {
         ];
         let end = "1: the file does not say what it is for; open it with `//!` and a sentence that excludes something";
         let expected = ["b", "c", "d"].map(|file| format!("crates/a/src/{file}.rs:{end}"));
-        assert_eq!(told(check, &files), expected);
+        assert_eq!(findings_of(check, &files), expected);
     }
 }

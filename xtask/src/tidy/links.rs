@@ -43,7 +43,7 @@ fn resolve(from: &str, target: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told;
+    use super::super::findings_of;
     use super::check;
 
     #[test]
@@ -51,7 +51,7 @@ mod tests {
         let text = "[a](../README.md) [b](b.md#part) [c](#here) [d](https://example.test/x) [e](../crates/)\n\
                     ```\n[not](a-link)\n```\n`[nor](this)`\n";
         let files = [("docs/a.md", text), ("docs/b.md", ""), ("README.md", ""), ("crates/x/README.md", "")];
-        assert_eq!(told(check, &files), [""; 0]);
+        assert_eq!(findings_of(check, &files), [""; 0]);
     }
 
     #[test]
@@ -60,6 +60,6 @@ mod tests {
         let said =
             ["2: the link to gone.md", "2: the link to ../../outside.md", "4: the link to gone/too.md"];
         let expected = said.map(|said| format!("docs/a.md:{said} leads nowhere; correct it or take it out"));
-        assert_eq!(told(check, &[("docs/a.md", text)]), expected);
+        assert_eq!(findings_of(check, &[("docs/a.md", text)]), expected);
     }
 }

@@ -8,7 +8,7 @@ use super::tree::FileTree;
 /// Forbidden in code.
 const MACROS: &[&str] = &["todo", "unimplemented", "dbg"];
 /// Forbidden in comments, as whole words.
-const WORDS: &[&str] = &["TODO", "XXX", "HACK", "WIP"];
+const COMMENT_MARKS: &[&str] = &["TODO", "XXX", "HACK", "WIP"];
 
 pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
     tree.ending(".rs").flat_map(|(path, text)| check_file(path, &RustSource::split(text))).collect()
@@ -17,7 +17,7 @@ pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
 fn check_file(path: &str, source: &RustSource) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for (index, line) in source.code.lines().enumerate() {
-        if silences(line) {
+        if has_allow_attribute(line) {
             let remedy = "repair the code, or use `#[expect(…, reason = \"…\")]`";
             findings.push(TidyFinding::new(path, index + 1, "a lint is silenced with `allow`", remedy));
         }
@@ -27,7 +27,7 @@ fn check_file(path: &str, source: &RustSource) -> Vec<TidyFinding> {
         }
     }
     for (index, line) in source.comments.lines().enumerate() {
-        for word in line.split(|c| !is_name(c)).filter(|word| WORDS.contains(word)) {
+        for word in line.split(|c| !is_name(c)).filter(|word| COMMENT_MARKS.contains(word)) {
             let wrong = format!("an unfinished mark, {word}");
             let remedy = "finish it, or assert what is wrong in a test and mark it FIXME";
             findings.push(TidyFinding::new(path, index + 1, wrong, remedy));
@@ -37,7 +37,7 @@ fn check_file(path: &str, source: &RustSource) -> Vec<TidyFinding> {
 }
 
 /// Whether the line has `#[allow(…)]`, also inside `cfg_attr`, with any spacing.
-fn silences(line: &str) -> bool {
+fn has_allow_attribute(line: &str) -> bool {
     let dense: String = line.split_whitespace().collect();
     let at_start = dense.starts_with("#[allow(") || dense.starts_with("#![allow(");
     at_start || dense.contains("#[allow(") || (dense.contains("cfg_attr(") && dense.contains(",allow("))
@@ -51,11 +51,11 @@ fn calls(line: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told;
+    use super::super::findings_of;
     use super::check;
 
     fn lines(text: &str) -> Vec<String> {
-        told(check, &[("a.rs", text)])
+        findings_of(check, &[("a.rs", text)])
             .iter()
             .filter_map(|said| said.split(';').next().map(str::to_owned))
             .collect()

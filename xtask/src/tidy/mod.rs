@@ -61,24 +61,24 @@ struct TidyFinding {
     path: String,
     /// Counted from 1.
     line: usize,
-    wrong: String,
+    problem: String,
     remedy: String,
 }
 
 impl TidyFinding {
     fn new(path: &str, line: usize, wrong: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), line, wrong: wrong.into(), remedy: remedy.into() }
+        Self { path: path.to_owned(), line, problem: wrong.into(), remedy: remedy.into() }
     }
 }
 
 impl fmt::Display for TidyFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}; {}", self.path, self.line, self.wrong, self.remedy)
+        write!(f, "{}:{}: {}; {}", self.path, self.line, self.problem, self.remedy)
     }
 }
 
 /// Applies a rule to some files and returns the findings as text; shared by the rules' tests.
 #[cfg(test)]
-fn told(rule: impl Fn(&FileTree) -> Vec<TidyFinding>, files: &[(&str, &str)]) -> Vec<String> {
+fn findings_of(rule: impl Fn(&FileTree) -> Vec<TidyFinding>, files: &[(&str, &str)]) -> Vec<String> {
     rule(&FileTree::of(files)).iter().map(TidyFinding::to_string).collect()
 }

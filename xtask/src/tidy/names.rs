@@ -11,25 +11,25 @@ use super::markdown::{LinePlace, lines, spans};
 use super::source::{RustSource, is_name};
 use super::tree::FileTree;
 
-const MAP: &str = "ARCHITECTURE.md";
+const ARCHITECTURE_FILE: &str = "ARCHITECTURE.md";
 const FOLDERS: &[&str] = &["crates/", "xtask/", "docs/", "console/", ".ci/", ".cargo/"];
 
 pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
     let index = NameIndex::of(tree);
     let mut findings: Vec<TidyFinding> = tree
         .ending(".md")
-        .filter(|(path, _)| speaks_of_today(path))
+        .filter(|(path, _)| is_current_document(path))
         .flat_map(|(path, text)| check_document(&index, path, text))
         .collect();
-    if tree.text(MAP).is_none() {
+    if tree.text(ARCHITECTURE_FILE).is_none() {
         let remedy = "write it: bird's eye, code map, invariants, glossary";
-        findings.push(TidyFinding::new(MAP, 1, "there is no map of the code", remedy));
+        findings.push(TidyFinding::new(ARCHITECTURE_FILE, 1, "there is no map of the code", remedy));
     }
     findings
 }
 
-fn speaks_of_today(path: &str) -> bool {
-    let root = ["README.md", "CONTRIBUTING.md", MAP].contains(&path);
+fn is_current_document(path: &str) -> bool {
+    let root = ["README.md", "CONTRIBUTING.md", ARCHITECTURE_FILE].contains(&path);
     let docs = path.starts_with("docs/") && !path.starts_with("docs/decisions/");
     root || docs || (path.starts_with("crates/") && path.ends_with("/README.md"))
 }
@@ -41,8 +41,8 @@ fn check_document(index: &NameIndex<'_>, path: &str, text: &str) -> Vec<TidyFind
             LinePlace::Prose => spans(line.text).filter_map(NamedItem::read).collect(),
             LinePlace::Fence => line.text.split_whitespace().filter_map(NamedItem::read_path).collect(),
         };
-        for name in named.iter().filter(|name| !index.knows(name)) {
-            let (wrong, remedy) = name.gone();
+        for name in named.iter().filter(|name| !index.contains(name)) {
+            let (wrong, remedy) = name.finding();
             findings.push(TidyFinding::new(path, line.number, wrong, remedy));
         }
     }
@@ -76,7 +76,7 @@ impl<'a> NamedItem<'a> {
         let all_names = parts.iter().all(|part| {
             part.chars().all(is_name) && part.starts_with(|c: char| c.is_alphabetic() || c == '_')
         });
-        if !all_names || parts.iter().any(|part| placeholder(part)) {
+        if !all_names || parts.iter().any(|part| is_placeholder(part)) {
             return None;
         }
         match parts.as_slice() {
@@ -88,7 +88,7 @@ impl<'a> NamedItem<'a> {
         }
     }
 
-    fn gone(&self) -> (String, &'static str) {
+    fn finding(&self) -> (String, &'static str) {
         match self {
             Self::Path(path) => (format!("`{path}` is not there"), "name what took its place"),
             Self::Type(name) => {
@@ -105,7 +105,7 @@ struct NameIndex<'a> {
     tree: &'a FileTree,
     files_by_name: BTreeMap<String, BTreeSet<&'a str>>,
     /// Crates of others, as spelt in Rust code. Their content is not checked.
-    outsiders: BTreeSet<String>,
+    external_crates: BTreeSet<String>,
 }
 
 impl<'a> NameIndex<'a> {
@@ -123,10 +123,10 @@ impl<'a> NameIndex<'a> {
             let name = line.strip_prefix("name = \"")?.strip_suffix('"')?;
             (!name.starts_with("abide") && name != "xtask").then(|| name.replace('-', "_"))
         });
-        Self { tree, files_by_name, outsiders: packages.collect() }
+        Self { tree, files_by_name, external_crates: packages.collect() }
     }
 
-    fn knows(&self, named: &NamedItem<'_>) -> bool {
+    fn contains(&self, named: &NamedItem<'_>) -> bool {
         match named {
             NamedItem::Path(path) => {
                 expand(path).iter().all(|path| self.tree.paths().any(|known| matches(path, known)))
@@ -137,22 +137,24 @@ impl<'a> NameIndex<'a> {
                 let has =
                     |file: &&str| self.files_by_name.get(*name).is_some_and(|files| files.contains(file));
                 let mut files = self.tree.ending(".rs").map(|(path, _)| path);
-                self.outsiders.contains(*owner)
-                    || files.any(|file| (has(&file) || lies_in(file, name)) && self.belongs(file, owner))
+                self.external_crates.contains(*owner)
+                    || files.any(|file| {
+                        (has(&file) || is_in_module(file, name)) && self.file_belongs_to(file, owner)
+                    })
             }
         }
     }
 
     /// Whether the file is the module or crate `owner`, is in it, or defines a type or module of that name.
-    fn belongs(&self, file: &str, owner: &str) -> bool {
+    fn file_belongs_to(&self, file: &str, owner: &str) -> bool {
         let folder = owner.strip_prefix("abide_").unwrap_or(owner);
         let inside = self.files_by_name.get(owner).is_some_and(|files| files.contains(file));
-        lies_in(file, folder) || (is_type(owner) && inside)
+        is_in_module(file, folder) || (is_type(owner) && inside)
     }
 }
 
 /// Whether the file is a module of this name, or is in one.
-fn lies_in(file: &str, module: &str) -> bool {
+fn is_in_module(file: &str, module: &str) -> bool {
     file.split('/').any(|part| part.strip_suffix(".rs").unwrap_or(part) == module)
 }
 
@@ -161,7 +163,7 @@ fn is_type(name: &str) -> bool {
 }
 
 /// Whether a part is a placeholder: `NAME`, `NNNN-title.md`, `<story>`, `*.jsonl`.
-fn placeholder(part: &str) -> bool {
+fn is_placeholder(part: &str) -> bool {
     part.contains(['*', '<', '…']) || part.split(|c| !is_name(c)).any(|word| ["NAME", "NNNN"].contains(&word))
 }
 
@@ -181,33 +183,33 @@ fn matches(path: &str, known: &str) -> bool {
     let mut known = known.split('/');
     path.trim_end_matches('/')
         .split('/')
-        .all(|part| known.next().is_some_and(|there| part == there || placeholder(part)))
+        .all(|part| known.next().is_some_and(|there| part == there || is_placeholder(part)))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::told;
+    use super::super::findings_of;
     use super::check;
 
     /// Returns the findings for a document with this text in a small repository.
-    fn map(says: &str) -> Vec<String> {
+    fn findings_for(says: &str) -> Vec<String> {
         let files = [
             ("ARCHITECTURE.md", says),
             ("Cargo.lock", "name = \"abide-domain\"\nname = \"tokio\"\n"),
             ("crates/domain/src/run/apply.rs", "//! `GoneType`\npub fn apply() -> Step { \"Quoted\" }\n"),
             ("crates/domain/src/reply.rs", "pub struct Reply; impl Reply { fn late(&self) {} }\n"),
         ];
-        let said = told(check, &files);
+        let said = findings_of(check, &files);
         said.iter().filter_map(|said| said.split(';').next().map(str::to_owned)).collect()
     }
 
     #[test]
-    fn what_exists_may_be_named() {
+    fn existing_names_pass() {
         let says = "`crates/domain`, `crates/domain/src/{reply,run/apply}.rs`, `crates/*/src`, `crates/NAME/src/<x>.rs`\n\
                     `Reply`, `run::apply`, `Reply::late()`, `apply()`, `domain::reply`, `abide_domain::Reply`\n\
                     `tokio::spawn`, `std::time::Instant`, `NAME`, `lower_case`, `cargo xtask ci`, `Content-Type`\n\
                     ```\ncrates/domain   the rules\nGoneType\n```\n";
-        assert_eq!(map(says), [""; 0]);
+        assert_eq!(findings_for(says), [""; 0]);
     }
 
     #[test]
@@ -219,14 +221,14 @@ mod tests {
             "ARCHITECTURE.md:1: `crates/NAME/gone.rs` is not there",
             "ARCHITECTURE.md:3: `crates/domain/src/{reply,gone}.rs` is not there",
         ];
-        assert_eq!(map(says), expected);
+        assert_eq!(findings_for(says), expected);
     }
 
     #[test]
     fn a_type_that_is_gone_is_found_even_if_a_comment_or_a_string_still_says_it() {
         let expected =
             ["GoneType", "Quoted"].map(|name| format!("ARCHITECTURE.md:1: no source has a `{name}`"));
-        assert_eq!(map("`GoneType` and `Quoted`"), expected);
+        assert_eq!(findings_for("`GoneType` and `Quoted`"), expected);
     }
 
     #[test]
@@ -237,7 +239,7 @@ mod tests {
             .zip(gone)
             .map(|(line, name)| format!("ARCHITECTURE.md:{line}: no source has a `{name}`"))
             .collect();
-        assert_eq!(map(&says), expected);
+        assert_eq!(findings_for(&says), expected);
     }
 
     #[test]
@@ -247,6 +249,6 @@ mod tests {
             "docs/now.md:1: `crates/gone` is not there; name what took its place",
             "ARCHITECTURE.md:1: there is no map of the code; write it: bird's eye, code map, invariants, glossary",
         ];
-        assert_eq!(told(check, &files), expected);
+        assert_eq!(findings_of(check, &files), expected);
     }
 }

@@ -6,9 +6,9 @@ use super::source::is_name;
 use super::tree::FileTree;
 
 // Written in two pieces, so that this file passes its own rule.
-const FOLDERS: &[&str] = &[concat!("/", "work"), concat!("/", "root"), concat!("/", "Users")];
-const HOMES: &str = concat!("/", "home/");
-const HOSTS: &[&str] = &[
+const USER_FOLDERS: &[&str] = &[concat!("/", "work"), concat!("/", "root"), concat!("/", "Users")];
+const HOME_PREFIX: &str = concat!("/", "home/");
+const REGISTRY_HOSTS: &[&str] = &[
     concat!("crates", ".io"),
     concat!("npmjs", ".org"),
     concat!("npmjs", ".com"),
@@ -29,7 +29,7 @@ pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
                 let remedy = "make it relative, or take it from the environment";
                 findings.push(TidyFinding::new(path, index + 1, wrong, remedy));
             }
-            if let Some(host) = HOSTS.iter().find(|host| !lock && line.contains(**host)) {
+            if let Some(host) = REGISTRY_HOSTS.iter().find(|host| !lock && line.contains(**host)) {
                 let wrong = format!("a package registry's host, {host}");
                 findings.push(TidyFinding::new(
                     path,
@@ -55,11 +55,11 @@ pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
 }
 
 fn machine_path(line: &str) -> Option<&str> {
-    let folder = FOLDERS.iter().flat_map(|folder| line.match_indices(folder)).find(|(at, folder)| {
+    let folder = USER_FOLDERS.iter().flat_map(|folder| line.match_indices(folder)).find(|(at, folder)| {
         starts_path(line, *at) && !line[at + folder.len()..].starts_with(|c: char| is_name(c) || c == '-')
     });
     let home = || {
-        line.match_indices(HOMES).find(|(at, home)| {
+        line.match_indices(HOME_PREFIX).find(|(at, home)| {
             starts_path(line, *at) && line[at + home.len()..].starts_with(|c: char| is_name(c))
         })
     };
@@ -76,11 +76,11 @@ fn starts_path(line: &str, at: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told;
+    use super::super::findings_of;
     use super::check;
 
     fn lines(path: &str, text: &str) -> Vec<String> {
-        told(check, &[(path, text)])
+        findings_of(check, &[(path, text)])
             .iter()
             .filter_map(|said| said.split(';').next().map(str::to_owned))
             .collect()

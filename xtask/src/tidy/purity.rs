@@ -6,12 +6,12 @@ use super::TidyFinding;
 use super::source::RustSource;
 use super::tree::FileTree;
 
-const ROOT: &str = "crates/domain/src/lib.rs";
+const DOMAIN_ROOT: &str = "crates/domain/src/lib.rs";
 
 pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
-    let Some(text) = tree.text(ROOT) else {
+    let Some(text) = tree.text(DOMAIN_ROOT) else {
         return vec![TidyFinding::new(
-            ROOT,
+            DOMAIN_ROOT,
             1,
             "the domain is gone",
             "say in xtask/src/tidy/purity.rs where it went",
@@ -20,7 +20,12 @@ pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
     let code = RustSource::split(text).code;
     let mut findings = Vec::new();
     if !code.lines().any(|line| line.trim() == "#![no_std]") {
-        findings.push(TidyFinding::new(ROOT, 1, "the domain is built with `std`", "put `#![no_std]` back"));
+        findings.push(TidyFinding::new(
+            DOMAIN_ROOT,
+            1,
+            "the domain is built with `std`",
+            "put `#![no_std]` back",
+        ));
     }
     // Tests may link `std`, with a separate line under `cfg(test)`.
     let lines: Vec<&str> = code.lines().map(str::trim).collect();
@@ -28,7 +33,7 @@ pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
         let for_tests = index > 0 && lines[index - 1] == "#[cfg(test)]";
         if !for_tests {
             let remedy = "use `alloc`, or let the value come in with the event";
-            findings.push(TidyFinding::new(ROOT, index + 1, "the domain brings `std` back", remedy));
+            findings.push(TidyFinding::new(DOMAIN_ROOT, index + 1, "the domain brings `std` back", remedy));
         }
     }
     findings
@@ -36,26 +41,26 @@ pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told;
-    use super::{ROOT, check};
+    use super::super::findings_of;
+    use super::{DOMAIN_ROOT, check};
 
     #[test]
     fn a_domain_without_std_passes() {
         let text = "//! Pure.\n#![no_std]\nextern crate alloc;\n#[cfg(test)]\nextern crate std;\n";
-        assert!(told(check, &[(ROOT, text)]).is_empty());
+        assert!(findings_of(check, &[(DOMAIN_ROOT, text)]).is_empty());
     }
 
     #[test]
     fn std_in_the_domain_is_found() {
         let expected = ["crates/domain/src/lib.rs:1: the domain is built with `std`; put `#![no_std]` back"];
-        assert_eq!(told(check, &[(ROOT, "//! Pure. #![no_std]\n// #![no_std]\n")]), expected);
+        assert_eq!(findings_of(check, &[(DOMAIN_ROOT, "//! Pure. #![no_std]\n// #![no_std]\n")]), expected);
         let expected = ["crates/domain/src/lib.rs:2: the domain brings `std` back; \
                          use `alloc`, or let the value come in with the event"];
-        assert_eq!(told(check, &[(ROOT, "#![no_std]\nextern crate std;\n")]), expected);
+        assert_eq!(findings_of(check, &[(DOMAIN_ROOT, "#![no_std]\nextern crate std;\n")]), expected);
     }
 
     #[test]
     fn a_missing_domain_is_found() {
-        assert_eq!(told(check, &[]).len(), 1);
+        assert_eq!(findings_of(check, &[]).len(), 1);
     }
 }

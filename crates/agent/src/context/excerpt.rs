@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 /// The size to which the largest of these must be cut so that their sum is at most `room`.
-pub(super) fn share(mut sizes: Vec<usize>, room: usize) -> usize {
+pub(super) fn largest_allowed_size(mut sizes: Vec<usize>, room: usize) -> usize {
     sizes.sort_unstable();
     let (mut left, mut count) = (room, sizes.len());
     for size in sizes {
@@ -21,51 +21,58 @@ pub(super) fn share(mut sizes: Vec<usize>, room: usize) -> usize {
 
 /// Cuts the text of a message so that the message has about `most` bytes; a shorter one is unchanged. `size` is the
 /// length of the text before all cuts, if known.
-pub(super) fn content(message: &str, most: usize, place: &str, size: Option<usize>) -> String {
+pub(super) fn cut_content(
+    message: &str,
+    max_bytes: usize,
+    full_text_path: &str,
+    size: Option<usize>,
+) -> String {
     let Ok(mut value) = serde_json::from_str::<Value>(message) else { return message.to_owned() };
     let Some(text) = value["content"].as_str().map(str::to_owned) else { return message.to_owned() };
     let size = size.unwrap_or(text.len());
-    let mut room = most;
+    let mut room = max_bytes;
     // The cut text may need more escapes in JSON than the average, so a second attempt may be needed.
     loop {
-        value["content"] = Value::String(cut(&text, room, place, size));
+        value["content"] = Value::String(cut(&text, room, full_text_path, size));
         let cut = value.to_string();
-        if cut.len() <= most || room == 0 {
+        if cut.len() <= max_bytes || room == 0 {
             return if cut.len() < message.len() { cut } else { message.to_owned() };
         }
-        room = room.saturating_sub((cut.len() - most).max(room / 8)).min(room - 1);
+        room = room.saturating_sub((cut.len() - max_bytes).max(room / 8)).min(room - 1);
     }
 }
 
 /// The beginning and end of a text in about `room` bytes, with a note about the rest.
-fn cut(text: &str, room: usize, place: &str, size: usize) -> String {
-    let half = room / 2;
+fn cut(text: &str, max_bytes: usize, full_text_path: &str, size: usize) -> String {
+    let half = max_bytes / 2;
     let head = &text[..text.floor_char_boundary(half)];
     let tail = &text[text.ceil_char_boundary(text.len().saturating_sub(half).max(head.len()))..];
-    format!("{head}\n[left out here to make room; all {size} bytes are in {place}]\n{tail}")
+    format!("{head}\n[left out here to make room; all {size} bytes are in {full_text_path}]\n{tail}")
 }
 
 /// Omits the longest arguments of the calls and, if that is not enough, cuts the text of the message.
-pub(super) fn arguments(message: &str, most: usize, place: &str) -> String {
+pub(super) fn omit_arguments(message: &str, max_bytes: usize, full_text_path: &str) -> String {
     let Ok(mut value) = serde_json::from_str::<Value>(message) else { return message.to_owned() };
     let Some(calls) = value["tool_calls"].as_array_mut() else { return message.to_owned() };
-    let each = most / calls.len().max(1);
+    let each = max_bytes / calls.len().max(1);
     for call in calls {
         let Some(written) = call["function"]["arguments"].as_str() else { continue };
         let bytes = written.len();
-        if bytes > each.max(LONGEST_NOTE) {
-            let note = format!("{bytes} bytes of arguments, left out here to make room; they are in {place}");
+        if bytes > each.max(MIN_OMITTED_ARGUMENT_BYTES) {
+            let note = format!(
+                "{bytes} bytes of arguments, left out here to make room; they are in {full_text_path}"
+            );
             call["function"]["arguments"] = Value::String(json!({ "left_out": note }).to_string());
         }
     }
     let shorter = value.to_string();
-    if shorter.len() <= most { shorter } else { content(&shorter, most, place, None) }
+    if shorter.len() <= max_bytes { shorter } else { cut_content(&shorter, max_bytes, full_text_path, None) }
 }
 
 /// Arguments that are shorter than the note are not replaced by it. In bytes.
-const LONGEST_NOTE: usize = 200;
+const MIN_OMITTED_ARGUMENT_BYTES: usize = 200;
 
-pub(super) fn calls(message: &str) -> Vec<Value> {
+pub(super) fn parse_calls(message: &str) -> Vec<Value> {
     let value = serde_json::from_str::<Value>(message).unwrap_or_default();
     value["tool_calls"].as_array().cloned().unwrap_or_default()
 }
@@ -83,18 +90,18 @@ mod tests {
 
     #[test]
     fn the_largest_are_cut_most() {
-        assert_eq!(share(vec![10, 20, 30], 60), usize::MAX);
-        assert_eq!(share(vec![10, 100, 100], 110), 50);
-        assert_eq!(share(vec![100; 4], 0), 0);
-        assert_eq!(share(vec![], 0), usize::MAX);
+        assert_eq!(largest_allowed_size(vec![10, 20, 30], 60), usize::MAX);
+        assert_eq!(largest_allowed_size(vec![10, 100, 100], 110), 50);
+        assert_eq!(largest_allowed_size(vec![100; 4], 0), 0);
+        assert_eq!(largest_allowed_size(vec![], 0), usize::MAX);
     }
 
     #[test]
-    fn a_cut_text_has_its_beginning_its_end_and_its_place() {
+    fn a_cut_text_has_its_beginning_end_and_path() {
         for text in ["abc".repeat(1000), "\u{1}é\u{1F600}\"".repeat(500)] {
             let message = json!({ "role": "tool", "tool_call_id": "c", "content": text }).to_string();
             for most in [0, 300, 1000, 2000] {
-                let cut = content(&message, most, ".abide/executions/act_1", Some(9000));
+                let cut = cut_content(&message, most, ".abide/executions/act_1", Some(9000));
                 assert!(cut.len() <= most.max(300), "{} bytes for {most}", cut.len());
                 let value: Value = serde_json::from_str(&cut).unwrap();
                 let shown = value["content"].as_str().unwrap();
@@ -107,6 +114,6 @@ mod tests {
             }
         }
         let short = json!({ "role": "tool", "content": "short" }).to_string();
-        assert_eq!(content(&short, 10, "x", None), short);
+        assert_eq!(cut_content(&short, 10, "x", None), short);
     }
 }

@@ -9,114 +9,115 @@ use super::{ChatMessage, ContextMessage, ContextMessageKind, ContextWindow, Omit
 use crate::{event::ActionResult, human};
 
 /// Percentage of the context above which the window is shortened.
-const FULL: u64 = 80;
+const FULL_PERCENT: u64 = 80;
 /// Percentage to which it is shortened. The distance to `FULL` keeps the beginning of requests stable, so that servers
 /// can cache it.
-const EASY: u64 = 50;
+const TARGET_PERCENT: u64 = 50;
 
 /// Minimum size of a cut message, in bytes.
-const SHORTEST: usize = 400;
+const MIN_CUT_MESSAGE_BYTES: usize = 400;
 
 impl ContextWindow {
     /// Shortens the window if it is too full.
-    pub fn fit(&mut self) {
-        let full = self.most / 100 * FULL;
+    pub fn shorten_if_full(&mut self) {
+        let full = self.max_tokens / 100 * FULL_PERCENT;
         if self.tokens() > full {
-            let (system, tools) = self.fixed();
+            let (system, tools) = self.fixed_tokens();
             let fixed = system + tools;
             // With a long system prompt, half of the remaining room stays free.
-            let easy = fixed + full.saturating_sub(fixed) / 2;
-            self.shorten_to(easy.max(self.most / 100 * EASY));
+            let target = fixed + full.saturating_sub(fixed) / 2;
+            self.shorten_to(target.max(self.max_tokens / 100 * TARGET_PERCENT));
         }
     }
 
     /// Shortens the window because the server refused its size. Returns whether it became smaller.
-    pub fn squeeze(&mut self) -> bool {
-        let before = self.bytes;
-        let (system, tools) = self.fixed();
+    pub fn shorten_after_refusal(&mut self) -> bool {
+        let before = self.message_bytes;
+        let (system, tools) = self.fixed_tokens();
         let fixed = system + tools;
         self.shorten_to(fixed + self.tokens().saturating_sub(fixed) / 2);
-        self.bytes < before
+        self.message_bytes < before
     }
 
-    fn shorten_to(&mut self, wanted: u64) {
-        let goal = self.bytes_of(wanted);
-        self.point_at_old(goal);
-        self.cut_newest(goal, goal / 2);
-        self.leave_out_exchanges(goal);
-        let said = |kind: &ContextMessageKind| matches!(kind, ContextMessageKind::Said);
+    fn shorten_to(&mut self, target_tokens: u64) {
+        let target_bytes = self.bytes_of(target_tokens);
+        self.replace_old_with_pointers(target_bytes);
+        self.cut_newest(target_bytes, target_bytes / 2);
+        self.omit_exchanges(target_bytes);
+        let is_user = |kind: &ContextMessageKind| matches!(kind, ContextMessageKind::User);
         let others = |kind: &ContextMessageKind| {
             matches!(
                 kind,
-                ContextMessageKind::Spoken
-                    | ContextMessageKind::Calls { .. }
-                    | ContextMessageKind::Result { .. }
+                ContextMessageKind::AssistantText
+                    | ContextMessageKind::AssistantCalls { .. }
+                    | ContextMessageKind::ToolResult { .. }
             )
         };
-        self.cut(goal, others);
-        self.cut(goal, |kind| said(kind) || others(kind));
-        self.leave_out_messages(goal);
-        self.leave_out_calls(goal);
+        self.cut_kinds(target_bytes, others);
+        self.cut_kinds(target_bytes, |kind| is_user(kind) || others(kind));
+        self.omit_messages(target_bytes);
+        self.omit_calls(target_bytes);
     }
 
     /// Replaces observations of earlier batches by pointers, oldest first.
-    fn point_at_old(&mut self, goal: usize) {
-        for piece in &mut self.pieces {
-            if self.bytes <= goal {
+    fn replace_old_with_pointers(&mut self, target_bytes: usize) {
+        for piece in &mut self.messages {
+            if self.message_bytes <= target_bytes {
                 return;
             }
-            if let ContextMessageKind::Result { batch, short, .. } = &mut piece.kind
-                && *batch < self.batches
+            if let ContextMessageKind::ToolResult { batch, pointer: short, .. } = &mut piece.kind
+                && *batch < self.batch_count
                 && let Some(short) = short.take()
             {
-                self.bytes -= piece.json.len() - short.len();
+                self.message_bytes -= piece.json.len() - short.len();
                 piece.json = short;
             }
         }
     }
 
     /// Cuts the observations of the newest batch until the window fits, but not below `least` bytes in total.
-    fn cut_newest(&mut self, goal: usize, least: usize) {
-        let newest = self.batches;
-        let is_newest = |kind: &ContextMessageKind| matches!(kind, ContextMessageKind::Result { batch, .. } if *batch == newest);
-        let theirs: usize = self.sizes(is_newest).iter().sum();
-        self.cut(goal.max(self.bytes - theirs + least), is_newest);
+    fn cut_newest(&mut self, target_bytes: usize, min_bytes: usize) {
+        let newest = self.batch_count;
+        let is_newest = |kind: &ContextMessageKind| matches!(kind, ContextMessageKind::ToolResult { batch, .. } if *batch == newest);
+        let newest_bytes: usize = self.message_sizes(is_newest).iter().sum();
+        self.cut_kinds(target_bytes.max(self.message_bytes - newest_bytes + min_bytes), is_newest);
     }
 
     /// Cuts messages of these kinds until the window fits; the longest are cut first.
-    fn cut(&mut self, goal: usize, kinds: impl Fn(&ContextMessageKind) -> bool) {
-        if self.bytes <= goal {
+    fn cut_kinds(&mut self, target_bytes: usize, kinds: impl Fn(&ContextMessageKind) -> bool) {
+        if self.message_bytes <= target_bytes {
             return;
         }
-        let sizes = self.sizes(&kinds);
-        let room = goal.saturating_sub(self.bytes - sizes.iter().sum::<usize>());
-        let most = excerpt::share(sizes, room).max(SHORTEST);
-        for piece in &mut self.pieces {
-            if kinds(&piece.kind) && piece.json.len() > most {
+        let sizes = self.message_sizes(&kinds);
+        let room = target_bytes.saturating_sub(self.message_bytes - sizes.iter().sum::<usize>());
+        let max_bytes = excerpt::largest_allowed_size(sizes, room).max(MIN_CUT_MESSAGE_BYTES);
+        for piece in &mut self.messages {
+            if kinds(&piece.kind) && piece.json.len() > max_bytes {
                 let before = piece.json.len();
-                piece.cut(most, &self.state);
-                self.bytes = self.bytes - before + piece.json.len();
+                piece.cut(max_bytes, &self.state_path);
+                self.message_bytes = self.message_bytes - before + piece.json.len();
             }
         }
     }
 
-    fn sizes(&self, kinds: impl Fn(&ContextMessageKind) -> bool) -> Vec<usize> {
-        self.pieces.iter().filter(|piece| kinds(&piece.kind)).map(|piece| piece.json.len() + 1).collect()
+    fn message_sizes(&self, kinds: impl Fn(&ContextMessageKind) -> bool) -> Vec<usize> {
+        self.messages.iter().filter(|piece| kinds(&piece.kind)).map(|piece| piece.json.len() + 1).collect()
     }
 
     /// Omits exchanges with tools before the newest batch, oldest first.
-    fn leave_out_exchanges(&mut self, goal: usize) {
+    fn omit_exchanges(&mut self, target_bytes: usize) {
         let mut until = None;
-        let mut bytes = self.bytes;
-        for piece in &self.pieces {
+        let mut bytes = self.message_bytes;
+        for piece in &self.messages {
             let batch = match &piece.kind {
-                ContextMessageKind::Calls { batch } | ContextMessageKind::Result { batch, .. } => *batch,
+                ContextMessageKind::AssistantCalls { batch }
+                | ContextMessageKind::ToolResult { batch, .. } => *batch,
                 ContextMessageKind::System
-                | ContextMessageKind::Said
-                | ContextMessageKind::Gap
-                | ContextMessageKind::Spoken => continue,
+                | ContextMessageKind::User
+                | ContextMessageKind::OmissionNote
+                | ContextMessageKind::AssistantText => continue,
             };
-            if batch >= self.batches || (bytes <= goal && until != Some(batch)) {
+            if batch >= self.batch_count || (bytes <= target_bytes && until != Some(batch)) {
                 break;
             }
             until = Some(batch);
@@ -124,149 +125,161 @@ impl ContextWindow {
         }
         let Some(until) = until else { return };
         let is_old = |piece: &ContextMessage| match &piece.kind {
-            ContextMessageKind::Calls { batch } | ContextMessageKind::Result { batch, .. } => *batch <= until,
+            ContextMessageKind::AssistantCalls { batch } | ContextMessageKind::ToolResult { batch, .. } => {
+                *batch <= until
+            }
             ContextMessageKind::System
-            | ContextMessageKind::Said
-            | ContextMessageKind::Spoken
-            | ContextMessageKind::Gap => false,
+            | ContextMessageKind::User
+            | ContextMessageKind::AssistantText
+            | ContextMessageKind::OmissionNote => false,
         };
         let calls = self
-            .pieces
+            .messages
             .iter()
-            .filter(|p| is_old(p) && matches!(p.kind, ContextMessageKind::Calls { .. }))
+            .filter(|p| is_old(p) && matches!(p.kind, ContextMessageKind::AssistantCalls { .. }))
             .count();
-        self.left_out.exchanges += calls as u64;
-        self.remove(is_old);
+        self.omitted.exchanges += calls as u64;
+        self.replace_with_note(is_old);
     }
 
     /// Omits messages of persons and notices, oldest first, except the first and the last.
-    fn leave_out_messages(&mut self, goal: usize) {
-        let said = |piece: &ContextMessage| piece.kind == ContextMessageKind::Said;
-        let (first, last) = (self.pieces.iter().position(said), self.pieces.iter().rposition(said));
-        let mut bytes = self.bytes;
-        let mut old = vec![false; self.pieces.len()];
-        for (index, piece) in self.pieces.iter().enumerate() {
-            let is_message = matches!(piece.kind, ContextMessageKind::Said | ContextMessageKind::Spoken);
-            if bytes > goal && is_message && Some(index) != first && Some(index) != last {
+    fn omit_messages(&mut self, target_bytes: usize) {
+        let is_user = |piece: &ContextMessage| piece.kind == ContextMessageKind::User;
+        let (first, last) = (self.messages.iter().position(is_user), self.messages.iter().rposition(is_user));
+        let mut bytes = self.message_bytes;
+        let mut old = vec![false; self.messages.len()];
+        for (index, piece) in self.messages.iter().enumerate() {
+            let is_message =
+                matches!(piece.kind, ContextMessageKind::User | ContextMessageKind::AssistantText);
+            if bytes > target_bytes && is_message && Some(index) != first && Some(index) != last {
                 old[index] = true;
                 bytes -= piece.json.len() + 1;
-                self.left_out.messages += 1;
+                self.omitted.messages += 1;
             }
         }
         let mut old = old.into_iter();
-        self.remove(|_| old.next().unwrap_or(false));
+        self.replace_with_note(|_| old.next().unwrap_or(false));
     }
 
     /// Omits calls of the newest batch with their results, from the first on, except the last. Answers of persons are
     /// omitted last.
-    fn leave_out_calls(&mut self, goal: usize) {
-        let newest = self.batches;
-        let is_calls = |piece: &ContextMessage| piece.kind == ContextMessageKind::Calls { batch: newest };
-        let Some(at) = self.pieces.iter().position(is_calls) else { return };
-        if self.bytes <= goal {
+    fn omit_calls(&mut self, target_bytes: usize) {
+        let newest = self.batch_count;
+        let is_calls =
+            |piece: &ContextMessage| piece.kind == ContextMessageKind::AssistantCalls { batch: newest };
+        let Some(at) = self.messages.iter().position(is_calls) else { return };
+        if self.message_bytes <= target_bytes {
             return;
         }
-        let mut calls = excerpt::calls(&self.pieces[at].json);
+        let mut calls = excerpt::parse_calls(&self.messages[at].json);
         let results = self
-            .pieces
+            .messages
             .iter()
-            .filter(|p| matches!(p.kind, ContextMessageKind::Result { batch, .. } if batch == newest));
+            .filter(|p| matches!(p.kind, ContextMessageKind::ToolResult { batch, .. } if batch == newest));
         let results: Vec<usize> = results.map(|piece| piece.json.len() + 1).collect();
-        let (mut bytes, mut left) = (self.bytes, calls.len());
+        let (mut bytes, mut left) = (self.message_bytes, calls.len());
         let mut old = vec![false; calls.len()];
         for is_person in [false, true] {
             for (index, call) in calls.iter().enumerate() {
-                let of_person = call["function"]["name"] == human::TOOL;
-                if bytes > goal && left > 1 && of_person == is_person {
+                let of_person = call["function"]["name"] == human::TOOL_NAME;
+                if bytes > target_bytes && left > 1 && of_person == is_person {
                     old[index] = true;
                     left -= 1;
                     bytes -= call.to_string().len() + 1 + results.get(index).unwrap_or(&0);
                 }
             }
         }
-        self.left_out.calls += (calls.len() - left) as u64;
+        self.omitted.calls += (calls.len() - left) as u64;
         let mut each = old.iter();
         calls.retain(|_| !each.next().unwrap_or(&false));
-        self.pieces[at].json = excerpt::with_calls(&self.pieces[at].json, calls);
+        self.messages[at].json = excerpt::with_calls(&self.messages[at].json, calls);
         let mut each = old.into_iter();
-        self.remove(|piece| {
-            matches!(piece.kind, ContextMessageKind::Result { batch, .. } if batch == newest)
+        self.replace_with_note(|piece| {
+            matches!(piece.kind, ContextMessageKind::ToolResult { batch, .. } if batch == newest)
                 && each.next().unwrap_or(false)
         });
     }
 
     /// Removes messages and inserts a note at the position of the first.
-    fn remove(&mut self, mut is_old: impl FnMut(&ContextMessage) -> bool) {
-        let mut place = None;
-        let mut kept = Vec::with_capacity(self.pieces.len());
-        for piece in self.pieces.drain(..) {
+    fn replace_with_note(&mut self, mut is_old: impl FnMut(&ContextMessage) -> bool) {
+        let mut note_index = None;
+        let mut kept = Vec::with_capacity(self.messages.len());
+        for piece in self.messages.drain(..) {
             let is_old = is_old(&piece);
-            if is_old || piece.kind == ContextMessageKind::Gap {
-                place = place.or(Some(kept.len()));
+            if is_old || piece.kind == ContextMessageKind::OmissionNote {
+                note_index = note_index.or(Some(kept.len()));
             } else {
                 kept.push(piece);
             }
         }
-        self.pieces = kept;
-        if let Some(place) = place {
-            let json = ChatMessage::User(self.left_out.told(&self.state)).json();
+        self.messages = kept;
+        if let Some(note_index) = note_index {
+            let json = ChatMessage::User(self.omitted.note_text(&self.state_path)).to_json();
             // A note between a call and its results would break the conversation.
-            let between = self.pieces[..place]
+            let between = self.messages[..note_index]
                 .iter()
-                .rposition(|piece| !matches!(piece.kind, ContextMessageKind::Result { .. }));
-            let place = match between {
-                Some(at) if matches!(self.pieces[at].kind, ContextMessageKind::Calls { .. }) => at,
-                Some(_) | None => place,
+                .rposition(|piece| !matches!(piece.kind, ContextMessageKind::ToolResult { .. }));
+            let note_index = match between {
+                Some(at) if matches!(self.messages[at].kind, ContextMessageKind::AssistantCalls { .. }) => at,
+                Some(_) | None => note_index,
             };
-            self.pieces.insert(place, ContextMessage { json, kind: ContextMessageKind::Gap });
+            self.messages.insert(note_index, ContextMessage { json, kind: ContextMessageKind::OmissionNote });
         }
-        self.bytes = self.pieces.iter().map(|piece| piece.json.len() + 1).sum();
+        self.message_bytes = self.messages.iter().map(|piece| piece.json.len() + 1).sum();
     }
 }
 
 impl OmittedCounts {
-    fn told(&self, state: &str) -> String {
+    fn note_text(&self, state: &str) -> String {
         let Self { exchanges, messages, calls } = *self;
-        let told = [
+        let counts = [
             (exchanges, "earlier exchanges with tools"),
             (messages, "earlier messages"),
             (calls, "calls that were made together with others, and their results"),
         ];
-        let told: Vec<String> = told
+        let counts: Vec<String> = counts
             .iter()
             .filter(|(count, _)| *count > 0)
             .map(|(count, what)| format!("{count} {what}"))
             .collect();
         format!(
             "{} {} are left out here to make room; {state}/journal.jsonl has them whole.",
-            super::NOTICE,
-            told.join(", ")
+            super::NOTICE_PREFIX,
+            counts.join(", ")
         )
     }
 }
 
 impl ContextMessage {
     /// Cuts the message to about `most` bytes, and adds the path of the complete text.
-    fn cut(&mut self, most: usize, state: &str) {
+    fn cut(&mut self, max_bytes: usize, state: &str) {
         let journal = format!("{state}/journal.jsonl");
         self.json = match &mut self.kind {
-            ContextMessageKind::Result { short: Some(short), .. } if most <= SHORTEST => short.clone(),
-            ContextMessageKind::Result { place, size, .. } => {
-                excerpt::content(&self.json, most, place, Some(*size))
+            ContextMessageKind::ToolResult { pointer: Some(short), .. }
+                if max_bytes <= MIN_CUT_MESSAGE_BYTES =>
+            {
+                short.clone()
             }
-            ContextMessageKind::Calls { .. } => excerpt::arguments(&self.json, most, &journal),
+            ContextMessageKind::ToolResult { output_path: place, output_bytes: size, .. } => {
+                excerpt::cut_content(&self.json, max_bytes, place, Some(*size))
+            }
+            ContextMessageKind::AssistantCalls { .. } => {
+                excerpt::omit_arguments(&self.json, max_bytes, &journal)
+            }
             ContextMessageKind::System
-            | ContextMessageKind::Said
-            | ContextMessageKind::Gap
-            | ContextMessageKind::Spoken => excerpt::content(&self.json, most, &journal, None),
+            | ContextMessageKind::User
+            | ContextMessageKind::OmissionNote
+            | ContextMessageKind::AssistantText => {
+                excerpt::cut_content(&self.json, max_bytes, &journal, None)
+            }
         };
     }
 }
 
 /// The text that replaces an old observation.
 pub(super) fn pointer(result: &ActionResult, state: &str) -> Option<String> {
-    let place = result.execution_ref.as_deref()?;
+    let output_path = result.execution_ref.as_deref()?;
     let end = result.exit_code.map(|code| format!(", exit code {code}")).unwrap_or_default();
     let bytes = result.observation_content.len();
-    Some(format!("[older output left out: {bytes} bytes{end}; all of it is in {state}/{place}]"))
+    Some(format!("[older output left out: {bytes} bytes{end}; all of it is in {state}/{output_path}]"))
 }

@@ -8,7 +8,7 @@ use crate::{
     model::TokenUsage,
 };
 
-fn said(text: &str) -> AgentEvent {
+fn user_message(text: &str) -> AgentEvent {
     AgentEvent::UserMessage(UserMessage { text: text.to_owned() })
 }
 
@@ -48,7 +48,7 @@ fn result(number: u64, text: &str) -> AgentEvent {
     })
 }
 
-fn shown(window: &ContextWindow) -> Vec<String> {
+fn rendered_messages(window: &ContextWindow) -> Vec<String> {
     let tell = |json: &str| {
         let value: Value = serde_json::from_str(json).unwrap();
         let role = value["role"].as_str().unwrap();
@@ -62,18 +62,25 @@ fn shown(window: &ContextWindow) -> Vec<String> {
 }
 
 #[test]
-fn results_stand_in_the_order_of_their_calls_and_what_was_said_meanwhile_after_them() {
+fn results_keep_the_order_of_their_calls_and_later_messages_follow() {
     let mut window = ContextWindow::new("be good", 1000, 0, ".abide");
-    let story =
-        [said("go"), thought(2), request(1), request(2), notice("lost"), said("hurry"), result(2, "two")];
-    for event in story {
+    let events = [
+        user_message("go"),
+        thought(2),
+        request(1),
+        request(2),
+        notice("lost"),
+        user_message("hurry"),
+        result(2, "two"),
+    ];
+    for event in events {
         window.apply(event);
     }
-    assert_eq!(shown(&window), ["system be good", "user go"]);
+    assert_eq!(rendered_messages(&window), ["system be good", "user go"]);
     window.apply(result(1, "one"));
-    let lost = format!("user {NOTICE} lost");
+    let lost = format!("user {NOTICE_PREFIX} lost");
     assert_eq!(
-        shown(&window),
+        rendered_messages(&window),
         [
             "system be good",
             "user go",
@@ -87,9 +94,9 @@ fn results_stand_in_the_order_of_their_calls_and_what_was_said_meanwhile_after_t
 }
 
 /// A window after this many batches, each with results of `size` bytes.
-fn filled(batches: u64, size: usize, most: u64) -> ContextWindow {
-    let mut window = ContextWindow::new("be good", most, 0, ".abide");
-    window.apply(said("go"));
+fn filled_window(batches: u64, size: usize, max_tokens: u64) -> ContextWindow {
+    let mut window = ContextWindow::new("be good", max_tokens, 0, ".abide");
+    window.apply(user_message("go"));
     for number in 1..=batches {
         for event in [thought(1), request(number), result(number, &"x".repeat(size))] {
             window.apply(event);
@@ -100,9 +107,9 @@ fn filled(batches: u64, size: usize, most: u64) -> ContextWindow {
 
 #[test]
 fn old_observations_become_pointers_and_the_newest_stays() {
-    let mut window = filled(10, 4000, 10_000);
-    window.fit();
-    let shown = shown(&window);
+    let mut window = filled_window(10, 4000, 10_000);
+    window.shorten_if_full();
+    let shown = rendered_messages(&window);
     assert!(window.tokens() <= 8_000, "{}", window.tokens());
     assert_eq!(shown.len(), 22);
     assert_eq!(
@@ -113,11 +120,11 @@ fn old_observations_become_pointers_and_the_newest_stays() {
 }
 
 #[test]
-fn when_pointers_are_not_enough_whole_exchanges_are_left_out_and_nothing_that_a_person_said() {
-    let mut window = filled(400, 200, 4_000);
-    window.apply(said("and?"));
-    window.fit();
-    let shown = shown(&window);
+fn exchanges_are_omitted_after_pointers_and_user_messages_stay() {
+    let mut window = filled_window(400, 200, 4_000);
+    window.apply(user_message("and?"));
+    window.shorten_if_full();
+    let shown = rendered_messages(&window);
     assert!(window.tokens() <= 4_000 / 100 * 80, "{}", window.tokens());
     assert_eq!(&shown[..2], ["system be good", "user go"]);
     assert!(shown[2].contains("earlier exchanges with tools are left out"), "{}", shown[2]);
@@ -125,22 +132,22 @@ fn when_pointers_are_not_enough_whole_exchanges_are_left_out_and_nothing_that_a_
     // The remaining messages begin with a call and not with a result.
     assert_eq!(shown[3], "assistant calls 1");
     let bytes: usize = window.messages().iter().map(|message| message.len() + 1).sum();
-    assert_eq!(bytes, window.bytes);
+    assert_eq!(bytes, window.message_bytes);
 }
 
 #[test]
 fn a_journal_that_is_read_again_gives_the_same_messages() {
-    let (live, again) = (filled(60, 700, 4_000), filled(60, 700, 4_000));
+    let (live, again) = (filled_window(60, 700, 4_000), filled_window(60, 700, 4_000));
     let mut live = live;
-    live.fit();
+    live.shorten_if_full();
     let mut again = again;
-    again.fit();
-    assert_eq!(shown(&live), shown(&again));
+    again.shorten_if_full();
+    assert_eq!(rendered_messages(&live), rendered_messages(&again));
 }
 
 #[test]
-fn the_server_counts_better_than_we_guess() {
-    let mut window = filled(1, 4000, 100_000);
+fn the_token_rate_follows_the_servers_count() {
+    let mut window = filled_window(1, 4000, 100_000);
     let guess = window.tokens();
     let usage = Some(TokenUsage { input_tokens: guess * 2, ..TokenUsage::default() });
     window.apply(AgentEvent::Thought(ModelThought {
@@ -162,7 +169,7 @@ fn batch(calls: u64, size: usize) -> Vec<AgentEvent> {
 
 /// Asserts that each call is directly followed by its result, and that the recorded size is right.
 #[track_caller]
-fn assert_whole(window: &ContextWindow) {
+fn assert_batches_complete(window: &ContextWindow) {
     let messages: Vec<Value> =
         window.messages().iter().map(|message| serde_json::from_str(message).unwrap()).collect();
     let mut owed: Vec<Value> = Vec::new();
@@ -178,17 +185,17 @@ fn assert_whole(window: &ContextWindow) {
     }
     assert_eq!(owed, [Value::Null; 0]);
     let bytes: usize = window.messages().iter().map(|message| message.len() + 1).sum();
-    assert_eq!(bytes, window.bytes);
+    assert_eq!(bytes, window.message_bytes);
 }
 
 #[test]
-fn the_newest_observations_are_cut_too_and_say_where_they_lie() {
-    let mut window = filled(3, 1000, 8_000);
+fn the_newest_observations_are_cut_with_their_path() {
+    let mut window = filled_window(3, 1000, 8_000);
     batch(4, 16 << 10).into_iter().for_each(|event| window.apply(event));
-    window.fit();
+    window.shorten_if_full();
     assert!(window.tokens() <= 6_400, "{}", window.tokens());
-    assert_whole(&window);
-    let shown = shown(&window);
+    assert_batches_complete(&window);
+    let shown = rendered_messages(&window);
     let newest = &shown[shown.len() - 4..];
     for (number, result) in (1..).zip(newest) {
         assert!(result.contains(&format!("{number:05}xxx")), "{result}");
@@ -202,14 +209,14 @@ fn the_newest_observations_are_cut_too_and_say_where_they_lie() {
 
 #[test]
 fn small_observations_of_the_newest_batch_stay_whole_beside_large_ones() {
-    let mut window = filled(1, 10, 8_000);
+    let mut window = filled_window(1, 10, 8_000);
     let mut events = vec![thought(3)];
     events.extend([request(21), request(22), request(23)]);
     events.extend([result(21, "tiny"), result(22, &"x".repeat(100_000)), result(23, &"y".repeat(2_000))]);
     events.into_iter().for_each(|event| window.apply(event));
-    window.fit();
-    assert_whole(&window);
-    let shown = shown(&window);
+    window.shorten_if_full();
+    assert_batches_complete(&window);
+    let shown = rendered_messages(&window);
     assert_eq!(shown[shown.len() - 3], "tool call_21 tiny");
     assert_eq!(shown[shown.len() - 1], format!("tool call_23 {}", "y".repeat(2_000)));
 }
@@ -220,14 +227,14 @@ fn a_batch_of_any_size_fits_into_any_window() {
         for (calls, size) in
             [(1, 1 << 20), (4, 16 << 10), (50, 16 << 10), (500, 300), (3_000, 16 << 10), (5_000, 0)]
         {
-            let mut window = filled(5, 500, most);
-            window.apply(said(&"and this. ".repeat(20)));
+            let mut window = filled_window(5, 500, most);
+            window.apply(user_message(&"and this. ".repeat(20)));
             batch(calls, size).into_iter().for_each(|event| window.apply(event));
             window.apply(notice("something was lost"));
-            window.fit();
+            window.shorten_if_full();
             assert!(window.tokens() <= most / 100 * 80, "{calls} of {size} in {most}: {}", window.tokens());
-            assert_whole(&window);
-            let shown = shown(&window);
+            assert_batches_complete(&window);
+            let shown = rendered_messages(&window);
             assert_eq!(&shown[..2], ["system be good", "user go"]);
             assert!(shown.iter().any(|shown| shown.starts_with("assistant calls")), "{shown:#?}");
             assert!(shown.last().unwrap().ends_with("something was lost"), "{shown:#?}");
@@ -236,9 +243,9 @@ fn a_batch_of_any_size_fits_into_any_window() {
 }
 
 #[test]
-fn long_words_of_anybody_are_cut_and_nothing_is_a_dead_end() {
+fn long_messages_of_any_role_are_cut_and_the_window_always_fits() {
     let long = "words and more words ".repeat(20_000);
-    let spoken = ModelThought {
+    let reply = ModelThought {
         text: Some(long.clone()),
         finish: Some("length".to_owned()),
         ..ModelThought::default()
@@ -249,17 +256,17 @@ fn long_words_of_anybody_are_cut_and_nothing_is_a_dead_end() {
         request.tool_args = json!({ "text": long });
     }
     let stories: [Vec<AgentEvent>; 4] = [
-        vec![said(&long)],
-        vec![said("go"), AgentEvent::Thought(spoken), notice("go on")],
-        vec![said("go"), AgentEvent::Thought(wordy), wanting, result(7, &long)],
-        std::iter::repeat_with(|| said("once more, and then again")).take(2_000).collect(),
+        vec![user_message(&long)],
+        vec![user_message("go"), AgentEvent::Thought(reply), notice("go on")],
+        vec![user_message("go"), AgentEvent::Thought(wordy), wanting, result(7, &long)],
+        std::iter::repeat_with(|| user_message("once more, and then again")).take(2_000).collect(),
     ];
-    for story in stories {
+    for events in stories {
         let mut window = ContextWindow::new("be good", 2_000, 0, ".abide");
-        story.into_iter().for_each(|event| window.apply(event));
-        window.fit();
+        events.into_iter().for_each(|event| window.apply(event));
+        window.shorten_if_full();
         assert!(window.tokens() <= 1_600, "{}", window.tokens());
-        assert_whole(&window);
+        assert_batches_complete(&window);
         let messages = window.messages();
         assert!(messages.iter().any(|message| message.contains(".abide/journal.jsonl")), "{messages:#?}");
         assert!(!messages.iter().any(|message| message.contains("older output")), "{messages:#?}");
@@ -268,13 +275,13 @@ fn long_words_of_anybody_are_cut_and_nothing_is_a_dead_end() {
 
 #[test]
 fn a_refused_window_gets_shorter_until_nothing_is_left_to_shorten() {
-    let mut window = filled(20, 3_000, 1_000_000);
+    let mut window = filled_window(20, 3_000, 1_000_000);
     batch(30, 3_000).into_iter().for_each(|event| window.apply(event));
     let mut squeezes = 0;
-    while window.squeeze() {
+    while window.shorten_after_refusal() {
         squeezes += 1;
         assert!(squeezes < 50);
-        assert_whole(&window);
+        assert_batches_complete(&window);
     }
-    assert!(window.bytes < 1_500, "{}", window.bytes);
+    assert!(window.message_bytes < 1_500, "{}", window.message_bytes);
 }

@@ -2,11 +2,11 @@
 //!
 //! This is not a general JSON Schema validator. It supports the keywords of our schema and has its own messages.
 
+use abide_os::suggestion::nearest;
 use serde_json::{Map, Value, json};
 use serde_saphyr::Location;
 
 use super::{
-    nearest::nearest,
     problem::DefinitionProblem,
     yaml::{YamlDocument, YamlNode, YamlValue},
 };
@@ -21,7 +21,7 @@ pub(super) fn check(document: &YamlDocument<'_>, schema: &Value) -> (Value, Vec<
         | YamlValue::Number(_)
         | YamlValue::Text(_)
         | YamlValue::List(_)
-        | YamlValue::Map(_) => checking.value("", &document.root, schema),
+        | YamlValue::Map(_) => checking.check_value("", &document.root, schema),
     };
     (value, checking.problems)
 }
@@ -32,79 +32,87 @@ struct SchemaCheck<'a> {
 }
 
 impl SchemaCheck<'_> {
-    fn value(&mut self, name: &str, node: &YamlNode, schema: &Value) -> Value {
-        let fitting = alternatives(schema).into_iter().find(|kind| fits(name, node, kind));
-        let Some(schema) = fitting else {
-            self.misfit(name, node, schema);
+    fn check_value(&mut self, name: &str, node: &YamlNode, schema: &Value) -> Value {
+        let matching_schema = alternatives(schema).into_iter().find(|kind| matches_type(name, node, kind));
+        let Some(schema) = matching_schema else {
+            self.report_type_mismatch(name, node, schema);
             return Value::Null;
         };
         match &node.value {
             YamlValue::Null => Value::Null,
-            YamlValue::Map(_) => self.map(name, node, schema),
+            YamlValue::Map(_) => self.check_map(name, node, schema),
             YamlValue::List(items) => {
-                if items.len() < least(schema, "minItems") {
-                    self.say(node.at, format!("{}expected at least one", prefix(name)), None);
+                if items.len() < min_bound(schema, "minItems") {
+                    self.report(
+                        node.location,
+                        format!("{}expected at least one", message_prefix(name)),
+                        None,
+                    );
                 }
                 let each = items.iter().enumerate();
                 let kind = &schema["items"];
-                each.map(|(at, item)| self.value(&format!("{name}[{at}]"), item, kind)).collect()
+                each.map(|(at, item)| self.check_value(&format!("{name}[{at}]"), item, kind)).collect()
             }
             // A word of a command may look like a number. Its original spelling is used.
             YamlValue::Bool(_) | YamlValue::Integer(_) | YamlValue::Number(_) if is_text(schema) => {
-                Value::from(self.document.written(node.at))
+                Value::from(self.document.source_text(node.location))
             }
             YamlValue::Bool(is) => Value::from(*is),
             YamlValue::Integer(number) => {
-                self.range(name, node, schema, number_of(*number));
-                u64::try_from(*number).map_or_else(|_| json!(number_of(*number)), Value::from)
+                self.check_range(name, node, schema, to_f64(*number));
+                u64::try_from(*number).map_or_else(|_| json!(to_f64(*number)), Value::from)
             }
             YamlValue::Number(number) => {
-                self.range(name, node, schema, *number);
+                self.check_range(name, node, schema, *number);
                 json!(number)
             }
             YamlValue::Text(text) => {
-                if text.trim().is_empty() && least(schema, "minLength") > 0 {
-                    self.say(node.at, format!("{}must not be empty", prefix(name)), None);
+                if text.trim().is_empty() && min_bound(schema, "minLength") > 0 {
+                    self.report(node.location, format!("{}must not be empty", message_prefix(name)), None);
                 }
-                let words = choice(schema);
+                let words = allowed_values(schema);
                 if !words.is_empty() && !words.contains(&text.as_str()) {
-                    let synonym = WORDS.iter().find(|(other, _)| text.eq_ignore_ascii_case(other));
+                    let synonym = VALUE_SYNONYMS.iter().find(|(other, _)| text.eq_ignore_ascii_case(other));
                     let synonym = synonym.map(|(_, word)| *word).filter(|word| words.contains(word));
-                    let suggestion =
-                        synonym.or_else(|| nearest(&text.to_lowercase(), words.iter().copied())).map(meant);
-                    let exact =
-                        words.iter().find(|word| text.eq_ignore_ascii_case(word)).map(|word| meant(word));
-                    let message = format!("{}expected {}, not {text:?}", prefix(name), one_of(&words));
-                    self.say(node.at, message, exact.or(suggestion));
+                    let suggestion = synonym
+                        .or_else(|| nearest(&text.to_lowercase(), words.iter().copied()))
+                        .map(did_you_mean);
+                    let exact = words
+                        .iter()
+                        .find(|word| text.eq_ignore_ascii_case(word))
+                        .map(|word| did_you_mean(word));
+                    let message =
+                        format!("{}expected {}, not {text:?}", message_prefix(name), join_with_or(&words));
+                    self.report(node.location, message, exact.or(suggestion));
                 }
                 Value::from(text.as_str())
             }
         }
     }
 
-    fn map(&mut self, name: &str, node: &YamlNode, schema: &Value) -> Value {
+    fn check_map(&mut self, name: &str, node: &YamlNode, schema: &Value) -> Value {
         let none = Map::new();
-        let known = schema["properties"].as_object().unwrap_or(&none);
+        let properties = schema["properties"].as_object().unwrap_or(&none);
         let mut map = Map::new();
         for (key, inner) in node.entries() {
-            let under = if name.is_empty() { key.value.clone() } else { format!("{name}.{}", key.value) };
-            let kind = match known.get(&key.value) {
+            let path = if name.is_empty() { key.value.clone() } else { format!("{name}.{}", key.value) };
+            let kind = match properties.get(&key.value) {
                 Some(kind) => kind,
                 None if schema["additionalProperties"].is_object() => &schema["additionalProperties"],
                 None => {
-                    self.unknown(key.referenced, name, &key.value, known);
+                    self.report_unknown_key(key.referenced, name, &key.value, properties);
                     continue;
                 }
             };
             // Only known keys can be optional.
-            let needed =
-                !known.contains_key(&key.value) || required(schema).any(|needed| needed == key.value);
+            let is_required = !properties.contains_key(&key.value)
+                || required(schema).any(|is_required| is_required == key.value);
             match inner.value {
                 // An optional key without a value counts as absent.
-                YamlValue::Null if !needed => {}
+                YamlValue::Null if !is_required => {}
                 YamlValue::Null => {
-                    let suggestion = example(kind).unwrap_or("write one behind the colon").to_owned();
-                    self.say(key.referenced, format!("{under} has no value"), Some(suggestion));
+                    let suggestion = suggest_example(kind).unwrap_or("write one behind the colon").to_owned();
+                    self.report(key.referenced, format!("{path} has no value"), Some(suggestion));
                 }
                 YamlValue::Bool(_)
                 | YamlValue::Integer(_)
@@ -112,34 +120,35 @@ impl SchemaCheck<'_> {
                 | YamlValue::Text(_)
                 | YamlValue::List(_)
                 | YamlValue::Map(_) => {
-                    let value = self.value(&under, inner, kind);
+                    let value = self.check_value(&path, inner, kind);
                     map.insert(key.value.clone(), value);
                 }
             }
         }
-        for needed in required(schema) {
-            if node.key(needed).is_none() {
-                let message = format!("{}{needed} is missing", prefix(name));
-                self.say(node.at, message, None);
+        for is_required in required(schema) {
+            if node.key_location(is_required).is_none() {
+                let message = format!("{}{is_required} is missing", message_prefix(name));
+                self.report(node.location, message, None);
             }
         }
         Value::Object(map)
     }
 
-    fn unknown(&mut self, at: Location, name: &str, key: &str, known: &Map<String, Value>) {
-        let alike = nearest(&key.to_lowercase(), known.keys().map(String::as_str)).map(meant);
-        let synonym = SYNONYMS.iter().find(|(wrong, right)| *wrong == key && known.contains_key(*right));
-        let synonym = synonym.map(|(_, right)| meant(right));
-        let all: Vec<&str> = known.keys().map(String::as_str).collect();
-        let suggestion = synonym.or(alike).unwrap_or_else(|| format!("there are {}", all.join(", ")));
-        let place = if name.is_empty() { String::new() } else { format!(" in {name}") };
-        self.say(at, format!("unknown key {key}{place}"), Some(suggestion));
+    fn report_unknown_key(&mut self, at: Location, name: &str, key: &str, properties: &Map<String, Value>) {
+        let similar = nearest(&key.to_lowercase(), properties.keys().map(String::as_str)).map(did_you_mean);
+        let synonym =
+            KEY_SYNONYMS.iter().find(|(wrong, right)| *wrong == key && properties.contains_key(*right));
+        let synonym = synonym.map(|(_, right)| did_you_mean(right));
+        let all: Vec<&str> = properties.keys().map(String::as_str).collect();
+        let suggestion = synonym.or(similar).unwrap_or_else(|| format!("there are {}", all.join(", ")));
+        let location = if name.is_empty() { String::new() } else { format!(" in {name}") };
+        self.report(at, format!("unknown key {key}{location}"), Some(suggestion));
     }
 
-    fn misfit(&mut self, name: &str, node: &YamlNode, schema: &Value) {
+    fn report_type_mismatch(&mut self, name: &str, node: &YamlNode, schema: &Value) {
         let kinds: Vec<&str> =
             alternatives(schema).into_iter().map(kind_name).filter(|kind| !kind.is_empty()).collect();
-        let wanted = kinds.join(" or ");
+        let expected = kinds.join(" or ");
         let found = match &node.value {
             YamlValue::Null => "nothing".to_owned(),
             YamlValue::Bool(is) => is.to_string(),
@@ -149,12 +158,12 @@ impl SchemaCheck<'_> {
             YamlValue::List(_) => "a list".to_owned(),
             YamlValue::Map(_) => "a map".to_owned(),
         };
-        let written = self.document.written(node.at);
+        let written = self.document.source_text(node.location);
         let suggestion = match node.value {
             YamlValue::Bool(_) | YamlValue::Integer(_) | YamlValue::Number(_) if !written.contains('\n') => {
-                in_quotes(written, schema)
+                suggest_quotes(written, schema)
             }
-            YamlValue::Text(ref text) => instead(text, schema),
+            YamlValue::Text(ref text) => suggest_for_text(text, schema),
             YamlValue::Null
             | YamlValue::Bool(_)
             | YamlValue::Integer(_)
@@ -162,28 +171,28 @@ impl SchemaCheck<'_> {
             | YamlValue::List(_)
             | YamlValue::Map(_) => None,
         };
-        let suggestion = suggestion.or_else(|| example(schema).map(str::to_owned));
+        let suggestion = suggestion.or_else(|| suggest_example(schema).map(str::to_owned));
         let name = if name.is_empty() { "the file" } else { name };
-        self.say(node.at, format!("{name}: expected {wanted}, not {found}"), suggestion);
+        self.report(node.location, format!("{name}: expected {expected}, not {found}"), suggestion);
     }
 
-    fn range(&mut self, name: &str, node: &YamlNode, schema: &Value, number: f64) {
-        let (least, most) = (schema["minimum"].as_f64(), schema["maximum"].as_f64());
-        let message = match (least, most) {
-            (Some(least), _) if number < least => format!("{name}: expected at least {least}"),
-            (_, Some(most)) if number > most => format!("{name}: expected at most {most}"),
+    fn check_range(&mut self, name: &str, node: &YamlNode, schema: &Value, number: f64) {
+        let (minimum, maximum) = (schema["minimum"].as_f64(), schema["maximum"].as_f64());
+        let message = match (minimum, maximum) {
+            (Some(minimum), _) if number < minimum => format!("{name}: expected at least {minimum}"),
+            (_, Some(maximum)) if number > maximum => format!("{name}: expected at most {maximum}"),
             (_, _) => return,
         };
-        self.say(node.at, message, None);
+        self.report(node.location, message, None);
     }
 
-    fn say(&mut self, at: Location, message: String, suggestion: Option<String>) {
-        self.problems.push(self.document.problem(at, message).suggesting(suggestion));
+    fn report(&mut self, at: Location, message: String, suggestion: Option<String>) {
+        self.problems.push(self.document.problem(at, message).with_suggestion(suggestion));
     }
 }
 
 /// Names that other programs use for the same settings.
-const SYNONYMS: &[(&str, &str)] = &[
+const KEY_SYNONYMS: &[(&str, &str)] = &[
     ("api_key", "api_key_env"),
     ("key", "api_key_env"),
     ("url", "base_url"),
@@ -212,7 +221,7 @@ const SYNONYMS: &[(&str, &str)] = &[
 ];
 
 /// Names that other programs use for the same types.
-const WORDS: &[(&str, &str)] = &[
+const VALUE_SYNONYMS: &[(&str, &str)] = &[
     ("str", "string"),
     ("text", "string"),
     ("int", "integer"),
@@ -224,11 +233,11 @@ const WORDS: &[(&str, &str)] = &[
     ("input", "stdin"),
 ];
 
-fn meant(word: &str) -> String {
+fn did_you_mean(word: &str) -> String {
     format!("did you mean {word}?")
 }
 
-fn prefix(name: &str) -> String {
+fn message_prefix(name: &str) -> String {
     if name.is_empty() { String::new() } else { format!("{name}: ") }
 }
 
@@ -245,11 +254,7 @@ fn types(schema: &Value) -> Vec<&str> {
         Value::String(kind) => vec![kind],
         Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
-            if choice(schema).is_empty() {
-                vec![]
-            } else {
-                vec!["string"]
-            }
+            if allowed_values(schema).is_empty() { vec![] } else { vec!["string"] }
         }
     }
 }
@@ -259,10 +264,10 @@ fn is_text(schema: &Value) -> bool {
     types.contains(&"string") && !types.contains(&"integer") && !types.contains(&"number")
 }
 
-fn fits(name: &str, node: &YamlNode, schema: &Value) -> bool {
+fn matches_type(name: &str, node: &YamlNode, schema: &Value) -> bool {
     let types = types(schema);
     let has = |kind| types.contains(&kind);
-    let as_written = || is_text(schema) && is_taken_as_written(name);
+    let as_written = || is_text(schema) && accepts_source_text(name);
     match &node.value {
         YamlValue::Null => has("null"),
         YamlValue::Bool(_) => has("boolean") || as_written(),
@@ -276,38 +281,38 @@ fn fits(name: &str, node: &YamlNode, schema: &Value) -> bool {
 
 /// Whether a number or boolean is accepted as text in its original spelling: as a word of a command (`[sleep, 5]`) or
 /// the value of a variable (`PORT: 8080`). Elsewhere it is an error.
-fn is_taken_as_written(name: &str) -> bool {
+fn accepts_source_text(name: &str) -> bool {
     let is_word = name.rsplit_once('[').is_some_and(|(list, _)| list.ends_with(".command"));
     is_word || name.contains("].env.")
 }
 
-fn wants_words(schema: &Value) -> bool {
+fn accepts_word_list(schema: &Value) -> bool {
     let alternatives = alternatives(schema);
     let has = |kind: &str| alternatives.iter().any(|schema| types(schema).contains(&kind));
     has("array") && has("string")
 }
 
-fn wants_text(schema: &Value) -> bool {
+fn accepts_only_text(schema: &Value) -> bool {
     let types: Vec<&str> =
         alternatives(schema).into_iter().flat_map(types).filter(|kind| *kind != "null").collect();
-    types == ["string"] && choice(schema).is_empty()
+    types == ["string"] && allowed_values(schema).is_empty()
 }
 
 /// A suggestion for a number or boolean that should be a text.
-fn in_quotes(written: &str, schema: &Value) -> Option<String> {
-    if wants_words(schema) {
+fn suggest_quotes(written: &str, schema: &Value) -> Option<String> {
+    if accepts_word_list(schema) {
         return Some(format!("write [\"{written}\"], or \"{written}\" with shell: true"));
     }
-    wants_text(schema).then(|| format!("write it in quotes: \"{written}\""))
+    accepts_only_text(schema).then(|| format!("write it in quotes: \"{written}\""))
 }
 
 /// An example of a valid value.
-fn example(schema: &Value) -> Option<&'static str> {
+fn suggest_example(schema: &Value) -> Option<&'static str> {
     let alternatives = alternatives(schema);
     let wants = |kind: &str| alternatives.iter().any(|schema| types(schema).contains(&kind));
-    if wants_words(schema) {
+    if accepts_word_list(schema) {
         Some("write a list of words, such as [\"ls\", \"-l\"]")
-    } else if wants_text(schema) {
+    } else if accepts_only_text(schema) {
         Some("write one text, in quotes if need be")
     } else if wants("array") {
         Some("write a list: one item a line with a - before it")
@@ -331,7 +336,7 @@ fn kind_name(schema: &Value) -> &'static str {
 }
 
 /// A suggestion for a text of the wrong type.
-fn instead(text: &str, schema: &Value) -> Option<String> {
+fn suggest_for_text(text: &str, schema: &Value) -> Option<String> {
     let wants = |kind: &str| alternatives(schema).into_iter().any(|schema| types(schema).contains(&kind));
     let lower = text.to_lowercase();
     if wants("boolean") {
@@ -350,7 +355,7 @@ fn instead(text: &str, schema: &Value) -> Option<String> {
     None
 }
 
-fn choice(schema: &Value) -> Vec<&str> {
+fn allowed_values(schema: &Value) -> Vec<&str> {
     if let Some(words) = schema["enum"].as_array() {
         return words.iter().filter_map(Value::as_str).collect();
     }
@@ -358,7 +363,7 @@ fn choice(schema: &Value) -> Vec<&str> {
     each.iter().filter_map(|word| word["const"].as_str()).collect()
 }
 
-fn one_of(words: &[&str]) -> String {
+fn join_with_or(words: &[&str]) -> String {
     match words.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
         Some(_) | None => words.concat(),
@@ -369,12 +374,12 @@ fn required(schema: &Value) -> impl Iterator<Item = &str> {
     schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-fn least(schema: &Value, bound: &str) -> usize {
+fn min_bound(schema: &Value, bound: &str) -> usize {
     schema[bound].as_u64().and_then(|least| usize::try_from(least).ok()).unwrap_or(0)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "only compared with bounds that are far from the edge")]
-fn number_of(number: i128) -> f64 {
+fn to_f64(number: i128) -> f64 {
     number as f64
 }
 

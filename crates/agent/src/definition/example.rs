@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use super::{
     file,
-    load::{CONFIG, SYSTEM_PROMPT},
+    load::{CONFIG_FILE, SYSTEM_PROMPT_FILE},
 };
 
 /// Referenced by the comment in the first line of the example, which editors evaluate.
-const SCHEMA: &str = "config.schema.json";
+const SCHEMA_FILE: &str = "config.schema.json";
 
 /// The files that [`init`] wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,9 +31,9 @@ pub enum InitError {
 pub fn init(folder: &Path) -> Result<InitializedFiles, InitError> {
     let schema = schema_text();
     let files = [
-        (CONFIG, include_str!("example/config.yaml")),
-        (SYSTEM_PROMPT, include_str!("example/system_prompt.md")),
-        (SCHEMA, schema.as_str()),
+        (CONFIG_FILE, include_str!("example/config.yaml")),
+        (SYSTEM_PROMPT_FILE, include_str!("example/system_prompt.md")),
+        (SCHEMA_FILE, schema.as_str()),
     ];
     if let Some((name, _)) = files.iter().find(|(name, _)| folder.join(name).symlink_metadata().is_ok()) {
         return Err(InitError::Exists(folder.join(name)));

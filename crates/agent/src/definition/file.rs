@@ -151,7 +151,7 @@ pub(super) struct FileParameter {
     #[serde(default)]
     pub(super) description: String,
     /// Whether a call without it is refused.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub(super) required: bool,
     /// How it reaches the program: as an argument in the order of the parameters, as an option with its value, or as what
     /// the program reads.
@@ -204,7 +204,7 @@ impl Default for FileLimits {
     }
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 

@@ -13,9 +13,9 @@ pub struct ModelKeys {
 }
 
 /// In characters. Shorter values are placeholders such as `none` or `EMPTY`, which may occur in other variables.
-const SHORTEST_KEY: usize = 6;
+const MIN_KEY_BYTES: usize = 6;
 /// In characters. Values of at least this length are also searched inside other texts.
-const SHORTEST_PART: usize = 8;
+const MIN_SEARCHED_KEY_BYTES: usize = 8;
 
 impl AgentDefinition {
     /// The keys in the variables that the definition names, and in Abide's own variable.
@@ -24,22 +24,23 @@ impl AgentDefinition {
         let variables: Vec<String> = named.cloned().chain([API_KEY_VARIABLE.to_owned()]).collect();
         let mut values: Vec<String> =
             variables.iter().filter_map(|name| environment(name)).map(|key| key.trim().to_owned()).collect();
-        values.retain(|key| key.len() >= SHORTEST_KEY);
+        values.retain(|key| key.len() >= MIN_KEY_BYTES);
         ModelKeys { variables, values }
     }
 }
 
 impl ModelKeys {
     /// Whether a variable must be withheld from tools: it holds a key, or its value contains one.
-    pub fn are_in(&self, name: &str, value: &str) -> bool {
-        let is_held =
-            |key: &String| value.trim() == key || (key.len() >= SHORTEST_PART && value.contains(key));
+    pub fn must_withhold(&self, name: &str, value: &str) -> bool {
+        let is_held = |key: &String| {
+            value.trim() == key || (key.len() >= MIN_SEARCHED_KEY_BYTES && value.contains(key))
+        };
         self.variables.iter().any(|variable| variable == name) || self.values.iter().any(is_held)
     }
 
     /// The keys that are removed from texts.
-    pub fn to_strike(&self) -> Vec<String> {
-        self.values.iter().filter(|key| key.len() >= SHORTEST_PART).cloned().collect()
+    pub fn redacted_values(&self) -> Vec<String> {
+        self.values.iter().filter(|key| key.len() >= MIN_SEARCHED_KEY_BYTES).cloned().collect()
     }
 }
 

@@ -1,7 +1,11 @@
 //! Loads an [`AgentDefinition`] from a folder and the environment, or reports all problems.
+//!
+//! The folder may be a workspace, in which agents write. Its files are sent to the model, so a link in it is not followed:
+//! it could lead to any file of the user, for example to the daemon's token.
 
-use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
+
+use abide_os::{OsError, beneath::Directory};
 
 use super::{
     AgentDefinition, AgentLimits, ModelConfig, ParameterInjection, ParameterKind, ToolDefinition,
@@ -20,9 +24,9 @@ use crate::model::{self, ApiKey};
 pub type EnvironmentLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The file with the model, the limits and the tools.
-pub const CONFIG: &str = "config.yaml";
+pub const CONFIG_FILE: &str = "config.yaml";
 /// The file with the instructions.
-pub const SYSTEM_PROMPT: &str = "system_prompt.md";
+pub const SYSTEM_PROMPT_FILE: &str = "system_prompt.md";
 
 /// Overrides `model.base_url`.
 pub const BASE_URL_VARIABLE: &str = "ABIDE_MODEL_BASE_URL";
@@ -32,18 +36,19 @@ pub const MODEL_VARIABLE: &str = "ABIDE_MODEL";
 pub const API_KEY_VARIABLE: &str = "ABIDE_MODEL_API_KEY";
 
 /// Maximum size of a file in bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 impl AgentDefinition {
     /// Reads and checks the agent in `folder`.
     pub fn load(folder: &Path, environment: EnvironmentLookup<'_>) -> Result<Self, DefinitionError> {
         let mut problems = Vec::new();
-        let prompt = system_prompt(folder).map_err(|problem| problems.push(problem)).ok();
-        let path = folder.join(CONFIG);
-        let file = match read(&path).map_err(|problem| vec![absent(folder, problem)]) {
-            Ok(text) => parse(&path, &text, environment),
-            Err(problems) => Err(problems),
-        };
+        let prompt = read_system_prompt(folder).map_err(|problem| problems.push(problem)).ok();
+        let path = folder.join(CONFIG_FILE);
+        let file =
+            match read(folder, CONFIG_FILE).map_err(|problem| vec![suggest_similar_file(folder, problem)]) {
+                Ok(text) => parse(&path, &text, environment),
+                Err(problems) => Err(problems),
+            };
         match (file, prompt) {
             (Ok((file, model)), Some(system_prompt)) => Ok(Self {
                 model,
@@ -53,7 +58,7 @@ impl AgentDefinition {
                     observation_bytes: file.limits.observation_bytes,
                 },
                 key_variable: file.model.api_key_env,
-                tools: file.tools.into_iter().map(tool).collect(),
+                tools: file.tools.into_iter().map(to_tool_definition).collect(),
                 system_prompt,
                 folder: folder.to_owned(),
             }),
@@ -78,8 +83,8 @@ impl AgentDefinition {
                 let message = format!("model.api_key_env: the variable {name} is not set");
                 let suggestion =
                     format!("export {name}=…, or {API_KEY_VARIABLE}; remove api_key_env if none is wanted");
-                let problem =
-                    DefinitionProblem::new(self.folder.join(CONFIG), message).suggesting(Some(suggestion));
+                let problem = DefinitionProblem::new(self.folder.join(CONFIG_FILE), message)
+                    .with_suggestion(Some(suggestion));
                 Err(DefinitionError(vec![problem]))
             }
         }
@@ -95,7 +100,7 @@ fn parse(
     let (value, mut problems) = check::check(&document, &file::schema());
     problems.extend(rules::check(&document));
     // In the order of the file.
-    problems.sort_by_key(|problem| problem.place.as_ref().map(|place| (place.line, place.column)));
+    problems.sort_by_key(|problem| problem.location.as_ref().map(|place| (place.line, place.column)));
     let file: DefinitionFile = match serde_json::from_value(value) {
         Ok(file) => file,
         // The check has already reported the cause of this error.
@@ -104,24 +109,25 @@ fn parse(
         }
         Err(_) => return Err(problems),
     };
-    let at = document.root.get("model").map_or(document.root.at, |node| node.at);
+    let at = document.root.get("model").map_or(document.root.location, |node| node.location);
     let missing = |key: &str, variable: &str, example: &str| {
         let problem = document.problem(at, format!("model.{key} is missing"));
-        problem.suggesting(Some(format!("write {key}: {example}, or set {variable}")))
+        problem.with_suggestion(Some(format!("write {key}: {example}, or set {variable}")))
     };
-    let given =
+    let env_value =
         |name: &str| environment(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-    let base_url = given(BASE_URL_VARIABLE);
+    let base_url = env_value(BASE_URL_VARIABLE);
     if let Some(url) = &base_url
         && let Err(error) = model::check_base_url(url)
     {
         problems.push(DefinitionProblem::new(BASE_URL_VARIABLE, error));
     }
     // The key belongs to the server in the file. It is not sent to another one.
-    let elsewhere = base_url.is_some() && file.model.base_url.is_some() && base_url != file.model.base_url;
-    let api_key_env = file.model.api_key_env.clone().filter(|_| !elsewhere);
+    let is_other_server =
+        base_url.is_some() && file.model.base_url.is_some() && base_url != file.model.base_url;
+    let api_key_env = file.model.api_key_env.clone().filter(|_| !is_other_server);
     let base_url = base_url.or_else(|| file.model.base_url.clone());
-    let name = given(MODEL_VARIABLE).or_else(|| file.model.name.clone());
+    let name = env_value(MODEL_VARIABLE).or_else(|| file.model.name.clone());
     if base_url.is_none() {
         problems.push(missing("base_url", BASE_URL_VARIABLE, "https://api.openai.com/v1"));
     }
@@ -144,7 +150,7 @@ fn parse(
     Ok((file, model))
 }
 
-fn tool(tool: FileTool) -> ToolDefinition {
+fn to_tool_definition(tool: FileTool) -> ToolDefinition {
     ToolDefinition {
         name: tool.name,
         description: tool.description,
@@ -152,7 +158,7 @@ fn tool(tool: FileTool) -> ToolDefinition {
             FileCommand::Words(words) => words,
             FileCommand::Text(text) => vec![text],
         },
-        parameters: tool.parameters.into_iter().map(parameter).collect(),
+        parameters: tool.parameters.into_iter().map(to_tool_parameter).collect(),
         timeout_sec: tool.timeout_sec,
         stateful: tool.stateful,
         pty: match tool.pty {
@@ -166,16 +172,16 @@ fn tool(tool: FileTool) -> ToolDefinition {
     }
 }
 
-fn parameter(parameter: FileParameter) -> ToolParameter {
+fn to_tool_parameter(parameter: FileParameter) -> ToolParameter {
     let inject_as = match parameter.inject_as {
         FileInject::Argument => ParameterInjection::Argument,
         FileInject::Option => ParameterInjection::Option,
         FileInject::Stdin => ParameterInjection::Stdin,
     };
-    let usual = || format!("--{}", parameter.name.replace('_', "-"));
+    let default_option = || format!("--{}", parameter.name.replace('_', "-"));
     ToolParameter {
         option_name: match inject_as {
-            ParameterInjection::Option => Some(parameter.option_name.clone().unwrap_or_else(usual)),
+            ParameterInjection::Option => Some(parameter.option_name.clone().unwrap_or_else(default_option)),
             ParameterInjection::Argument | ParameterInjection::Stdin => None,
         },
         kind: match parameter.kind {
@@ -191,32 +197,34 @@ fn parameter(parameter: FileParameter) -> ToolParameter {
     }
 }
 
-fn system_prompt(folder: &Path) -> Result<String, DefinitionProblem> {
-    let path = folder.join(SYSTEM_PROMPT);
-    let text = read(&path)?;
+fn read_system_prompt(folder: &Path) -> Result<String, DefinitionProblem> {
+    let path = folder.join(SYSTEM_PROMPT_FILE);
+    let text = read(folder, SYSTEM_PROMPT_FILE)?;
     if text.trim().is_empty() {
         let problem = DefinitionProblem::new(path, "it is empty");
-        return Err(problem.suggesting(Some("tell the model who it is and how to work".to_owned())));
+        return Err(problem.with_suggestion(Some("tell the model who it is and how to work".to_owned())));
     }
     Ok(text)
 }
 
-fn read(path: &Path) -> Result<String, DefinitionProblem> {
-    let wrong = |message: String| DefinitionProblem::new(path, message);
-    let file = std::fs::File::open(path).map_err(|error| {
-        if error.kind() == ErrorKind::NotFound {
+fn read(folder: &Path, name: &str) -> Result<String, DefinitionProblem> {
+    let path = folder.join(name);
+    let wrong = |message: String| DefinitionProblem::new(&path, message);
+    let bytes = Directory::open(folder).and_then(|folder| folder.read_bounded(name, MAX_FILE_BYTES));
+    let bytes = bytes.map_err(|error| match error {
+        OsError::System { .. } if error.is_not_found() => {
             let example = "`abide agent init DIR` writes an example".to_owned();
-            return wrong("there is no such file".to_owned()).suggesting(Some(example));
+            wrong("there is no such file".to_owned()).with_suggestion(Some(example))
         }
-        wrong(format!("cannot be read: {error}"))
+        OsError::System { source, .. } => wrong(format!("cannot be read: {source}")),
+        OsError::SymbolicLink { .. } => {
+            wrong("it is a symbolic link, which is not followed; put the file itself there".to_owned())
+        }
+        OsError::TooLarge { .. } => wrong(format!("it has more than {MAX_FILE_BYTES} bytes")),
+        OsError::NotRegular { .. } | OsError::InvalidPath { .. } => {
+            wrong("cannot be read: it is not a regular file".to_owned())
+        }
     })?;
-    let mut bytes = Vec::new();
-    file.take(LONGEST + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(wrong(format!("it has more than {LONGEST} bytes")));
-    }
     String::from_utf8(bytes).map_err(|error| {
         let line =
             error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
@@ -225,18 +233,18 @@ fn read(path: &Path) -> Result<String, DefinitionProblem> {
 }
 
 /// Suggests a file with a similar name, if the expected one is missing.
-fn absent(folder: &Path, problem: DefinitionProblem) -> DefinitionProblem {
+fn suggest_similar_file(folder: &Path, problem: DefinitionProblem) -> DefinitionProblem {
     let other =
         ["config.yml", "agent.yaml", "config.json"].into_iter().find(|name| folder.join(name).is_file());
     if !folder.is_dir() {
-        let said = DefinitionProblem::new(folder, "there is no such folder");
-        return said.suggesting(Some("--agent names the folder of a definition".to_owned()));
+        let missing_folder = DefinitionProblem::new(folder, "there is no such folder");
+        return missing_folder.with_suggestion(Some("--agent names the folder of a definition".to_owned()));
     }
-    match (folder.join(CONFIG).exists(), other) {
+    match (folder.join(CONFIG_FILE).exists(), other) {
         (false, Some(other)) => {
-            let path: PathBuf = folder.join(CONFIG);
+            let path: PathBuf = folder.join(CONFIG_FILE);
             DefinitionProblem::new(path, "there is no such file")
-                .suggesting(Some(format!("rename {other} to {CONFIG}")))
+                .with_suggestion(Some(format!("rename {other} to {CONFIG_FILE}")))
         }
         (true | false, _) => problem,
     }

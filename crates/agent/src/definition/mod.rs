@@ -10,7 +10,6 @@ mod example;
 mod file;
 mod keys;
 mod load;
-mod nearest;
 mod offer;
 mod problem;
 mod rules;
@@ -22,10 +21,9 @@ use std::path::PathBuf;
 pub use example::{InitError, InitializedFiles, init, schema_text};
 pub use keys::ModelKeys;
 pub use load::{
-    API_KEY_VARIABLE, BASE_URL_VARIABLE, CONFIG, EnvironmentLookup, MODEL_VARIABLE, SYSTEM_PROMPT,
+    API_KEY_VARIABLE, BASE_URL_VARIABLE, CONFIG_FILE, EnvironmentLookup, MODEL_VARIABLE, SYSTEM_PROMPT_FILE,
 };
-pub(crate) use nearest::nearest;
-pub use offer::{SESSION_ID, offer};
+pub use offer::{SESSION_ID_PARAMETER, tool_json};
 pub use problem::{DefinitionError, DefinitionProblem, FileLocation};
 
 /// A loaded and checked agent folder.

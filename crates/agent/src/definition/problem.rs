@@ -10,7 +10,7 @@ pub struct DefinitionProblem {
     /// The file, or the environment variable.
     pub source: PathBuf,
     /// `None` if the problem concerns the whole file.
-    pub place: Option<FileLocation>,
+    pub location: Option<FileLocation>,
     /// A lower-case fragment.
     pub message: String,
     /// The remedy.
@@ -35,10 +35,10 @@ pub struct DefinitionError(pub Vec<DefinitionProblem>);
 
 impl DefinitionProblem {
     pub(super) fn new(source: impl Into<PathBuf>, message: impl Into<String>) -> Self {
-        Self { source: source.into(), place: None, message: message.into(), suggestion: None }
+        Self { source: source.into(), location: None, message: message.into(), suggestion: None }
     }
 
-    pub(super) fn suggesting(mut self, suggestion: Option<String>) -> Self {
+    pub(super) fn with_suggestion(mut self, suggestion: Option<String>) -> Self {
         self.suggestion = suggestion;
         self
     }
@@ -47,21 +47,21 @@ impl DefinitionProblem {
 impl fmt::Display for DefinitionProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.source.display())?;
-        if let Some(place) = &self.place {
+        if let Some(place) = &self.location {
             write!(f, ":{}:{}", place.line, place.column)?;
         }
-        write!(f, ": {}", cut(&self.message, LONGEST_MESSAGE))?;
+        write!(f, ": {}", truncate(&self.message, MAX_MESSAGE_CHARS))?;
         if let Some(suggestion) = &self.suggestion {
-            write!(f, "; {}", cut(suggestion, LONGEST_MESSAGE))?;
+            write!(f, "; {}", truncate(suggestion, MAX_MESSAGE_CHARS))?;
         }
-        let Some(FileLocation { line, column, length, text }) = &self.place else { return Ok(()) };
+        let Some(FileLocation { line, column, length, text }) = &self.location else { return Ok(()) };
         if text.trim().is_empty() {
             return Ok(());
         }
         let number = line.to_string();
         let margin = " ".repeat(number.len());
-        let shown = masked(text);
-        let (shown, column) = around(&shown, *column);
+        let shown = mask_secrets(text);
+        let (shown, column) = excerpt_around(&shown, *column);
         // Tabs are copied, so that the marker has the same width as the line above.
         let before: String =
             shown.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
@@ -71,41 +71,41 @@ impl fmt::Display for DefinitionProblem {
 }
 
 /// Size limit of a message in characters, because it may contain values from the file.
-const LONGEST_MESSAGE: usize = 400;
+const MAX_MESSAGE_CHARS: usize = 400;
 /// Size limit of a shown line in characters.
-const LONGEST_LINE: usize = 160;
+const MAX_LINE_CHARS: usize = 160;
 /// Maximum number of shown problems.
-const MOST_PROBLEMS: usize = 50;
+const MAX_SHOWN_PROBLEMS: usize = 50;
 
-fn cut(text: &str, most: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(most) {
+fn truncate(text: &str, max_chars: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(max_chars) {
         Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
         None => Cow::Borrowed(text),
     }
 }
 
 /// The part of a long line around a column, and the column's position in that part.
-fn around(line: &str, column: usize) -> (String, usize) {
+fn excerpt_around(line: &str, column: usize) -> (String, usize) {
     let count = line.chars().count();
-    if count <= LONGEST_LINE {
+    if count <= MAX_LINE_CHARS {
         return (line.to_owned(), column);
     }
-    let start = (column - 1).saturating_sub(LONGEST_LINE / 4).min(count - LONGEST_LINE);
-    let part: String = line.chars().skip(start).take(LONGEST_LINE).collect();
+    let start = (column - 1).saturating_sub(MAX_LINE_CHARS / 4).min(count - MAX_LINE_CHARS);
+    let part: String = line.chars().skip(start).take(MAX_LINE_CHARS).collect();
     let (before, shift) = if start > 0 { ("…", 1) } else { ("", 0) };
-    let after = if start + LONGEST_LINE < count { "…" } else { "" };
+    let after = if start + MAX_LINE_CHARS < count { "…" } else { "" };
     (format!("{before}{part}{after}"), column - start + shift)
 }
 
 impl fmt::Display for DefinitionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.0.iter().take(MOST_PROBLEMS).enumerate() {
+        for (index, problem) in self.0.iter().take(MAX_SHOWN_PROBLEMS).enumerate() {
             if index > 0 {
                 writeln!(f)?;
             }
             write!(f, "{problem}")?;
         }
-        match self.0.len().saturating_sub(MOST_PROBLEMS) {
+        match self.0.len().saturating_sub(MAX_SHOWN_PROBLEMS) {
             0 => Ok(()),
             more => write!(f, "\nand {more} more"),
         }
@@ -115,12 +115,12 @@ impl fmt::Display for DefinitionError {
 impl std::error::Error for DefinitionError {}
 
 /// Masks the value of a key with a secret-like name, and texts that look like API keys.
-fn masked(line: &str) -> String {
+fn mask_secrets(line: &str) -> String {
     let Some((key, value)) = line.split_once(':') else { return line.to_owned() };
     let name = key.trim().trim_start_matches("- ").to_lowercase();
-    let sounds = ["key", "token", "secret", "password"].iter().any(|word| name.ends_with(word));
+    let is_secret_name = ["key", "token", "secret", "password"].iter().any(|word| name.ends_with(word));
     let value = value.trim().trim_matches(['"', '\'']);
-    if sounds || looks_secret(value) { format!("{key}: ***") } else { line.to_owned() }
+    if is_secret_name || looks_secret(value) { format!("{key}: ***") } else { line.to_owned() }
 }
 
 /// Whether a text looks like an API key rather than a name.
@@ -139,18 +139,18 @@ mod tests {
     fn problem(text: &str, column: usize, length: usize) -> DefinitionProblem {
         let place = FileLocation { line: 12, column, length, text: text.to_owned() };
         let problem = DefinitionProblem::new("a/config.yaml", "unknown key comand");
-        DefinitionProblem { place: Some(place), ..problem }
-            .suggesting(Some("did you mean command?".to_owned()))
+        DefinitionProblem { location: Some(place), ..problem }
+            .with_suggestion(Some("did you mean command?".to_owned()))
     }
 
     #[test]
-    fn a_problem_points_at_its_place() {
+    fn a_problem_points_at_its_location() {
         let expected = "a/config.yaml:12:5: unknown key comand; did you mean command?\n 12 |     comand: [ls]\n    |     ^^^^^^";
         assert_eq!(problem("    comand: [ls]", 5, 6).to_string(), expected);
     }
 
     #[test]
-    fn of_a_long_line_the_part_around_the_place_is_shown() {
+    fn the_part_of_a_long_line_around_the_location_is_shown() {
         for column in [1, 5, 100_000, 199_990] {
             let text = format!("{}{}{}", "a".repeat(column - 1), "HERE", "b".repeat(200_000 - column - 3));
             let told = problem(&text, column, 4).to_string();

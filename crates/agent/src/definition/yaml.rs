@@ -20,7 +20,7 @@ pub(super) struct YamlDocument<'a> {
 #[derive(Debug)]
 pub(super) struct YamlNode {
     pub(super) value: YamlValue,
-    pub(super) at: Location,
+    pub(super) location: Location,
 }
 
 #[derive(Debug)]
@@ -41,20 +41,23 @@ impl<'a> YamlDocument<'a> {
         match serde_saphyr::from_str_with_options::<YamlNode>(text, options) {
             Ok(root) => Ok(Self { path, text, root }),
             Err(error) => {
-                let (message, suggestion) = told(&error);
-                let problem = DefinitionProblem::new(path, message).suggesting(suggestion);
-                Err(DefinitionProblem { place: error.location().map(|at| place(text, at)), ..problem })
+                let (message, suggestion) = explain_parse_error(&error);
+                let problem = DefinitionProblem::new(path, message).with_suggestion(suggestion);
+                Err(DefinitionProblem { location: error.location().map(|at| locate(text, at)), ..problem })
             }
         }
     }
 
     /// A problem at a location of this file.
     pub(super) fn problem(&self, at: Location, message: impl Into<String>) -> DefinitionProblem {
-        DefinitionProblem { place: Some(place(self.text, at)), ..DefinitionProblem::new(self.path, message) }
+        DefinitionProblem {
+            location: Some(locate(self.text, at)),
+            ..DefinitionProblem::new(self.path, message)
+        }
     }
 
     /// The original spelling of the value at a location.
-    pub(super) fn written(&self, at: Location) -> &'a str {
+    pub(super) fn source_text(&self, at: Location) -> &'a str {
         let whole = |number: Option<u64>| number.and_then(|number| usize::try_from(number).ok());
         let (start, length) = (whole(at.span().byte_offset()), whole(at.span().byte_len()));
         let range = start.zip(length).and_then(|(start, length)| self.text.get(start..start + length));
@@ -70,7 +73,7 @@ impl YamlNode {
     }
 
     /// The location of a key.
-    pub(super) fn key(&self, key: &str) -> Option<Location> {
+    pub(super) fn key_location(&self, key: &str) -> Option<Location> {
         self.entries().iter().find(|(name, _)| name.value == key).map(|(name, _)| name.referenced)
     }
 
@@ -110,7 +113,7 @@ impl YamlNode {
 impl<'de> Deserialize<'de> for YamlNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value, referenced, defined: _ } = Spanned::deserialize(deserializer)?;
-        Ok(Self { value, at: referenced })
+        Ok(Self { value, location: referenced })
     }
 }
 
@@ -175,7 +178,7 @@ impl<'de> Visitor<'de> for YamlVisitor {
 }
 
 /// The parser's message without hints for programmers, and a remedy for common mistakes.
-fn told(error: &serde_saphyr::Error) -> (String, Option<String>) {
+fn explain_parse_error(error: &serde_saphyr::Error) -> (String, Option<String>) {
     let message = error.without_snippet().to_string();
     let message = message.split(" at line ").next().unwrap_or(&message);
     if let Some((duplicate, _)) = message.split_once(", set DuplicateKeyPolicy") {
@@ -199,7 +202,7 @@ fn told(error: &serde_saphyr::Error) -> (String, Option<String>) {
     (format!("no valid YAML: {message}"), found.map(|(_, advice)| (*advice).to_owned()))
 }
 
-fn place(text: &str, at: Location) -> FileLocation {
+fn locate(text: &str, at: Location) -> FileLocation {
     let number = |number: u64| usize::try_from(number).unwrap_or(1).max(1);
     let (line, column) = (number(at.line()), number(at.column()));
     let text = text.lines().nth(line - 1).unwrap_or_default().to_owned();

@@ -22,30 +22,30 @@ struct PartialToolCall {
 
 impl ToolCallAssembler {
     /// Adds a piece. Returns the name of the call if the piece begins one.
-    pub(super) fn take(&mut self, piece: &Value) -> Option<&str> {
+    pub(super) fn push_delta(&mut self, piece: &Value) -> Option<&str> {
         let function = &piece["function"];
         let index = piece["index"].as_u64();
         let id = piece["id"].as_str().unwrap_or_default();
         let name = function["name"].as_str().unwrap_or_default();
-        let at = self.place(index, id, name);
-        let slot = &mut self.0[at];
-        if slot.id.is_empty() {
-            id.clone_into(&mut slot.id);
+        let at = self.index_for(index, id, name);
+        let call = &mut self.0[at];
+        if call.id.is_empty() {
+            id.clone_into(&mut call.id);
         }
-        let begins = slot.name.is_empty() && !name.is_empty();
+        let begins = call.name.is_empty() && !name.is_empty();
         // Most servers send the name completely, once or in each piece; a few send it in pieces.
-        if slot.name != name {
-            slot.name.push_str(name);
+        if call.name != name {
+            call.name.push_str(name);
         }
         match &function["arguments"] {
-            Value::String(more) => slot.arguments.push_str(more),
+            Value::String(more) => call.arguments.push_str(more),
             Value::Null => {}
             // Some servers send the object itself instead of its text.
             whole @ (Value::Object(_) | Value::Array(_) | Value::Bool(_) | Value::Number(_)) => {
-                slot.arguments.push_str(&whole.to_string());
+                call.arguments.push_str(&whole.to_string());
             }
         }
-        begins.then_some(slot.name.as_str())
+        begins.then_some(call.name.as_str())
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -53,17 +53,17 @@ impl ToolCallAssembler {
     }
 
     /// The calls, each with a unique id. `fresh` creates an id if the server sent none or a duplicate.
-    pub(super) fn finished(self, mut fresh: impl FnMut() -> String) -> Vec<ModelToolCall> {
+    pub(super) fn finish(self, mut new_id: impl FnMut() -> String) -> Vec<ModelToolCall> {
         let mut calls: Vec<ModelToolCall> = Vec::new();
         for PartialToolCall { index: _, id, name, arguments } in self.0 {
-            let taken = id.is_empty() || calls.iter().any(|call| call.id == id);
-            calls.push(ModelToolCall { id: if taken { fresh() } else { id }, name, arguments });
+            let needs_new_id = id.is_empty() || calls.iter().any(|call| call.id == id);
+            calls.push(ModelToolCall { id: if needs_new_id { new_id() } else { id }, name, arguments });
         }
         calls
     }
 
     /// The index of the call that a piece belongs to; a new one if the piece begins a call.
-    fn place(&mut self, index: Option<u64>, id: &str, name: &str) -> usize {
+    fn index_for(&mut self, index: Option<u64>, id: &str, name: &str) -> usize {
         let same_id = |slot: &PartialToolCall| !id.is_empty() && slot.id == id;
         let found = match index {
             Some(_) => self.0.iter().rposition(|slot| slot.index == index).filter(|at| {
@@ -94,10 +94,10 @@ mod tests {
     fn check(pieces: &[Value], expected: &[(&str, &str, &str)]) {
         let mut calls = ToolCallAssembler::default();
         for piece in pieces {
-            calls.take(piece);
+            calls.push_delta(piece);
         }
         let mut made = 0;
-        let calls = calls.finished(|| {
+        let calls = calls.finish(|| {
             made += 1;
             format!("fresh{made}")
         });

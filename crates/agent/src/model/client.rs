@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use abide_os::{random, suggestion};
 use reqwest::Response;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use serde_json::Value;
@@ -16,17 +17,14 @@ use super::{
     connect::{self, ConnectFailure},
     endpoint::ModelEndpoint,
     error::ModelError,
-    hearing::{DecodeFault, DecodeProgress, MOST_BYTES, StreamDecoder},
+    hearing::{DecodeFault, DecodeProgress, MAX_RESPONSE_BYTES, StreamDecoder},
     key::ApiKey,
     patience::RetryPolicy,
     refusal::{self, ErrorVerdict, FieldSupport, RateLimited},
     reply::{ModelReply, ReplyDelta},
     request::{MaxTokensField, ModelRequest, RequestFields, UsageField},
 };
-use crate::{
-    clock,
-    definition::{ModelConfig, nearest},
-};
+use crate::definition::ModelConfig;
 
 /// A client for one model server.
 #[derive(Debug)]
@@ -37,35 +35,35 @@ pub struct ModelClient {
     model: ModelConfig,
     key: Option<ApiKey>,
     authorization: Option<HeaderValue>,
-    patience: RetryPolicy,
-    spelling: RequestFields,
+    retry_policy: RetryPolicy,
+    request_fields: RequestFields,
     stop: Arc<AtomicBool>,
 }
 
 /// The reason why an attempt gave no reply.
 enum AttemptFailure {
     Final(ModelError),
-    Again {
+    Retry {
         why: String,
         wait: Option<Duration>,
         limited: RateLimited,
     },
     /// Retry at once with a different form of the request.
-    Otherwise,
+    RetryAdjusted,
 }
 
 impl ModelClient {
     /// A client for this model. Pending waits end soon after `stop` is set. Nothing is sent yet.
     pub fn new(model: &ModelConfig, key: Option<ApiKey>, stop: Arc<AtomicBool>) -> Result<Self, ModelError> {
-        let wrong =
+        let config_error =
             |error: String| ModelError::Config(format!("model.base_url {:?}: {error}", model.base_url));
-        let endpoint = ModelEndpoint::parse(&model.base_url).map_err(wrong)?;
+        let endpoint = ModelEndpoint::parse(&model.base_url).map_err(config_error)?;
         let authorization =
             key.as_ref().map(connect::authorization).transpose().map_err(ModelError::Config)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| ModelError::Config(format!("no runtime: {error}")))?;
-        let patience = RetryPolicy::of(model);
-        let http = connect::http(&endpoint, &patience).map_err(ModelError::Config)?;
+        let retry_policy = RetryPolicy::from_config(model);
+        let http = connect::build_client(&endpoint, &retry_policy).map_err(ModelError::Config)?;
         Ok(Self {
             runtime,
             http,
@@ -73,37 +71,40 @@ impl ModelClient {
             model: model.clone(),
             key,
             authorization,
-            patience,
-            spelling: RequestFields { usage: UsageField::Yes, most: MaxTokensField::MaxTokens },
+            retry_policy,
+            request_fields: RequestFields {
+                usage: UsageField::Requested,
+                max_tokens_field: MaxTokensField::MaxTokens,
+            },
             stop,
         })
     }
 
     /// Replaces the retry policy.
     #[must_use]
-    pub fn with_patience(mut self, patience: RetryPolicy) -> Self {
-        self.patience = patience;
+    pub fn with_retry_policy(mut self, retry_policy: RetryPolicy) -> Self {
+        self.retry_policy = retry_policy;
         self
     }
 
     /// Sends a request and waits for a complete reply. Pieces and retries are reported to `said`.
-    pub fn ask(
+    pub fn complete(
         &mut self,
         request: &ModelRequest<'_>,
-        said: &mut dyn FnMut(ReplyDelta<'_>),
+        on_delta: &mut dyn FnMut(ReplyDelta<'_>),
     ) -> Result<ModelReply, ModelError> {
-        let mut waits = self.patience.waits();
+        let mut waits = self.retry_policy.backoff();
         let mut attempt = 1;
         loop {
-            let (why, asked, limited) = match self.attempt(request, said) {
+            let (why, retry_after, limited) = match self.attempt(request, on_delta) {
                 Ok(reply) => return Ok(reply),
                 Err(AttemptFailure::Final(error)) => return Err(error),
-                Err(AttemptFailure::Otherwise) => continue,
-                Err(AttemptFailure::Again { why, wait, limited }) => (self.struck(&why), wait, limited),
+                Err(AttemptFailure::RetryAdjusted) => continue,
+                Err(AttemptFailure::Retry { why, wait, limited }) => (self.redact(&why), wait, limited),
             };
-            let longest = self.patience.longest_asked;
-            let too_long = asked.filter(|wait| *wait > longest);
-            if attempt > self.patience.retries || too_long.is_some() {
+            let max_retry_after = self.retry_policy.max_retry_after;
+            let too_long = retry_after.filter(|wait| *wait > max_retry_after);
+            if attempt > self.retry_policy.max_retries || too_long.is_some() {
                 let asks = |wait: Duration| format!("{why}, and it asks to wait {} s", wait.as_secs());
                 let message = too_long.map_or_else(|| why.clone(), asks);
                 return Err(match limited {
@@ -111,11 +112,17 @@ impl ModelClient {
                     RateLimited::No => ModelError::Unavailable { attempts: attempt, message },
                 });
             }
-            let wait = asked.or_else(|| waits.next()).unwrap_or(self.patience.longest_wait);
+            let wait = retry_after.or_else(|| waits.next()).unwrap_or(self.retry_policy.max_backoff);
             attempt += 1;
-            said(ReplyDelta::Retry { attempt, of: self.patience.retries + 1, wait, why: &why });
+            on_delta(ReplyDelta::Retry {
+                attempt,
+                max_attempts: self.retry_policy.max_retries + 1,
+                wait,
+                reason: &why,
+            });
             // The timer must be created inside the runtime.
-            let slept = self.runtime.block_on(until(&self.stop, async { tokio::time::sleep(wait).await }));
+            let slept =
+                self.runtime.block_on(or_stopped(&self.stop, async { tokio::time::sleep(wait).await }));
             slept.map_err(|StopRequested| ModelError::Interrupted)?;
         }
     }
@@ -123,31 +130,32 @@ impl ModelClient {
     fn attempt(
         &mut self,
         request: &ModelRequest<'_>,
-        said: &mut dyn FnMut(ReplyDelta<'_>),
+        on_delta: &mut dyn FnMut(ReplyDelta<'_>),
     ) -> Result<ModelReply, AttemptFailure> {
-        let body = request.body(&self.model, self.spelling);
+        let body = request.body(&self.model, self.request_fields);
         let stop = Arc::clone(&self.stop);
-        let outcome = self.runtime.block_on(until(&stop, self.exchange(body, said)));
+        let outcome = self.runtime.block_on(or_stopped(&stop, self.exchange(body, on_delta)));
         match outcome {
             Err(StopRequested) => Err(AttemptFailure::Final(ModelError::Interrupted)),
             Ok(Ok(reply)) => {
-                self.endpoint.keep();
+                self.endpoint.keep_chosen();
                 Ok(reply)
             }
-            Ok(Err(ExchangeError::Fault(DecodeFault::Broken(why)))) => {
-                Err(AttemptFailure::Again { why, wait: None, limited: RateLimited::No })
+            Ok(Err(ExchangeError::Decode(DecodeFault::Broken(why)))) => {
+                Err(AttemptFailure::Retry { why, wait: None, limited: RateLimited::No })
             }
-            Ok(Err(ExchangeError::Fault(DecodeFault::TooLarge))) => {
-                Err(AttemptFailure::Final(ModelError::TooLarge { most: MOST_BYTES }))
+            Ok(Err(ExchangeError::Decode(DecodeFault::TooLarge))) => {
+                Err(AttemptFailure::Final(ModelError::TooLarge { max_bytes: MAX_RESPONSE_BYTES }))
             }
-            Ok(Err(ExchangeError::Fault(DecodeFault::Told(value)))) => {
-                Err(self.judged(refusal::judge_told(&value), ResponseStatus(200)))
+            Ok(Err(ExchangeError::Decode(DecodeFault::ErrorObject(value)))) => {
+                Err(self.attempt_failure(refusal::classify_error_object(&value), ResponseStatus(200)))
             }
             Ok(Err(ExchangeError::Refused { status, body, wait })) => {
-                Err(self.judged(refusal::judge(status, &body, wait), ResponseStatus(status)))
+                Err(self
+                    .attempt_failure(refusal::classify_response(status, &body, wait), ResponseStatus(status)))
             }
-            Ok(Err(ExchangeError::Hopeless(message))) => {
-                Err(AttemptFailure::Final(ModelError::Config(self.struck(&message))))
+            Ok(Err(ExchangeError::Permanent(message))) => {
+                Err(AttemptFailure::Final(ModelError::Config(self.redact(&message))))
             }
         }
     }
@@ -156,57 +164,63 @@ impl ModelClient {
     async fn exchange(
         &self,
         body: String,
-        said: &mut dyn FnMut(ReplyDelta<'_>),
+        on_delta: &mut dyn FnMut(ReplyDelta<'_>),
     ) -> Result<ModelReply, ExchangeError> {
         let mut sending = self.http.post(self.endpoint.completions()).body(body);
         sending = sending.header(CONTENT_TYPE, "application/json").header(ACCEPT, "text/event-stream");
         if let Some(authorization) = &self.authorization {
             sending = sending.header(AUTHORIZATION, authorization.clone());
         }
-        let response = self.patient(sending.send()).await?.map_err(|error| self.unreachable(&error))?;
-        if !response.status().is_success() || is_page(&response) {
-            return Err(self.refused(response).await);
+        let response =
+            self.with_idle_timeout(sending.send()).await?.map_err(|error| self.connect_error(&error))?;
+        if !response.status().is_success() || is_html(&response) {
+            return Err(self.read_error_response(response).await);
         }
-        self.hear(response, said).await
+        self.read_reply(response, on_delta).await
     }
 
-    async fn hear(
+    async fn read_reply(
         &self,
         mut response: Response,
-        said: &mut dyn FnMut(ReplyDelta<'_>),
+        on_delta: &mut dyn FnMut(ReplyDelta<'_>),
     ) -> Result<ModelReply, ExchangeError> {
-        let mut hearing = StreamDecoder::default();
+        let mut decoder = StreamDecoder::default();
         let mut progress = DecodeProgress::Open;
-        while progress != DecodeProgress::Over {
+        while progress != DecodeProgress::Ended {
             let next = match progress {
-                DecodeProgress::Open | DecodeProgress::Over => self.patient(response.chunk()).await?,
+                DecodeProgress::Open | DecodeProgress::Ended => {
+                    self.with_idle_timeout(response.chunk()).await?
+                }
                 // Only the token usage is missing, so a timeout or connection error no longer invalidates the reply.
-                DecodeProgress::Whole => {
-                    match tokio::time::timeout(self.patience.trailing, response.chunk()).await {
+                DecodeProgress::Complete => {
+                    match tokio::time::timeout(self.retry_policy.usage_timeout, response.chunk()).await {
                         Ok(next @ Ok(_)) => next,
                         Ok(Err(_)) | Err(_) => break,
                     }
                 }
             };
             match next {
-                Ok(Some(bytes)) => progress = hearing.feed(&bytes, said)?,
+                Ok(Some(bytes)) => progress = decoder.feed(&bytes, on_delta)?,
                 Ok(None) => break,
                 Err(error) => {
-                    return Err(broken(format!("the answer broke off: {}", connect::deepest(&error))));
+                    return Err(broken_error(format!(
+                        "the answer broke off: {}",
+                        connect::root_cause(&error)
+                    )));
                 }
             }
         }
-        Ok(hearing.end(fresh_id, said)?)
+        Ok(decoder.end(new_call_id, on_delta)?)
     }
 
     /// The error for a refusal, with as much of its body as can be read.
-    async fn refused(&self, mut response: Response) -> ExchangeError {
+    async fn read_error_response(&self, mut response: Response) -> ExchangeError {
         let status = response.status().as_u16();
         let header = |name: &str| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
-        let (wait, moved) = (refusal::asked_wait(header), header("location"));
+        let (wait, moved) = (refusal::retry_after(header), header("location"));
         let mut body = Vec::new();
-        while body.len() < MOST_OF_REFUSAL {
-            match self.patient(response.chunk()).await {
+        while body.len() < MAX_ERROR_BODY_BYTES {
+            match self.with_idle_timeout(response.chunk()).await {
                 Ok(Ok(Some(bytes))) => body.extend_from_slice(&bytes),
                 Ok(Ok(None) | Err(_)) | Err(_) => break,
             }
@@ -215,18 +229,24 @@ impl ModelClient {
         ExchangeError::Refused { status, body, wait }
     }
 
-    fn judged(&mut self, verdict: ErrorVerdict, ResponseStatus(status): ResponseStatus) -> AttemptFailure {
+    fn attempt_failure(
+        &mut self,
+        verdict: ErrorVerdict,
+        ResponseStatus(status): ResponseStatus,
+    ) -> AttemptFailure {
         let url = self.endpoint.completions().to_string();
         match verdict {
             ErrorVerdict::NotFound { message } => {
-                if self.endpoint.next() {
-                    return AttemptFailure::Otherwise;
+                if self.endpoint.select_next() {
+                    return AttemptFailure::RetryAdjusted;
                 }
                 self.endpoint.reset();
-                AttemptFailure::Final(ModelError::NotFound { url, status, message: self.struck(&message) })
+                AttemptFailure::Final(ModelError::NotFound { url, status, message: self.redact(&message) })
             }
-            ErrorVerdict::Again { why, wait, limited } => AttemptFailure::Again { why, wait, limited },
-            ErrorVerdict::Final(error) => AttemptFailure::Final(self.struck_error(error)),
+            ErrorVerdict::Retry { reason: why, wait, limited } => {
+                AttemptFailure::Retry { why, wait, limited }
+            }
+            ErrorVerdict::Final(error) => AttemptFailure::Final(self.redact_error(error)),
             ErrorVerdict::Unauthorised { message } => {
                 let advice = match &self.key {
                     Some(key) => {
@@ -237,25 +257,27 @@ impl ModelClient {
                             .to_owned()
                     }
                 };
-                let message = self.struck(&message);
+                let message = self.redact(&message);
                 AttemptFailure::Final(ModelError::Unauthorised { status, message, advice })
             }
             ErrorVerdict::UnknownModel { message } => {
-                let (model, message) = (self.model.name.clone(), self.struck(&message));
-                let advice = self.advice_on_models();
+                let (model, message) = (self.model.name.clone(), self.redact(&message));
+                let advice = self.suggest_models();
                 AttemptFailure::Final(ModelError::UnknownModel { model, message, advice })
             }
-            ErrorVerdict::Dialect(FieldSupport::NoUsage) if self.spelling.usage == UsageField::Yes => {
-                self.spelling.usage = UsageField::No;
-                AttemptFailure::Otherwise
-            }
-            ErrorVerdict::Dialect(FieldSupport::MaxCompletionTokens)
-                if self.spelling.most == MaxTokensField::MaxTokens =>
+            ErrorVerdict::UnsupportedField(FieldSupport::NoUsage)
+                if self.request_fields.usage == UsageField::Requested =>
             {
-                self.spelling.most = MaxTokensField::MaxCompletionTokens;
-                AttemptFailure::Otherwise
+                self.request_fields.usage = UsageField::Omitted;
+                AttemptFailure::RetryAdjusted
             }
-            ErrorVerdict::Dialect(dialect) => {
+            ErrorVerdict::UnsupportedField(FieldSupport::MaxCompletionTokens)
+                if self.request_fields.max_tokens_field == MaxTokensField::MaxTokens =>
+            {
+                self.request_fields.max_tokens_field = MaxTokensField::MaxCompletionTokens;
+                AttemptFailure::RetryAdjusted
+            }
+            ErrorVerdict::UnsupportedField(dialect) => {
                 let message = format!("it refuses {dialect:?} and what it wants instead");
                 AttemptFailure::Final(ModelError::Refused { status, message })
             }
@@ -263,7 +285,7 @@ impl ModelClient {
     }
 
     /// Similar names from the server's list of models, which is requested only here and with a short timeout.
-    fn advice_on_models(&self) -> String {
+    fn suggest_models(&self) -> String {
         let mut asking = self.http.get(self.endpoint.models());
         if let Some(authorization) = &self.authorization {
             asking = asking.header(AUTHORIZATION, authorization.clone());
@@ -273,7 +295,7 @@ impl ModelClient {
             let mut body = Vec::new();
             while let Some(bytes) = response.chunk().await.ok()? {
                 body.extend_from_slice(&bytes);
-                if body.len() > MOST_OF_LIST {
+                if body.len() > MAX_MODEL_LIST_BYTES {
                     return None;
                 }
             }
@@ -282,46 +304,47 @@ impl ModelClient {
                 list["data"].as_array()?.iter().filter_map(|model| model["id"].as_str().map(str::to_owned));
             Some(ids.collect::<Vec<String>>())
         };
-        let bounded = async { tokio::time::timeout(BRIEFLY, listing).await.ok().flatten() };
-        let names = self.runtime.block_on(until(&self.stop, bounded)).ok().flatten().unwrap_or_default();
-        if let Some(near) = nearest(&self.model.name, names.iter().map(String::as_str)) {
+        let bounded = async { tokio::time::timeout(MODEL_LIST_TIMEOUT, listing).await.ok().flatten() };
+        let names = self.runtime.block_on(or_stopped(&self.stop, bounded)).ok().flatten().unwrap_or_default();
+        if let Some(near) = suggestion::nearest(&self.model.name, names.iter().map(String::as_str)) {
             return format!("did you mean {near:?}? Set model.name, or ABIDE_MODEL");
         }
         if names.is_empty() {
             return "check model.name, or ABIDE_MODEL".to_owned();
         }
-        let more = if names.len() > SOME { ", …" } else { "" };
-        let some: Vec<String> = names.into_iter().take(SOME).collect();
+        let more = if names.len() > MAX_SUGGESTED_MODELS { ", …" } else { "" };
+        let some: Vec<String> = names.into_iter().take(MAX_SUGGESTED_MODELS).collect();
         format!("it has {}{more}; set model.name, or ABIDE_MODEL", some.join(", "))
     }
 
     /// Waits with the idle timeout.
-    async fn patient<T>(&self, waited: impl Future<Output = T>) -> Result<T, ExchangeError> {
-        let idle = self.patience.idle;
-        let silent =
-            |_| broken(format!("the server said nothing for {} s (model.timeout_sec)", idle.as_secs_f64()));
-        tokio::time::timeout(idle, waited).await.map_err(silent)
+    async fn with_idle_timeout<T>(&self, future: impl Future<Output = T>) -> Result<T, ExchangeError> {
+        let idle = self.retry_policy.idle_timeout;
+        let silent = |_| {
+            broken_error(format!("the server said nothing for {} s (model.timeout_sec)", idle.as_secs_f64()))
+        };
+        tokio::time::timeout(idle, future).await.map_err(silent)
     }
 
-    fn unreachable(&self, error: &reqwest::Error) -> ExchangeError {
-        match connect::why_not(&self.endpoint.completions(), error) {
-            ConnectFailure::Hopeless(reason) => ExchangeError::Hopeless(reason),
-            ConnectFailure::Passing(reason) => broken(reason),
+    fn connect_error(&self, error: &reqwest::Error) -> ExchangeError {
+        match connect::classify_connect_error(&self.endpoint.completions(), error) {
+            ConnectFailure::Permanent(reason) => ExchangeError::Permanent(reason),
+            ConnectFailure::Transient(reason) => broken_error(reason),
         }
     }
 
-    fn struck(&self, text: &str) -> String {
-        self.key.as_ref().map_or_else(|| text.to_owned(), |key| key.struck_from(text))
+    fn redact(&self, text: &str) -> String {
+        self.key.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text))
     }
 
-    fn struck_error(&self, error: ModelError) -> ModelError {
+    fn redact_error(&self, error: ModelError) -> ModelError {
         match error {
             ModelError::ContextLength { message } => {
-                ModelError::ContextLength { message: self.struck(&message) }
+                ModelError::ContextLength { message: self.redact(&message) }
             }
-            ModelError::Quota { message } => ModelError::Quota { message: self.struck(&message) },
+            ModelError::Quota { message } => ModelError::Quota { message: self.redact(&message) },
             ModelError::Refused { status, message } => {
-                ModelError::Refused { status, message: self.struck(&message) }
+                ModelError::Refused { status, message: self.redact(&message) }
             }
             ModelError::Config(_)
             | ModelError::Unauthorised { .. }
@@ -337,58 +360,58 @@ impl ModelClient {
 
 /// The failure of one exchange.
 enum ExchangeError {
-    Fault(DecodeFault),
+    Decode(DecodeFault),
     Refused { status: u16, body: String, wait: Option<Duration> },
-    Hopeless(String),
+    Permanent(String),
 }
 
 struct ResponseStatus(u16);
 
 /// Maximum number of bytes of a refusal.
-const MOST_OF_REFUSAL: usize = 64 << 10;
+const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 /// Maximum number of bytes of a list of models.
-const MOST_OF_LIST: usize = 4 << 20;
+const MAX_MODEL_LIST_BYTES: usize = 4 << 20;
 /// Timeout of the request for the list of models.
-const BRIEFLY: Duration = Duration::from_secs(5);
+const MODEL_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of suggested models.
-const SOME: usize = 8;
+const MAX_SUGGESTED_MODELS: usize = 8;
 
 impl From<DecodeFault> for ExchangeError {
     fn from(fault: DecodeFault) -> Self {
-        Self::Fault(fault)
+        Self::Decode(fault)
     }
 }
 
-fn broken(why: String) -> ExchangeError {
-    ExchangeError::Fault(DecodeFault::Broken(why))
+fn broken_error(why: String) -> ExchangeError {
+    ExchangeError::Decode(DecodeFault::Broken(why))
 }
 
 /// Whether the response is an HTML page, so that the server is not a model server.
-fn is_page(response: &Response) -> bool {
+fn is_html(response: &Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.starts_with("text/html"))
 }
 
-fn fresh_id() -> String {
-    format!("call_{}", clock::fresh(16))
+fn new_call_id() -> String {
+    format!("call_{}", random::name(16))
 }
 
 /// The interrupt flag was set.
 struct StopRequested;
 
 /// Waits for a future or for the interrupt flag.
-async fn until<T>(stop: &AtomicBool, waited: impl Future<Output = T>) -> Result<T, StopRequested> {
-    let raised = async {
+async fn or_stopped<T>(stop: &AtomicBool, future: impl Future<Output = T>) -> Result<T, StopRequested> {
+    let stopped = async {
         while !stop.load(Ordering::Relaxed) {
-            tokio::time::sleep(GLANCE).await;
+            tokio::time::sleep(STOP_POLL_INTERVAL).await;
         }
     };
     tokio::select! {
         biased;
-        () = raised => Err(StopRequested),
-        done = waited => Ok(done),
+        () = stopped => Err(StopRequested),
+        done = future => Ok(done),
     }
 }
 
 /// Polling interval of the interrupt flag.
-const GLANCE: Duration = Duration::from_millis(20);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);

@@ -9,7 +9,7 @@ use reqwest::Url;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ModelEndpoint {
     /// The most likely one first.
-    bases: Vec<Url>,
+    candidates: Vec<Url>,
     chosen: usize,
 }
 
@@ -44,22 +44,22 @@ impl ModelEndpoint {
         } else {
             vec![based(&format!("{path}/v1")), based(&path)]
         };
-        Ok(Self { bases, chosen: 0 })
+        Ok(Self { candidates: bases, chosen: 0 })
     }
 
     /// The URL of chat completions.
     pub(super) fn completions(&self) -> Url {
-        self.with("chat/completions")
+        self.url_of("chat/completions")
     }
 
     /// The URL of the list of models.
     pub(super) fn models(&self) -> Url {
-        self.with("models")
+        self.url_of("models")
     }
 
     /// Selects the next candidate. Returns whether there is one.
-    pub(super) fn next(&mut self) -> bool {
-        let more = self.chosen + 1 < self.bases.len();
+    pub(super) fn select_next(&mut self) -> bool {
+        let more = self.chosen + 1 < self.candidates.len();
         self.chosen += usize::from(more);
         more
     }
@@ -70,24 +70,24 @@ impl ModelEndpoint {
     }
 
     /// Keeps only the selected candidate, because it has responded.
-    pub(super) fn keep(&mut self) {
-        self.bases = vec![self.bases[self.chosen].clone()];
+    pub(super) fn keep_chosen(&mut self) {
+        self.candidates = vec![self.candidates[self.chosen].clone()];
         self.chosen = 0;
     }
 
     /// Whether the server is on this machine, so that no proxy is used.
     pub(super) fn is_local(&self) -> bool {
-        let host = self.bases[0].host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let host = self.candidates[0].host_str().unwrap_or_default().trim_matches(['[', ']']);
         host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 
     /// Whether the connection is unencrypted.
-    pub(super) fn is_plain(&self) -> bool {
-        self.bases[0].scheme() == "http"
+    pub(super) fn is_unencrypted(&self) -> bool {
+        self.candidates[0].scheme() == "http"
     }
 
-    fn with(&self, what: &str) -> Url {
-        let mut url = self.bases[self.chosen].clone();
+    fn url_of(&self, what: &str) -> Url {
+        let mut url = self.candidates[self.chosen].clone();
         url.set_path(&format!("{}/{what}", url.path().trim_end_matches('/')));
         url
     }
@@ -108,10 +108,10 @@ fn is_version(part: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn meanings(base_url: &str) -> Vec<String> {
+    fn candidate_urls(base_url: &str) -> Vec<String> {
         let mut endpoint = ModelEndpoint::parse(base_url).unwrap();
         let mut meanings = vec![endpoint.completions().to_string()];
-        while endpoint.next() {
+        while endpoint.select_next() {
             meanings.push(endpoint.completions().to_string());
         }
         meanings
@@ -127,21 +127,21 @@ mod tests {
             ("https://g/v1beta/openai/", "https://g/v1beta/openai/chat/completions"),
             ("https://a/api/v3?api-version=2", "https://a/api/v3/chat/completions?api-version=2"),
         ] {
-            assert_eq!(meanings(base), [expected]);
+            assert_eq!(candidate_urls(base), [expected]);
         }
     }
 
     #[test]
-    fn a_url_without_a_version_may_mean_two() {
+    fn a_url_without_a_version_has_two_candidates() {
         let expected = ["http://h:8000/v1/chat/completions", "http://h:8000/chat/completions"];
-        assert_eq!(meanings("http://h:8000"), expected);
-        assert_eq!(meanings("http://h:8000/"), expected);
+        assert_eq!(candidate_urls("http://h:8000"), expected);
+        assert_eq!(candidate_urls("http://h:8000/"), expected);
         let expected = ["https://o/api/v1/chat/completions", "https://o/api/chat/completions"];
-        assert_eq!(meanings("https://o/api/"), expected);
+        assert_eq!(candidate_urls("https://o/api/"), expected);
     }
 
     #[test]
-    fn what_is_no_base_url_is_refused_with_an_example() {
+    fn an_invalid_base_url_is_refused_with_an_example() {
         for text in ["", "api.openai.com/v1", "ftp://h/v1", "http://"] {
             let refused = ModelEndpoint::parse(text).unwrap_err();
             assert!(refused.contains("https://api.openai.com/v1"), "{text}: {refused}");

@@ -35,8 +35,8 @@ pub enum ModelError {
     #[error("no whole answer after {attempts} attempts: {message}; run the same command again to go on")]
     Unavailable { attempts: u32, message: String },
     /// The reply exceeds the size limit.
-    #[error("the answer is longer than {most} bytes; set model.max_output_tokens")]
-    TooLarge { most: usize },
+    #[error("the answer is longer than {max_bytes} bytes; set model.max_output_tokens")]
+    TooLarge { max_bytes: usize },
     /// The interrupt flag was set.
     #[error("interrupted")]
     Interrupted,

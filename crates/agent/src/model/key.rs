@@ -28,7 +28,7 @@ impl ApiKey {
     }
 
     /// The text with the key replaced by `***`. Some servers echo the request in their errors.
-    pub(super) fn struck_from(&self, text: &str) -> String {
+    pub(super) fn redact(&self, text: &str) -> String {
         if self.text.is_empty() { text.to_owned() } else { text.replace(&self.text, MASK) }
     }
 }
@@ -48,6 +48,6 @@ mod tests {
         let key = ApiKey::new(" sk-1234\n", "MY_KEY");
         assert_eq!(key.expose(), "sk-1234");
         assert_eq!(format!("{key:?}"), "ApiKey(*** from MY_KEY)");
-        assert_eq!(key.struck_from("bad key sk-1234!"), "bad key ***!");
+        assert_eq!(key.redact("bad key sk-1234!"), "bad key ***!");
     }
 }

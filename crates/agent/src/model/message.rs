@@ -31,7 +31,7 @@ pub struct ModelToolCall {
 
 impl ChatMessage {
     /// The message as one JSON object, ready to be put into a [`ModelRequest`](super::ModelRequest).
-    pub fn json(&self) -> String {
+    pub fn to_json(&self) -> String {
         let plain = |role, content| WireMessage { role, tool_call_id: None, content, tool_calls: Vec::new() };
         let written = match self {
             Self::System(text) => plain("system", Some(text.as_str())),
@@ -80,7 +80,9 @@ impl<'a> WireToolCall<'a> {
     fn of(call: &'a ModelToolCall) -> Self {
         // Several servers parse the arguments of earlier calls and refuse the complete request if they are invalid.
         let arguments = match RawArguments::parse(&call.arguments) {
-            Ok(RawArguments { values, exact }) if exact.is_empty() => Value::Object(values).to_string(),
+            Ok(RawArguments { values, exact_numbers: exact }) if exact.is_empty() => {
+                Value::Object(values).to_string()
+            }
             Ok(_) => call.arguments.clone(),
             Err(_) => "{}".to_owned(),
         };
@@ -91,7 +93,7 @@ impl<'a> WireToolCall<'a> {
 
 impl ModelToolCall {
     /// The arguments as a JSON object. An empty text is a call without arguments.
-    pub fn parsed(&self) -> Result<Map<String, Value>, serde_json::Error> {
+    pub fn parsed_arguments(&self) -> Result<Map<String, Value>, serde_json::Error> {
         parse_arguments(&self.arguments)
     }
 }
@@ -112,11 +114,11 @@ pub(crate) fn parse_arguments(text: &str) -> Result<Map<String, Value>, serde_js
 const MAX_DEPTH: usize = 64;
 
 /// Maximum length of a tool name, in characters.
-pub const LONGEST_NAME: usize = 64;
+pub const MAX_TOOL_NAME_CHARS: usize = 64;
 
 /// Whether servers accept this as the name of a tool.
 pub fn is_wire_name(name: &str) -> bool {
-    (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(is_wire_char)
+    (1..=MAX_TOOL_NAME_CHARS).contains(&name.len()) && name.chars().all(is_wire_char)
 }
 
 /// The most similar name that servers accept.
@@ -125,7 +127,7 @@ pub(crate) fn wire_name(name: &str) -> Cow<'_, str> {
         return Cow::Borrowed(name);
     }
     let name: String =
-        name.chars().take(LONGEST_NAME).map(|c| if is_wire_char(c) { c } else { '_' }).collect();
+        name.chars().take(MAX_TOOL_NAME_CHARS).map(|c| if is_wire_char(c) { c } else { '_' }).collect();
     Cow::Owned(if name.is_empty() { "_".to_owned() } else { name })
 }
 
@@ -140,7 +142,7 @@ mod tests {
     use super::*;
 
     fn sent(message: &ChatMessage) -> Value {
-        serde_json::from_str(&message.json()).unwrap()
+        serde_json::from_str(&message.to_json()).unwrap()
     }
 
     fn call(name: &str, arguments: &str) -> ModelToolCall {
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_server_takes_back_is_written_as_the_nearest_that_passes() {
+    fn invalid_calls_are_sent_as_similar_valid_ones() {
         for arguments in [r#"{"a": "#, "[1]", "hello", "null"] {
             let said = ChatMessage::Assistant { text: None, calls: vec![call("session.end", arguments)] };
             let function = &sent(&said)["tool_calls"][0]["function"];
@@ -175,19 +177,19 @@ mod tests {
     #[test]
     fn arguments_that_are_nested_too_deeply_are_refused_and_not_sent_back() {
         let nested = |depth: usize| format!(r#"{{"a":{}{}}}"#, "[".repeat(depth - 1), "]".repeat(depth - 1));
-        assert!(call("t", &nested(64)).parsed().is_ok());
+        assert!(call("t", &nested(64)).parsed_arguments().is_ok());
         for depth in [65, 127, 128, 1_000, 100_000] {
             let call = call("t", &nested(depth));
-            let refused = call.parsed().unwrap_err().to_string();
+            let refused = call.parsed_arguments().unwrap_err().to_string();
             assert_eq!(refused, "it is nested more than 64 levels deep");
             let said = ChatMessage::Assistant { text: None, calls: vec![call] };
             assert_eq!(sent(&said)["tool_calls"][0]["function"]["arguments"], "{}");
         }
-        assert!(call("t", &format!(r#"{{"a":"{}"}}"#, r#"[{\"["#.repeat(1000))).parsed().is_ok());
+        assert!(call("t", &format!(r#"{{"a":"{}"}}"#, r#"[{\"["#.repeat(1000))).parsed_arguments().is_ok());
     }
 
     #[test]
     fn no_arguments_are_an_empty_object() {
-        assert_eq!(call("t", " ").parsed().unwrap(), Map::new());
+        assert_eq!(call("t", " ").parsed_arguments().unwrap(), Map::new());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`ChatMessage`] and [`ModelRequest`] (the request), [`ModelReply`] (the reply), [`ModelError`]
 //! (failures, by the possible reaction), [`ModelClient`] (requests with retries); then the parts of the client:
-//! `endpoint`, `connect`, `hearing` with `sse` and `calls`, `refusal`, `patience`.
+//! `endpoint`, `connect`, `hearing` with `calls`, `refusal`, `patience`.
 //!
 //! The messages are built from the journal, in `context`. There is no code for a single provider, except for deviations
 //! of servers that claim compatibility.
@@ -20,13 +20,12 @@ mod patience;
 mod refusal;
 mod reply;
 mod request;
-mod sse;
 
 pub use client::ModelClient;
 pub(crate) use endpoint::check as check_base_url;
 pub use error::ModelError;
 pub use key::ApiKey;
-pub use message::{ChatMessage, LONGEST_NAME, ModelToolCall, is_wire_name};
+pub use message::{ChatMessage, MAX_TOOL_NAME_CHARS, ModelToolCall, is_wire_name};
 pub(crate) use message::{parse_arguments, wire_name};
 pub use patience::RetryPolicy;
 pub use reply::{FinishReason, ModelReply, ReplyDelta, TokenUsage};

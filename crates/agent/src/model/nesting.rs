@@ -21,8 +21,8 @@ pub(super) fn depth(text: &str) -> usize {
 }
 
 /// Replaces each list or object below `most` levels by a string with its JSON text.
-pub(super) fn flattened(text: &str, most: usize) -> Cow<'_, str> {
-    if depth(text) <= most {
+pub(super) fn flatten(text: &str, max_depth: usize) -> Cow<'_, str> {
+    if depth(text) <= max_depth {
         return Cow::Borrowed(text);
     }
     let mut flat = String::with_capacity(text.len());
@@ -32,7 +32,7 @@ pub(super) fn flattened(text: &str, most: usize) -> Cow<'_, str> {
     for (at, bracket) in brackets(text) {
         match bracket {
             JsonBracket::Open => {
-                if depth == most {
+                if depth == max_depth {
                     flat.push_str(&text[rest..at]);
                     rest = at;
                 }
@@ -40,7 +40,7 @@ pub(super) fn flattened(text: &str, most: usize) -> Cow<'_, str> {
             }
             JsonBracket::Close => {
                 depth = depth.saturating_sub(1);
-                if depth == most {
+                if depth == max_depth {
                     flat.push_str(&Value::from(&text[rest..=at]).to_string());
                     rest = at + 1;
                 }
@@ -101,11 +101,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_deep_becomes_a_string() {
-        assert_eq!(flattened(r#"{"a": [1, {"b": "x"}, [2]]}"#, 2), r#"{"a": [1, "{\"b\": \"x\"}", "[2]"]}"#);
-        assert_eq!(flattened(r#"{"a": [1]}"#, 2), r#"{"a": [1]}"#);
+    fn values_below_the_maximum_depth_become_strings() {
+        assert_eq!(flatten(r#"{"a": [1, {"b": "x"}, [2]]}"#, 2), r#"{"a": [1, "{\"b\": \"x\"}", "[2]"]}"#);
+        assert_eq!(flatten(r#"{"a": [1]}"#, 2), r#"{"a": [1]}"#);
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-        let value: Value = serde_json::from_str(&flattened(&deep, 100)).unwrap();
+        let value: Value = serde_json::from_str(&flatten(&deep, 100)).unwrap();
         assert_eq!(value.to_string().matches('[').count(), 100_000);
     }
 }

@@ -10,38 +10,38 @@ use crate::definition::ModelConfig;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// Maximum silence of a server, before or during its response.
-    pub idle: Duration,
+    pub idle_timeout: Duration,
     /// Maximum number of retries.
-    pub retries: u32,
+    pub max_retries: u32,
     /// Wait before the first retry. It doubles with each retry, with jitter.
-    pub first_wait: Duration,
+    pub initial_backoff: Duration,
     /// Maximum wait of the backoff.
-    pub longest_wait: Duration,
+    pub max_backoff: Duration,
     /// Maximum wait that a server may request. A run can be continued at any time, so a longer wait in the process is
     /// not useful.
-    pub longest_asked: Duration,
+    pub max_retry_after: Duration,
     /// Maximum wait for the token usage after a complete reply.
-    pub trailing: Duration,
+    pub usage_timeout: Duration,
 }
 
 impl RetryPolicy {
     /// The policy of a definition.
-    pub fn of(model: &ModelConfig) -> Self {
+    pub fn from_config(model: &ModelConfig) -> Self {
         Self {
-            idle: Duration::from_secs(model.timeout_sec),
-            retries: model.max_retries,
-            first_wait: Duration::from_millis(500),
-            longest_wait: Duration::from_secs(30),
-            longest_asked: Duration::from_secs(600),
-            trailing: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(model.timeout_sec),
+            max_retries: model.max_retries,
+            initial_backoff: Duration::from_millis(500),
+            max_backoff: Duration::from_secs(30),
+            max_retry_after: Duration::from_secs(600),
+            usage_timeout: Duration::from_secs(5),
         }
     }
 
     /// The waits of the backoff. Jitter prevents many agents from retrying at the same time.
-    pub(super) fn waits(&self) -> ExponentialBackoff {
+    pub(super) fn backoff(&self) -> ExponentialBackoff {
         ExponentialBuilder::new()
-            .with_min_delay(self.first_wait)
-            .with_max_delay(self.longest_wait)
+            .with_min_delay(self.initial_backoff)
+            .with_max_delay(self.max_backoff)
             .with_factor(2.0)
             .with_jitter()
             .without_max_times()

@@ -15,7 +15,7 @@ pub(super) enum ErrorVerdict {
     /// A retry is pointless.
     Final(ModelError),
     /// A retry may succeed after a wait.
-    Again { why: String, wait: Option<Duration>, limited: RateLimited },
+    Retry { reason: String, wait: Option<Duration>, limited: RateLimited },
     /// The model does not exist; `message` is the server's.
     UnknownModel { message: String },
     /// The URL does not exist.
@@ -23,7 +23,7 @@ pub(super) enum ErrorVerdict {
     /// The key was refused.
     Unauthorised { message: String },
     /// The server does not support an optional field, or uses another name for it.
-    Dialect(FieldSupport),
+    UnsupportedField(FieldSupport),
 }
 
 /// Whether the refusal is due to a rate limit.
@@ -43,20 +43,20 @@ pub(super) enum FieldSupport {
 }
 
 /// Classifies a response that is not a reply. `wait` is the wait that its headers request.
-pub(super) fn judge(status: u16, body: &str, wait: Option<Duration>) -> ErrorVerdict {
+pub(super) fn classify_response(status: u16, body: &str, wait: Option<Duration>) -> ErrorVerdict {
     let value: Value = serde_json::from_str(body).unwrap_or_default();
-    judged(status, &message(&value, body), &code(&value), wait)
+    classify(status, &error_message(&value, body), &error_code(&value), wait)
 }
 
 /// Classifies an error object in a response with a success status.
-pub(super) fn judge_told(value: &Value) -> ErrorVerdict {
-    let told = value["error"]["code"].as_u64().or_else(|| value["error"]["status"].as_u64());
-    let status = told.and_then(|status| u16::try_from(status).ok()).filter(|status| *status >= 400);
+pub(super) fn classify_error_object(value: &Value) -> ErrorVerdict {
+    let status_field = value["error"]["code"].as_u64().or_else(|| value["error"]["status"].as_u64());
+    let status = status_field.and_then(|status| u16::try_from(status).ok()).filter(|status| *status >= 400);
     // An error without a number is treated as a server error.
-    judged(status.unwrap_or(500), &message(value, ""), &code(value), None)
+    classify(status.unwrap_or(500), &error_message(value, ""), &error_code(value), None)
 }
 
-fn judged(status: u16, message: &str, code: &str, wait: Option<Duration>) -> ErrorVerdict {
+fn classify(status: u16, message: &str, code: &str, wait: Option<Duration>) -> ErrorVerdict {
     let message = message.to_owned();
     let lower = message.to_lowercase();
     // A rate limit may be expressed in tokens too.
@@ -66,11 +66,13 @@ fn judged(status: u16, message: &str, code: &str, wait: Option<Duration>) -> Err
     if is_unknown_model(status, &lower, code) {
         return ErrorVerdict::UnknownModel { message };
     }
-    let again = |limited| ErrorVerdict::Again { why: format!("{status}: {message}"), wait, limited };
+    let again = |limited| ErrorVerdict::Retry { reason: format!("{status}: {message}"), wait, limited };
     match status {
-        400 | 422 if lower.contains("stream_options") => ErrorVerdict::Dialect(FieldSupport::NoUsage),
+        400 | 422 if lower.contains("stream_options") => {
+            ErrorVerdict::UnsupportedField(FieldSupport::NoUsage)
+        }
         400 | 422 if lower.contains("max_completion_tokens") => {
-            ErrorVerdict::Dialect(FieldSupport::MaxCompletionTokens)
+            ErrorVerdict::UnsupportedField(FieldSupport::MaxCompletionTokens)
         }
         401 | 403 => ErrorVerdict::Unauthorised { message },
         402 => ErrorVerdict::Final(ModelError::Quota { message }),
@@ -116,40 +118,40 @@ fn is_unknown_model(status: u16, lower: &str, code: &str) -> bool {
 }
 
 /// The error code of the server, if it has one.
-fn code(value: &Value) -> String {
+fn error_code(value: &Value) -> String {
     let error = &value["error"];
     let named = [&error["code"], &error["type"], &value["code"], &value["type"]];
     named.into_iter().find_map(Value::as_str).unwrap_or_default().to_owned()
 }
 
 /// The server's message in one line of bounded length.
-fn message(value: &Value, body: &str) -> String {
+fn error_message(value: &Value, body: &str) -> String {
     let error = &value["error"];
-    let places = [&error["message"], error, &value["message"], &value["detail"], &value["title"]];
-    let said = places.into_iter().find_map(|place| place.as_str().filter(|text| !text.trim().is_empty()));
+    let fields = [&error["message"], error, &value["message"], &value["detail"], &value["title"]];
+    let reason = fields.into_iter().find_map(|place| place.as_str().filter(|text| !text.trim().is_empty()));
     let whole = |value: &Value| if value.is_null() { body.to_owned() } else { value.to_string() };
-    let said = said.map_or_else(|| whole(if error.is_null() { value } else { error }), str::to_owned);
-    let text = if said.trim_start().starts_with('<') { page(&said) } else { said };
+    let reason = reason.map_or_else(|| whole(if error.is_null() { value } else { error }), str::to_owned);
+    let text = if reason.trim_start().starts_with('<') { html_title(&reason) } else { reason };
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.is_empty() {
         return "no reason given".to_owned();
     }
-    match line.char_indices().nth(LONGEST_MESSAGE) {
+    match line.char_indices().nth(MAX_MESSAGE_CHARS) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }
 }
 
-const LONGEST_MESSAGE: usize = 600;
+const MAX_MESSAGE_CHARS: usize = 600;
 
 /// The title of an HTML page, for instance of a proxy.
-fn page(html: &str) -> String {
+fn html_title(html: &str) -> String {
     let title = html.split_once("<title>").and_then(|(_, after)| after.split_once("</title>"));
     title.map_or_else(|| "an HTML page".to_owned(), |(title, _)| format!("an HTML page, {title:?}"))
 }
 
 /// The wait that the headers request. A date is compared with the `date` header of the same response.
-pub(super) fn asked_wait(header: impl Fn(&str) -> Option<String>) -> Option<Duration> {
+pub(super) fn retry_after(header: impl Fn(&str) -> Option<String>) -> Option<Duration> {
     let number = |text: String| text.trim().parse::<f64>().ok().filter(|number| *number >= 0.0);
     if let Some(milliseconds) = header("retry-after-ms").and_then(number) {
         return Duration::try_from_secs_f64(milliseconds / 1000.0).ok();
@@ -177,13 +179,13 @@ mod tests {
             json!({ "error": { "message": "prompt is too long: 210000 tokens > 200000 maximum" } }),
             json!({ "detail": "Input is too long for requested model." }),
         ] {
-            let verdict = judge(400, &body.to_string(), None);
+            let verdict = classify_response(400, &body.to_string(), None);
             assert!(matches!(verdict, ErrorVerdict::Final(ModelError::ContextLength { .. })), "{verdict:?}");
         }
     }
 
     #[test]
-    fn unknown_models_are_told_from_unknown_addresses() {
+    fn unknown_models_are_distinguished_from_unknown_urls() {
         for (status, body) in [
             (
                 404,
@@ -192,47 +194,54 @@ mod tests {
             (404, json!({ "error": { "message": "model \"x\" not found, try pulling it first" } })),
             (400, json!({ "error": { "message": "x is not a valid model ID" } })),
         ] {
-            let verdict = judge(status, &body.to_string(), None);
+            let verdict = classify_response(status, &body.to_string(), None);
             assert!(matches!(verdict, ErrorVerdict::UnknownModel { .. }), "{verdict:?}");
         }
         for body in
             [json!({ "detail": "Not Found" }).to_string(), "404 page not found".to_owned(), String::new()]
         {
-            assert!(matches!(judge(404, &body, None), ErrorVerdict::NotFound { .. }), "{body}");
+            assert!(matches!(classify_response(404, &body, None), ErrorVerdict::NotFound { .. }), "{body}");
         }
     }
 
     #[test]
-    fn only_what_may_pass_is_tried_again() {
+    fn only_transient_errors_are_retried() {
         let wait = Some(Duration::from_secs(3));
-        let expected = ErrorVerdict::Again { why: "429: slow".to_owned(), wait, limited: RateLimited::Yes };
-        assert_eq!(judge(429, r#"{"error":{"message":"slow"}}"#, wait), expected);
+        let expected =
+            ErrorVerdict::Retry { reason: "429: slow".to_owned(), wait, limited: RateLimited::Yes };
+        assert_eq!(classify_response(429, r#"{"error":{"message":"slow"}}"#, wait), expected);
         let tokens = r#"{"error":{"message":"too many tokens per minute"}}"#;
-        assert!(matches!(judge(429, tokens, None), ErrorVerdict::Again { .. }));
+        assert!(matches!(classify_response(429, tokens, None), ErrorVerdict::Retry { .. }));
         let quota = r#"{"error":{"message":"nothing left","code":"insufficient_quota"}}"#;
         let nothing_left = ErrorVerdict::Final(ModelError::Quota { message: "nothing left".to_owned() });
-        assert_eq!(judge(429, quota, None), nothing_left);
+        assert_eq!(classify_response(429, quota, None), nothing_left);
         for status in [408, 500, 502, 503, 529] {
-            assert!(matches!(judge(status, "", None), ErrorVerdict::Again { .. }), "{status}");
+            assert!(matches!(classify_response(status, "", None), ErrorVerdict::Retry { .. }), "{status}");
         }
         let refused = ModelError::Refused { status: 400, message: "no".to_owned() };
-        assert_eq!(judge(400, r#"{"error":"no"}"#, None), ErrorVerdict::Final(refused));
-        assert!(matches!(judge(401, "", None), ErrorVerdict::Unauthorised { .. }));
+        assert_eq!(classify_response(400, r#"{"error":"no"}"#, None), ErrorVerdict::Final(refused));
+        assert!(matches!(classify_response(401, "", None), ErrorVerdict::Unauthorised { .. }));
     }
 
     #[test]
     fn fields_that_a_server_does_not_take_are_recognised() {
         let usage = r#"{"error":{"message":"Unknown field: stream_options"}}"#;
-        assert_eq!(judge(400, usage, None), ErrorVerdict::Dialect(FieldSupport::NoUsage));
+        assert_eq!(
+            classify_response(400, usage, None),
+            ErrorVerdict::UnsupportedField(FieldSupport::NoUsage)
+        );
         let most =
             r#"{"error":{"message":"'max_tokens' is not supported. Use 'max_completion_tokens' instead."}}"#;
-        assert_eq!(judge(400, most, None), ErrorVerdict::Dialect(FieldSupport::MaxCompletionTokens));
+        assert_eq!(
+            classify_response(400, most, None),
+            ErrorVerdict::UnsupportedField(FieldSupport::MaxCompletionTokens)
+        );
     }
 
     #[test]
     fn messages_are_found_wherever_servers_put_them() {
         let told = |body: &str| {
-            let verdict = judge(418, body, None);
+            let verdict = classify_response(418, body, None);
             let ErrorVerdict::Final(ModelError::Refused { message, .. }) = verdict else {
                 panic!("{verdict:?}")
             };
@@ -249,7 +258,7 @@ mod tests {
     #[test]
     fn a_wait_is_seconds_or_milliseconds_or_a_date() {
         let with = |pairs: &'static [(&str, &str)]| {
-            asked_wait(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()))
+            retry_after(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()))
         };
         assert_eq!(with(&[("retry-after", "7")]), Some(Duration::from_secs(7)));
         assert_eq!(
@@ -264,12 +273,12 @@ mod tests {
     }
 
     #[test]
-    fn an_error_in_the_place_of_an_answer_is_judged_by_its_number() {
+    fn an_error_object_is_classified_by_its_code() {
         let told = json!({ "error": { "message": "busy", "code": 429 } });
         let expected =
-            ErrorVerdict::Again { why: "429: busy".to_owned(), wait: None, limited: RateLimited::Yes };
-        assert_eq!(judge_told(&told), expected);
+            ErrorVerdict::Retry { reason: "429: busy".to_owned(), wait: None, limited: RateLimited::Yes };
+        assert_eq!(classify_error_object(&told), expected);
         let told = json!({ "error": { "message": "it broke" } });
-        assert!(matches!(judge_told(&told), ErrorVerdict::Again { limited: RateLimited::No, .. }));
+        assert!(matches!(classify_error_object(&told), ErrorVerdict::Retry { limited: RateLimited::No, .. }));
     }
 }

@@ -13,7 +13,7 @@ pub struct ModelReply {
     /// In the order of the model, each with a name and an id that is unique in this reply. A truncated reply
     /// ([`FinishReason::Length`], [`FinishReason::ContentFilter`]) has only calls with complete arguments.
     pub calls: Vec<ModelToolCall>,
-    pub finish: FinishReason,
+    pub finish_reason: FinishReason,
     /// `None` if the server does not report it.
     pub usage: Option<TokenUsage>,
 }
@@ -55,9 +55,9 @@ pub enum ReplyDelta<'a> {
     /// The attempt failed and is repeated after a wait. All earlier pieces are void.
     Retry {
         attempt: u32,
-        of: u32,
+        max_attempts: u32,
         wait: Duration,
-        why: &'a str,
+        reason: &'a str,
     },
 }
 

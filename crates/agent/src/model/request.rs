@@ -9,38 +9,38 @@ use crate::definition::ModelConfig;
 
 #[derive(Clone, Copy, Debug)]
 pub struct ModelRequest<'a> {
-    /// The messages in order, each a JSON object as [`ChatMessage::json`](super::ChatMessage::json) writes it.
+    /// The messages in order, each a JSON object as [`ChatMessage::to_json`](super::ChatMessage::to_json) writes it.
     pub messages: &'a [&'a str],
-    /// The tools, each a JSON object as [`ToolDefinition::offer`](crate::definition::ToolDefinition::offer) writes it.
+    /// The tools, each a JSON object as [`ToolDefinition::to_tool_json`](crate::definition::ToolDefinition::to_tool_json) writes it.
     pub tools: &'a [&'a str],
 }
 
 impl ModelRequest<'_> {
     /// The body of the HTTP request.
-    pub(super) fn body(&self, model: &ModelConfig, spelling: RequestFields) -> String {
+    pub(super) fn body(&self, model: &ModelConfig, fields: RequestFields) -> String {
         let messages: usize = self.messages.iter().map(|message| message.len() + 1).sum();
         let tools: usize = self.tools.iter().map(|tool| tool.len() + 1).sum();
-        let mut body = String::with_capacity(messages + tools + ROOM);
+        let mut body = String::with_capacity(messages + tools + BASE_BODY_BYTES);
         body.push_str(r#"{"model":"#);
         body.push_str(&json!(model.name).to_string());
         body.push_str(r#","stream":true"#);
-        if spelling.usage == UsageField::Yes {
+        if fields.usage == UsageField::Requested {
             body.push_str(r#","stream_options":{"include_usage":true}"#);
         }
         if let Some(temperature) = model.temperature {
             body.push_str(&format!(r#","temperature":{}"#, json!(temperature)));
         }
-        if let Some(most) = model.max_output_tokens {
-            let name = match spelling.most {
+        if let Some(max_output_tokens) = model.max_output_tokens {
+            let name = match fields.max_tokens_field {
                 MaxTokensField::MaxTokens => "max_tokens",
                 MaxTokensField::MaxCompletionTokens => "max_completion_tokens",
             };
-            body.push_str(&format!(r#","{name}":{most}"#));
+            body.push_str(&format!(r#","{name}":{max_output_tokens}"#));
         }
-        list(&mut body, "messages", self.messages);
+        push_list(&mut body, "messages", self.messages);
         // Several servers refuse an empty list of tools.
         if !self.tools.is_empty() {
-            list(&mut body, "tools", self.tools);
+            push_list(&mut body, "tools", self.tools);
         }
         body.push('}');
         body
@@ -51,7 +51,7 @@ impl ModelRequest<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestFields {
     pub(super) usage: UsageField,
-    pub(super) most: MaxTokensField,
+    pub(super) max_tokens_field: MaxTokensField,
 }
 
 /// The name of the field that limits the length of a reply.
@@ -65,14 +65,14 @@ pub(super) enum MaxTokensField {
 /// Whether token usage is requested. A few servers refuse the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UsageField {
-    Yes,
-    No,
+    Requested,
+    Omitted,
 }
 
 /// Approximate size of a body without messages and tools, in bytes.
-const ROOM: usize = 256;
+const BASE_BODY_BYTES: usize = 256;
 
-fn list(body: &mut String, name: &str, items: &[&str]) {
+fn push_list(body: &mut String, name: &str, items: &[&str]) {
     body.push_str(",\"");
     body.push_str(name);
     body.push_str("\":[");
@@ -104,14 +104,15 @@ mod tests {
         }
     }
 
-    fn spelling(usage: UsageField) -> RequestFields {
-        RequestFields { usage, most: MaxTokensField::MaxTokens }
+    fn request_fields(usage: UsageField) -> RequestFields {
+        RequestFields { usage, max_tokens_field: MaxTokensField::MaxTokens }
     }
 
     #[test]
     fn a_body_is_json_with_what_was_given() {
         let request = ModelRequest { messages: &[r#"{"role":"user","content":"hi"}"#], tools: &["{}", "{}"] };
-        let body: Value = serde_json::from_str(&request.body(&model(), spelling(UsageField::Yes))).unwrap();
+        let body: Value =
+            serde_json::from_str(&request.body(&model(), request_fields(UsageField::Requested))).unwrap();
         let expected = json!({
             "model": "a \"b\"", "stream": true, "stream_options": { "include_usage": true },
             "temperature": 0.2, "max_tokens": 50,
@@ -121,9 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_is_not_mentioned() {
+    fn unset_fields_are_omitted() {
         let model = ModelConfig { temperature: None, max_output_tokens: None, ..model() };
-        let body = ModelRequest { messages: &[], tools: &[] }.body(&model, spelling(UsageField::No));
+        let body =
+            ModelRequest { messages: &[], tools: &[] }.body(&model, request_fields(UsageField::Omitted));
         assert_eq!(body, r#"{"model":"a \"b\"","stream":true,"messages":[]}"#);
     }
 }

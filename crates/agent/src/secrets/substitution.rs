@@ -8,7 +8,7 @@ pub(super) struct Substitution {
     /// Longest first.
     pairs: Vec<(String, String)>,
     /// Whether a text to be replaced begins with this byte.
-    first: [bool; 256],
+    first_bytes: [bool; 256],
 }
 
 impl Substitution {
@@ -20,7 +20,7 @@ impl Substitution {
         for (from, _) in &pairs {
             first[usize::from(from.as_bytes()[0])] = true;
         }
-        Self { pairs, first }
+        Self { pairs, first_bytes: first }
     }
 
     pub(super) fn apply(&self, text: &str) -> String {
@@ -30,7 +30,8 @@ impl Substitution {
         let (mut rest, mut at) = (0, 0);
         while at < bytes.len() {
             let fits = |(from, _): &&(String, String)| bytes[at..].starts_with(from.as_bytes());
-            let found = self.first[usize::from(bytes[at])].then(|| self.pairs.iter().find(fits)).flatten();
+            let found =
+                self.first_bytes[usize::from(bytes[at])].then(|| self.pairs.iter().find(fits)).flatten();
             match found {
                 Some((from, to)) => {
                     replaced.push_str(&text[rest..at]);

@@ -5,7 +5,7 @@ use abide_keeper::protocol::OutputStream;
 use abide_terminal::{ScreenText, ShellProgram};
 
 use super::copies::SessionCopies;
-use super::found::{LiveSession, SessionLookup, SessionOrigin, all, find};
+use super::found::{LiveSession, SessionLookup, SessionOrigin, all_sessions, find_session};
 use super::program::SessionProgram;
 use super::record::{SessionFolders, SessionRecord, new_id};
 use super::start::SessionStart;
@@ -13,10 +13,10 @@ use super::talk::SessionInput;
 use super::{shell, talk};
 use crate::definition::ToolDefinition;
 use crate::tool::arguments::ToolArguments;
-use crate::tool::clock::{now, ticks_ms};
+use crate::tool::clock::{monotonic_millis, now};
 use crate::tool::execution::{CallRecord, ExitRecord, ToolExecution, new_mark};
 use crate::tool::invocation::{ToolInvocation, text_to_send};
-use crate::tool::observation::{OutputView, ToolCallResult, ToolSessionChange, ToolStatus, view};
+use crate::tool::observation::{OutputView, ToolCallResult, ToolSessionChange, ToolStatus, render_output};
 use crate::tool::recorder::OutputRecorder;
 use crate::tool::workbench::{ProgramState, ToolError, ToolSetup};
 
@@ -29,15 +29,15 @@ pub(crate) struct SessionReply {
     /// The exit code of the command, for shells that report it.
     pub(crate) exit_code: Option<i32>,
     /// Set if the session has ended; the inner value is its exit code, if known.
-    pub(crate) ended: Option<Option<i32>>,
+    pub(crate) session_exit: Option<Option<i32>>,
     pub(crate) timed_out: bool,
     pub(crate) interrupted: bool,
     /// The reason of a failure, for the model.
-    pub(crate) trouble: Option<String>,
+    pub(crate) failure: Option<String>,
     /// An additional remark for the model.
-    pub(crate) remark: Option<String>,
+    pub(crate) note: Option<String>,
     /// Output that belongs to an earlier call; shown before the answer.
-    pub(crate) before: String,
+    pub(crate) earlier_output: String,
 }
 
 #[derive(Debug)]
@@ -64,104 +64,109 @@ impl From<ToolCallResult> for CallResult {
 
 /// The session that a call refers to.
 enum SessionTarget {
-    Living(Box<LiveSession>),
+    Running(Box<LiveSession>),
     Start { default: bool },
-    None(Box<ToolCallResult>),
+    Refused(Box<ToolCallResult>),
 }
 
 impl SessionCall<'_> {
-    pub(crate) fn carry_out(&self) -> Result<CallResult, ToolError> {
+    pub(crate) fn execute(&self) -> Result<CallResult, ToolError> {
         let text = match text_to_send(self.tool, self.arguments) {
             Ok(text) => text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
             Err(bad) => return Ok(ToolCallResult::refused(bad.to_string()).into()),
         };
-        let began = ticks_ms();
+        let start_ms = monotonic_millis();
         let execution = ToolExecution::new(self.setup, self.action);
-        let mut recorder = OutputRecorder::new(&execution.folder, self.setup.window());
-        let (mut living, started) = match self.meant() {
-            SessionTarget::None(observation) => return Ok((*observation).into()),
-            SessionTarget::Living(living) => {
-                let job = living.record.shell.is_some().then_some(living.status.jobs + 1);
-                self.begin(&execution, &living.id, Vec::new(), job, text.as_deref())?;
+        let mut recorder = OutputRecorder::new(&execution.folder, self.setup.observation_limit());
+        let (mut session, started) = match self.resolve_target() {
+            SessionTarget::Refused(observation) => return Ok((*observation).into()),
+            SessionTarget::Running(session) => {
+                let job = session.record.shell.is_some().then_some(session.status.jobs + 1);
+                self.record_call(&execution, &session.id, Vec::new(), job, text.as_deref())?;
                 // The folder of a session that an earlier version started belongs to its keeper.
-                if living.origin == SessionOrigin::Own {
-                    recorder.copy_to(SessionCopies::open(&self.setup.state, &living.id).ok());
+                if session.origin == SessionOrigin::Current {
+                    recorder.set_copies(SessionCopies::open(&self.setup.state, &session.id).ok());
                 }
-                (*living, None)
+                (*session, None)
             }
             SessionTarget::Start { default } => {
-                match self.start(default, &execution, text.as_deref(), &mut recorder)? {
-                    Ok((living, spoken)) => (living, Some(spoken)),
+                match self.start_session(default, &execution, text.as_deref(), &mut recorder)? {
+                    Ok((session, reply)) => (session, Some(reply)),
                     Err(observation) => return Ok((*observation).into()),
                 }
             }
         };
-        living.own()?;
+        session.take_ownership()?;
         let is_new = started.is_some();
-        let spoken = match started {
+        let reply = match started {
             // A session that ended at once or was interrupted gets no further input.
-            Some(first) if first.ended.is_some() || first.interrupted || text.is_none() => first,
-            Some(_) | None => self.say(&mut living, text.as_deref(), &mut recorder),
+            Some(first) if first.session_exit.is_some() || first.interrupted || text.is_none() => first,
+            Some(_) | None => self.send_input(&mut session, text.as_deref(), &mut recorder),
         };
         recorder.finish();
-        let shown = self.shown(&mut living, &recorder, &execution);
-        let keeper = is_new.then_some(living.keeper);
-        let mut observation = compose(&living.id, is_new, &shown, &spoken, &execution);
+        let shown = self.render_output(&mut session, &recorder, &execution);
+        let keeper = is_new.then_some(session.keeper);
+        let mut observation = compose_result(&session.id, is_new, &shown, &reply, &execution);
         let exit = ExitRecord {
             exit_code: observation.exit_code,
-            timed_out: spoken.timed_out,
-            interrupted: spoken.interrupted,
-            printed: OutputStream::ALL.map(|stream| recorder.stream(stream).printed),
-            duration_ms: ticks_ms().saturating_sub(began),
+            timed_out: reply.timed_out,
+            interrupted: reply.interrupted,
+            printed: OutputStream::ALL.map(|stream| recorder.stream(stream).total_bytes),
+            duration_ms: monotonic_millis().saturating_sub(start_ms),
             ended_at: now(),
         };
-        if let Err(error) = execution.end(&exit) {
+        if let Err(error) = execution.write_exit_record(&exit) {
             observation.note_missing_record(&error);
         }
         Ok(CallResult { observation, keeper })
     }
 
-    fn meant(&self) -> SessionTarget {
-        let place = SessionFolders::new(self.setup);
+    fn resolve_target(&self) -> SessionTarget {
+        let folders = SessionFolders::new(self.setup);
         match self.arguments.session.as_deref() {
             Some(NEW_SESSION) => SessionTarget::Start { default: false },
-            Some(id) => match find(&place, id) {
-                SessionLookup::Living(living) if self.is_ours(&living.record) => {
-                    SessionTarget::Living(living)
+            Some(id) => match find_session(&folders, id) {
+                SessionLookup::Running(session) if self.belongs_to_call(&session.record) => {
+                    SessionTarget::Running(session)
                 }
                 SessionLookup::Dead(code)
-                    if SessionRecord::read(place.place(id).path()).is_some_and(|of| self.is_ours(&of)) =>
+                    if SessionRecord::read(folders.keeper_dir(id).path())
+                        .is_some_and(|of| self.belongs_to_call(&of)) =>
                 {
-                    SessionTarget::None(Box::new(dead(id, code)))
+                    SessionTarget::Refused(Box::new(session_ended_result(id, code)))
                 }
-                SessionLookup::Living(_) | SessionLookup::Dead(_) | SessionLookup::Unknown => {
-                    SessionTarget::None(Box::new(ToolCallResult::refused(self.no_such_session(id))))
+                SessionLookup::Running(_) | SessionLookup::Dead(_) | SessionLookup::Unknown => {
+                    SessionTarget::Refused(Box::new(ToolCallResult::refused(self.unknown_session_text(id))))
                 }
             },
             None => {
-                let default =
-                    all(&place).into_iter().find(|(_, record)| record.default && self.is_ours(record));
-                match default.map(|(id, _)| (find(&place, &id), id)) {
-                    Some((SessionLookup::Living(living), _)) => SessionTarget::Living(living),
+                let default = all_sessions(&folders)
+                    .into_iter()
+                    .find(|(_, record)| record.default && self.belongs_to_call(record));
+                match default.map(|(id, _)| (find_session(&folders, &id), id)) {
+                    Some((SessionLookup::Running(session), _)) => SessionTarget::Running(session),
                     // The state of the dead session is lost. The model has to know, so no new session is started
                     // silently.
-                    Some((SessionLookup::Dead(code), id)) => SessionTarget::None(Box::new(dead(&id, code))),
+                    Some((SessionLookup::Dead(code), id)) => {
+                        SessionTarget::Refused(Box::new(session_ended_result(&id, code)))
+                    }
                     Some((SessionLookup::Unknown, _)) | None => SessionTarget::Start { default: true },
                 }
             }
         }
     }
 
-    fn is_ours(&self, record: &SessionRecord) -> bool {
-        record.tool == self.tool.name && record.run == self.setup.run
+    fn belongs_to_call(&self, record: &SessionRecord) -> bool {
+        record.tool == self.tool.name && record.run == self.setup.run_id
     }
 
-    fn no_such_session(&self, id: &str) -> String {
-        let place = SessionFolders::new(self.setup);
-        let open: Vec<String> = all(&place)
+    fn unknown_session_text(&self, id: &str) -> String {
+        let folders = SessionFolders::new(self.setup);
+        let open: Vec<String> = all_sessions(&folders)
             .into_iter()
             .filter(|(id, record)| {
-                self.is_ours(record) && matches!(find(&place, id), SessionLookup::Living(_))
+                self.belongs_to_call(record)
+                    && matches!(find_session(&folders, id), SessionLookup::Running(_))
             })
             .map(|(id, _)| id)
             .collect();
@@ -173,7 +178,7 @@ impl SessionCall<'_> {
         )
     }
 
-    fn begin(
+    fn record_call(
         &self,
         execution: &ToolExecution,
         id: &str,
@@ -183,7 +188,7 @@ impl SessionCall<'_> {
     ) -> Result<(), ToolError> {
         let call = CallRecord {
             tool: self.tool.name.clone(),
-            argv: argv.iter().map(|word| self.setup.hide(word)).collect(),
+            argv: argv.iter().map(|word| self.setup.redact(word)).collect(),
             cwd: self.setup.tool_cwd(self.tool).to_string_lossy().into_owned(),
             stdin_bytes: text.map_or(0, |text| text.len() as u64),
             session: Some(id.to_owned()),
@@ -191,11 +196,11 @@ impl SessionCall<'_> {
             started_at: now(),
             mark: String::new(),
         };
-        execution.begin(&call).map_err(|error| ToolError::system("cannot record a call", error))
+        execution.write_call_record(&call).map_err(|error| ToolError::system("cannot record a call", error))
     }
 
     /// Starts a session and waits until it is ready. Its output until then belongs to this call.
-    fn start(
+    fn start_session(
         &self,
         default: bool,
         execution: &ToolExecution,
@@ -219,16 +224,17 @@ impl SessionCall<'_> {
             Ok(program) => program,
             Err(error) => return refused(format!("the session could not be started: {error}")),
         };
-        let place = SessionFolders::new(self.setup);
-        let opening = SessionStart {
-            id: new_id(&self.tool.name, |id| place.place(id).path().exists()),
+        let folders = SessionFolders::new(self.setup);
+        let start = SessionStart {
+            id: new_id(&self.tool.name, |id| folders.keeper_dir(id).path().exists()),
             program,
             env,
             cwd: self.setup.tool_cwd(self.tool),
+            cwd_links: self.setup.tool_cwd_links(self.tool),
             confinement: self.setup.confinement.clone(),
             record: SessionRecord {
                 tool: self.tool.name.clone(),
-                run: self.setup.run.clone(),
+                run: self.setup.run_id.clone(),
                 default,
                 shell: None,
                 pty,
@@ -236,9 +242,9 @@ impl SessionCall<'_> {
                 mark,
             },
         };
-        self.begin(execution, &opening.id, argv, None, text)?;
-        let mut living = match opening.start(place.own(), &self.setup.launcher)? {
-            Ok(living) => living,
+        self.record_call(execution, &start.id, argv, None, text)?;
+        let mut session = match start.start(folders.own_dir(), &self.setup.launcher)? {
+            Ok(session) => session,
             Err(why) => {
                 let mut observation =
                     ToolCallResult::refused(format!("the session could not be started: {why}"));
@@ -247,109 +253,117 @@ impl SessionCall<'_> {
             }
         };
         // The copies are for people only; the session works without them.
-        let copies = SessionCopies::open(&self.setup.state, &living.id).ok();
-        copies.as_ref().and_then(|copies| copies.write_pid(living.status.child.pid).ok());
-        recorder.copy_to(copies);
-        if living.record.shell.is_some() {
-            return Ok(Ok((living, SessionReply::default())));
+        let copies = SessionCopies::open(&self.setup.state, &session.id).ok();
+        copies.as_ref().and_then(|copies| copies.write_pid(session.status.child.pid).ok());
+        recorder.set_copies(copies);
+        if session.record.shell.is_some() {
+            return Ok(Ok((session, SessionReply::default())));
         }
         // The tool's timeout limits answers, not the start of the program.
-        let saying = SessionInput { action: self.action, text: None, timeout_ms: talk::FIRST_MS };
-        let spoken = talk::say(&mut living, saying, recorder, &self.setup.stop);
+        let input = SessionInput { action: self.action, text: None, timeout_ms: talk::FIRST_IDLE_TIMEOUT_MS };
+        let reply = talk::send_and_wait(&mut session, input, recorder, &self.setup.stop_flag);
         // A remark that the start may be incomplete is only a guess and is dropped, unless the start timed out.
-        let remark = spoken.remark.filter(|_| spoken.timed_out);
-        Ok(Ok((living, SessionReply { remark, timed_out: false, ..spoken })))
+        let remark = reply.note.filter(|_| reply.timed_out);
+        Ok(Ok((session, SessionReply { note: remark, timed_out: false, ..reply })))
     }
 
-    fn say(
+    fn send_input(
         &self,
-        living: &mut LiveSession,
+        session: &mut LiveSession,
         text: Option<&str>,
         recorder: &mut OutputRecorder,
     ) -> SessionReply {
-        let timeout_ms = self.timeout_ms(living);
-        let stop = &self.setup.stop;
-        let Some(path) = living.record.shell.clone() else {
-            return self.talk(living, SessionInput { action: self.action, text, timeout_ms }, recorder);
+        let timeout_ms = self.timeout_ms(session);
+        let stop = &self.setup.stop_flag;
+        let Some(path) = session.record.shell.clone() else {
+            return self.send_to_program(
+                session,
+                SessionInput { action: self.action, text, timeout_ms },
+                recorder,
+            );
         };
         let Some(command) = text else {
-            let busy = living.status.running.is_some();
+            let busy = session.status.running.is_some();
             let remark =
                 format!("the session {}", if busy { "runs a command" } else { "waits for a command" });
-            return SessionReply { remark: Some(remark), ..SessionReply::default() };
+            return SessionReply { note: Some(remark), ..SessionReply::default() };
         };
         if command.contains('\0') {
             let trouble = Some("a command cannot hold a NUL character".to_owned());
-            return SessionReply { trouble, ..SessionReply::default() };
+            return SessionReply { failure: trouble, ..SessionReply::default() };
         }
         match ShellProgram::find(&path, &[]) {
-            Ok(shell) => shell::run(living, &shell, command, timeout_ms, recorder, stop),
-            Err(error) => SessionReply { trouble: Some(error.to_string()), ..SessionReply::default() },
+            Ok(shell) => shell::run_command(session, &shell, command, timeout_ms, recorder, stop),
+            Err(error) => SessionReply { failure: Some(error.to_string()), ..SessionReply::default() },
         }
     }
 
     /// Sends input to a program that is not a shell. Output that still belongs to an earlier call, which timed out, is
     /// shown as that call's.
-    fn talk(
+    fn send_to_program(
         &self,
-        living: &mut LiveSession,
-        saying: SessionInput<'_>,
+        session: &mut LiveSession,
+        input: SessionInput<'_>,
         recorder: &mut OutputRecorder,
     ) -> SessionReply {
-        let stop = &self.setup.stop;
-        let earlier = talk::unfinished(living).filter(|earlier| earlier != self.action);
-        let Some(earlier) = earlier.filter(|_| saying.text.is_some()) else {
-            return talk::say(living, saying, recorder, stop);
+        let stop = &self.setup.stop_flag;
+        let earlier = talk::unfinished_call(session).filter(|earlier| earlier != self.action);
+        let Some(earlier) = earlier.filter(|_| input.text.is_some()) else {
+            return talk::send_and_wait(session, input, recorder, stop);
         };
         let earlier = ToolExecution::new(self.setup, &earlier);
-        let budget = self.setup.window() / 2;
-        let mut late = OutputRecorder::new(&earlier.folder, budget);
-        let progress = talk::look(living, &mut late);
-        late.finish();
-        let mut spoken = talk::say(living, saying, recorder, stop);
-        let is_empty = OutputStream::ALL.into_iter().all(|stream| late.stream(stream).printed == 0);
-        if !is_empty && living.record.pty.is_none() {
-            let output = view(&late, OutputView { budget, path: &earlier.shown });
-            spoken.before = format!(
+        let budget = self.setup.observation_limit() / 2;
+        let mut late_output = OutputRecorder::new(&earlier.folder, budget);
+        let progress = talk::observe(session, &mut late_output);
+        late_output.finish();
+        let mut reply = talk::send_and_wait(session, input, recorder, stop);
+        let is_empty =
+            OutputStream::ALL.into_iter().all(|stream| late_output.stream(stream).total_bytes == 0);
+        if !is_empty && session.record.pty.is_none() {
+            let output = render_output(&late_output, OutputView { budget, path: &earlier.shown_path });
+            reply.earlier_output = format!(
                 "[an earlier call to this session ({}) printed this after its result was given:]\n{output}[end of the \
                  earlier call's output]\n",
-                earlier.shown
+                earlier.shown_path
             );
         }
-        if progress == ProgramState::AtWork {
-            spoken.before.push_str(&format!(
+        if progress == ProgramState::Busy {
+            reply.earlier_output.push_str(&format!(
                 "[the program was still at work on an earlier call ({}) when this text was sent; what follows may \
                  belong to that call]\n",
-                earlier.shown
+                earlier.shown_path
             ));
         }
-        spoken
+        reply
     }
 
-    fn timeout_ms(&self, living: &LiveSession) -> u64 {
-        let default = if living.record.shell.is_some() { COMMAND_SEC } else { TALK_SEC };
+    fn timeout_ms(&self, session: &LiveSession) -> u64 {
+        let default = if session.record.shell.is_some() { COMMAND_TIMEOUT_SEC } else { INPUT_TIMEOUT_SEC };
         self.tool.timeout_sec.unwrap_or(default).saturating_mul(1_000)
     }
 
-    fn shown(
+    fn render_output(
         &self,
-        living: &mut LiveSession,
+        session: &mut LiveSession,
         recorder: &OutputRecorder,
         execution: &ToolExecution,
     ) -> String {
-        if let Some(screen) = talk::screen(living) {
-            return screen_text(&screen, &execution.shown);
+        if let Some(screen) = talk::read_screen(session) {
+            return screen_text(&screen, &execution.shown_path);
         }
-        view(recorder, OutputView { budget: self.setup.window(), path: &execution.shown })
+        render_output(
+            recorder,
+            OutputView { budget: self.setup.observation_limit(), path: &execution.shown_path },
+        )
     }
 }
 
 /// Default timeout of a shell command in seconds; the command is then stopped.
-const COMMAND_SEC: u64 = 600;
+const COMMAND_TIMEOUT_SEC: u64 = 600;
 /// Default timeout of other programs in seconds; the program continues and the model is told.
-const TALK_SEC: u64 = 60;
+const INPUT_TIMEOUT_SEC: u64 = 60;
 
-fn dead(id: &str, code: Option<i32>) -> ToolCallResult {
+fn session_ended_result(id: &str, code: Option<i32>) -> ToolCallResult {
     let how = code.map_or(String::new(), |code| format!(" with exit code {code}"));
     ToolCallResult {
         session_id: Some(id.to_owned()),
@@ -375,55 +389,55 @@ fn screen_text(screen: &ScreenText, path: &str) -> String {
     text
 }
 
-fn compose(
+fn compose_result(
     id: &str,
     is_new: bool,
-    shown: &str,
-    spoken: &SessionReply,
+    output: &str,
+    reply: &SessionReply,
     execution: &ToolExecution,
 ) -> ToolCallResult {
     let mut text = String::new();
     if is_new {
         text.push_str(&format!("Session started with session_id: {id}\n"));
     }
-    text.push_str(&spoken.before);
-    let said_nothing =
-        shown == "(no output)\n" && spoken.exit_code.is_none() && (is_new || spoken.trouble.is_some());
-    if !said_nothing {
-        text.push_str(shown);
+    text.push_str(&reply.earlier_output);
+    let is_silent =
+        output == "(no output)\n" && reply.exit_code.is_none() && (is_new || reply.failure.is_some());
+    if !is_silent {
+        text.push_str(output);
     }
-    for words in [&spoken.trouble, &spoken.remark].into_iter().flatten() {
+    for words in [&reply.failure, &reply.note].into_iter().flatten() {
         text.push_str(&format!("[{words}]\n"));
     }
-    if spoken.timed_out && spoken.exit_code.is_some() {
+    if reply.timed_out && reply.exit_code.is_some() {
         text.push_str("[stopped because its time was over; the session is still there]\n");
     }
-    if spoken.interrupted {
+    if reply.interrupted {
         text.push_str("[interrupted: the agent was stopped while this ran]\n");
     }
-    if let Some(code) = spoken.exit_code {
+    if let Some(code) = reply.exit_code {
         text.push_str(&format!("[exit code {code}]\n"));
     }
-    if let Some(code) = spoken.ended {
+    if let Some(code) = reply.session_exit {
         let how = code.map_or("its exit code is not known".to_owned(), |code| format!("exit code {code}"));
         text.push_str(&format!("[session {id} has ended; {how}]\n"));
     }
-    let exit_code = spoken.exit_code.or(spoken.ended.flatten());
-    let status = match (spoken.timed_out, exit_code) {
+    let exit_code = reply.exit_code.or(reply.session_exit.flatten());
+    let status = match (reply.timed_out, exit_code) {
         (true, _) => ToolStatus::TimedOut,
         (false, Some(code)) if code != 0 => ToolStatus::Error,
-        (false, _) if spoken.trouble.is_some() => ToolStatus::Error,
+        (false, _) if reply.failure.is_some() => ToolStatus::Error,
         (false, _) => ToolStatus::Success,
     };
     ToolCallResult {
         text: text.trim_end().to_owned(),
         status,
         exit_code,
-        timed_out: spoken.timed_out,
-        interrupted: spoken.interrupted,
+        timed_out: reply.timed_out,
+        interrupted: reply.interrupted,
         execution_ref: Some(execution.reference.clone()),
         session_id: Some(id.to_owned()),
-        session_event: match (is_new, spoken.ended.is_some()) {
+        session_event: match (is_new, reply.session_exit.is_some()) {
             (_, true) => Some(ToolSessionChange::Ended),
             (true, false) => Some(ToolSessionChange::Started),
             (false, false) => None,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use abide_keeper::protocol::OutputStream;
 use abide_os::remove::remove;
 
-use super::record::is_id;
+use super::record::is_safe_id;
 use crate::state::{StateDirectory, StateSubfolder};
 use crate::tool::recorder::file_name;
 
@@ -18,8 +18,8 @@ use crate::tool::recorder::file_name;
 const MAX_COPY_BYTES: u64 = 32 << 20;
 
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(1);
-const SESSIONS: &str = "sessions";
-const PID: &str = "pid.txt";
+const SESSIONS_FOLDER: &str = "sessions";
+const PID_FILE: &str = "pid.txt";
 
 /// The folder of one session.
 #[derive(Debug)]
@@ -31,16 +31,16 @@ pub(crate) struct SessionCopies {
 impl SessionCopies {
     /// Opens the folder of a session, and creates it if it is missing.
     pub(crate) fn open(state: &StateDirectory, id: &str) -> io::Result<Self> {
-        if !is_id(id) {
+        if !is_safe_id(id) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let folder = state.subfolder(format!("{SESSIONS}/{id}"));
+        let folder = state.subfolder(format!("{SESSIONS_FOLDER}/{id}"));
         folder.create()?;
         Ok(Self { folder, streams: [None, None] })
     }
 
     pub(crate) fn write_pid(&self, pid: u32) -> io::Result<()> {
-        self.folder.replace(PID, format!("{pid}\n").as_bytes())
+        self.folder.replace(PID_FILE, format!("{pid}\n").as_bytes())
     }
 
     /// Appends output of the program.
@@ -57,12 +57,12 @@ impl SessionCopies {
 
     /// Removes the files that this module creates for a session, and the folder if it is then empty.
     pub(crate) fn remove(state: &StateDirectory, id: &str) -> io::Result<()> {
-        if !is_id(id) {
+        if !is_safe_id(id) {
             return Ok(());
         }
-        let sessions = state.directory().directory(SESSIONS)?;
-        let folder = sessions.directory(id)?;
-        for name in [PID, "stdout", "stderr"] {
+        let sessions = state.directory().open_directory(SESSIONS_FOLDER)?;
+        let folder = sessions.open_directory(id)?;
+        for name in [PID_FILE, "stdout", "stderr"] {
             match folder.unlink(name) {
                 Err(error) if !error.is_not_found() => return Err(error.into()),
                 Ok(()) | Err(_) => {}

@@ -9,23 +9,23 @@
 use std::path::PathBuf;
 
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::{KeeperConnection, kill, resume, sweep};
-use abide_keeper::leftovers::end_marked;
+use abide_keeper::launch::{KeeperConnection, clean_up_dead_keeper, kill_keeper, resume_keeper};
+use abide_keeper::leftovers::kill_by_env_entry;
 use abide_keeper::place::KeeperDir;
 use abide_keeper::protocol::{
     KeeperOwner, KeeperRequest, KeeperResponse, KeeperStatus, TaggedRequest, TaggedResponse,
 };
 
-use super::record::{FormerSession, SessionFolders, SessionRecord, is_id};
+use super::record::{FormerSession, SessionFolders, SessionRecord, is_safe_id};
 use crate::tool::execution::mark_entry;
-use crate::tool::once::{attach, reap};
+use crate::tool::once::{attach_or_forbid_start, reap_keeper};
 use crate::tool::workbench::ToolError;
 
 /// The state of a session.
 #[derive(Debug)]
 pub(crate) enum SessionLookup {
     /// The program runs.
-    Living(Box<LiveSession>),
+    Running(Box<LiveSession>),
     /// The program has ended, or its keeper is gone. The exit code is known if the keeper recorded it.
     Dead(Option<i32>),
     /// No session has this name.
@@ -40,7 +40,7 @@ pub(crate) struct LiveSession {
     pub(crate) status: KeeperStatus,
     pub(crate) record: SessionRecord,
     /// The folder that stores which output has been shown.
-    pub(crate) notes: PathBuf,
+    pub(crate) progress_dir: PathBuf,
     pub(crate) origin: SessionOrigin,
 }
 
@@ -48,38 +48,38 @@ pub(crate) struct LiveSession {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionOrigin {
     /// A version that keeps sessions in the home, as this one does.
-    Own,
+    Current,
     /// An earlier version, which kept them in the state folder.
     Former,
 }
 
 /// Timeout for a response of a keeper.
-pub(crate) const PATIENCE_MS: u64 = 10_000;
+pub(crate) const RESPONSE_TIMEOUT_MS: u64 = 10_000;
 /// Timeout for the end of a session; longer than the keeper's own sequence of signals.
-const END_MS: u64 = 20_000;
+const END_TIMEOUT_MS: u64 = 20_000;
 
 /// Looks up a session.
-pub(crate) fn find(sessions: &SessionFolders, id: &str) -> SessionLookup {
-    let place = sessions.place(id);
-    if !is_id(id) {
+pub(crate) fn find_session(sessions: &SessionFolders, id: &str) -> SessionLookup {
+    let keeper_dir = sessions.keeper_dir(id);
+    if !is_safe_id(id) {
         return SessionLookup::Unknown;
     }
-    if !place.path().is_dir() {
-        let Some(FormerSession { keeper, status, notes }) = sessions.former(id) else {
+    if !keeper_dir.path().is_dir() {
+        let Some(FormerSession { keeper, status, progress_dir: notes }) = sessions.former_session(id) else {
             return SessionLookup::Unknown;
         };
-        return found(id, keeper, status, notes, SessionOrigin::Former);
+        return lookup_result(id, keeper, status, notes, SessionOrigin::Former);
     }
-    let Some(mut keeper) = attach(&place) else {
-        return SessionLookup::Dead(place.exit_record().map(|exit| exit.code));
+    let Some(mut keeper) = attach_or_forbid_start(&keeper_dir) else {
+        return SessionLookup::Dead(keeper_dir.exit_record().map(|exit| exit.code));
     };
-    match keeper.status(PATIENCE_MS) {
-        Ok(status) => found(id, keeper, status, place.path().to_owned(), SessionOrigin::Own),
-        Err(_) => SessionLookup::Dead(place.exit_record().map(|exit| exit.code)),
+    match keeper.status(RESPONSE_TIMEOUT_MS) {
+        Ok(status) => lookup_result(id, keeper, status, keeper_dir.path().to_owned(), SessionOrigin::Current),
+        Err(_) => SessionLookup::Dead(keeper_dir.exit_record().map(|exit| exit.code)),
     }
 }
 
-fn found(
+fn lookup_result(
     id: &str,
     keeper: KeeperConnection,
     status: KeeperStatus,
@@ -90,22 +90,29 @@ fn found(
         return SessionLookup::Dead(Some(exit.code));
     }
     let record = serde_json::from_slice(&status.meta).unwrap_or_default();
-    SessionLookup::Living(Box::new(LiveSession { id: id.to_owned(), keeper, status, record, notes, origin }))
+    SessionLookup::Running(Box::new(LiveSession {
+        id: id.to_owned(),
+        keeper,
+        status,
+        record,
+        progress_dir: notes,
+        origin,
+    }))
 }
 
 /// The ids of all sessions, with their records.
-pub(crate) fn all(sessions: &SessionFolders) -> Vec<(String, SessionRecord)> {
-    let told = |id: &str| match find(sessions, id) {
-        SessionLookup::Living(living) => Some(living.record),
+pub(crate) fn all_sessions(sessions: &SessionFolders) -> Vec<(String, SessionRecord)> {
+    let record_from_keeper = |id: &str| match find_session(sessions, id) {
+        SessionLookup::Running(living) => Some(living.record),
         SessionLookup::Dead(_) | SessionLookup::Unknown => None,
     };
     // The process that started the session may have crashed before it wrote the record.
     let own = |id: String| {
-        let record = SessionRecord::read(sessions.place(&id).path()).or_else(|| told(&id));
+        let record = SessionRecord::read(sessions.keeper_dir(&id).path()).or_else(|| record_from_keeper(&id));
         Some((id, record?))
     };
     let former = |id: String| {
-        let record = told(&id)?;
+        let record = record_from_keeper(&id)?;
         Some((id, record))
     };
     let own = sessions.own_ids().into_iter().filter_map(own);
@@ -114,12 +121,12 @@ pub(crate) fn all(sessions: &SessionFolders) -> Vec<(String, SessionRecord)> {
 
 impl LiveSession {
     /// Makes this process the owner of the session, if the previous owner is dead.
-    pub(crate) fn own(&mut self) -> Result<(), ToolError> {
+    pub(crate) fn take_ownership(&mut self) -> Result<(), ToolError> {
         let own = KeeperOwner::Process(ProcessIdentity::own());
         if self.status.owner == own {
             return Ok(());
         }
-        match self.keeper.ask(OWN, KeeperRequest::Own(own), PATIENCE_MS)? {
+        match self.keeper.request(OWN_TAG, KeeperRequest::Own(own), RESPONSE_TIMEOUT_MS)? {
             KeeperResponse::Status(status) => self.status = *status,
             KeeperResponse::Refused(refusal) => {
                 return Err(abide_keeper::KeeperError::Refused(refusal).into());
@@ -138,38 +145,38 @@ impl LiveSession {
     }
 }
 
-const OWN: u64 = 100;
-const END: u64 = 101;
+const OWN_TAG: u64 = 100;
+const END_TAG: u64 = 101;
 
 /// The result of ending a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EndedSession {
     /// Whether no process or file of it remains.
-    pub(crate) wholly: bool,
+    pub(crate) is_complete: bool,
     /// The pid of the keeper, which may be a child of this process.
-    pub(crate) keeper: Option<u32>,
+    pub(crate) keeper_pid: Option<u32>,
 }
 
 /// Whether a session has this id, running or not. Of sessions of earlier versions only running ones count.
 pub(crate) fn exists(sessions: &SessionFolders, id: &str) -> bool {
-    is_id(id) && (sessions.place(id).path().is_dir() || sessions.former(id).is_some())
+    is_safe_id(id) && (sessions.keeper_dir(id).path().is_dir() || sessions.former_session(id).is_some())
 }
 
 /// Ends sessions in any state. All keepers are asked before the first one is awaited, so that many slow sessions take
 /// no longer than one.
-pub(crate) fn end(sessions: &SessionFolders, ids: &[String]) -> Vec<EndedSession> {
-    let told: Vec<(&String, EndingSession)> =
-        ids.iter().filter_map(|id| Some((id, tell_to_end(sessions, id)?))).collect();
-    let finished = |(id, told): (&String, EndingSession)| match told {
-        EndingSession::Own { place, record, keeper } => finish(&place, &record, keeper),
+pub(crate) fn end_sessions(sessions: &SessionFolders, ids: &[String]) -> Vec<EndedSession> {
+    let ending: Vec<(&String, EndingSession)> =
+        ids.iter().filter_map(|id| Some((id, request_end(sessions, id)?))).collect();
+    let finished = |(id, ending): (&String, EndingSession)| match ending {
+        EndingSession::Own { place, record, keeper } => await_end(&place, &record, keeper),
         EndingSession::Former { mut keeper, status } => {
             let pid = status.keeper.pid;
             wait_for_end(&mut keeper);
-            sessions.forget_former(id);
-            EndedSession { wholly: keeper.link.is_closed(), keeper: Some(pid) }
+            sessions.delete_former_progress(id);
+            EndedSession { is_complete: keeper.socket.is_closed(), keeper_pid: Some(pid) }
         }
     };
-    told.into_iter().map(finished).collect()
+    ending.into_iter().map(finished).collect()
 }
 
 /// A session that was asked to end, or whose keeper is dead.
@@ -178,48 +185,52 @@ enum EndingSession {
     Former { keeper: KeeperConnection, status: Box<KeeperStatus> },
 }
 
-fn tell_to_end(sessions: &SessionFolders, id: &str) -> Option<EndingSession> {
+fn request_end(sessions: &SessionFolders, id: &str) -> Option<EndingSession> {
     let end = |keeper: &mut KeeperConnection| {
         // A keeper that is gone needs no request.
-        keeper.link.send(&TaggedRequest { tag: END, act: KeeperRequest::End { force: false } }).ok();
+        keeper.socket.send(&TaggedRequest { tag: END_TAG, act: KeeperRequest::End { force: false } }).ok();
     };
-    let place = sessions.place(id);
-    if !is_id(id) || !place.path().is_dir() {
-        let FormerSession { mut keeper, status, .. } = sessions.former(id)?;
+    let keeper_dir = sessions.keeper_dir(id);
+    if !is_safe_id(id) || !keeper_dir.path().is_dir() {
+        let FormerSession { mut keeper, status, .. } = sessions.former_session(id)?;
         end(&mut keeper);
         return Some(EndingSession::Former { keeper, status: Box::new(status) });
     }
-    let record = SessionRecord::read(place.path()).unwrap_or_default();
+    let record = SessionRecord::read(keeper_dir.path()).unwrap_or_default();
     // A program in a session can suspend its keeper with SIGSTOP (SECURITY 10).
-    resume(&place);
-    let mut keeper = attach(&place);
+    resume_keeper(&keeper_dir);
+    let mut keeper = attach_or_forbid_start(&keeper_dir);
     if let Some(keeper) = &mut keeper {
         end(keeper);
     }
-    Some(EndingSession::Own { place, record, keeper })
+    Some(EndingSession::Own { place: keeper_dir, record, keeper })
 }
 
 fn wait_for_end(keeper: &mut KeeperConnection) {
-    while let Ok(Some(answer)) = keeper.link.wait::<TaggedResponse>(END_MS)
-        && answer.tag != END
+    while let Ok(Some(answer)) = keeper.socket.wait::<TaggedResponse>(END_TIMEOUT_MS)
+        && answer.tag != END_TAG
     {}
-    reap(keeper);
+    reap_keeper(keeper);
 }
 
 /// Waits until a session that was asked to end is gone, or removes the remains of one whose keeper is dead.
-fn finish(place: &KeeperDir, record: &SessionRecord, keeper: Option<KeeperConnection>) -> EndedSession {
+fn await_end(
+    keeper_dir: &KeeperDir,
+    record: &SessionRecord,
+    keeper: Option<KeeperConnection>,
+) -> EndedSession {
     let mut pid = None;
     if let Some(mut keeper) = keeper {
-        pid = keeper.status(PATIENCE_MS).ok().map(|status| status.keeper.pid);
+        pid = keeper.status(RESPONSE_TIMEOUT_MS).ok().map(|status| status.keeper.pid);
         wait_for_end(&mut keeper);
-        if !keeper.link.is_closed() {
-            kill(place, None);
-            reap(&mut keeper);
+        if !keeper.socket.is_closed() {
+            kill_keeper(keeper_dir, None);
+            reap_keeper(&mut keeper);
         }
     }
-    let wholly = !place.path().exists() || sweep(place);
-    if wholly && !record.mark.is_empty() {
-        end_marked(&mark_entry(&record.mark));
+    let is_complete = !keeper_dir.path().exists() || clean_up_dead_keeper(keeper_dir);
+    if is_complete && !record.mark.is_empty() {
+        kill_by_env_entry(&mark_entry(&record.mark));
     }
-    EndedSession { wholly, keeper: pid }
+    EndedSession { is_complete, keeper_pid: pid }
 }

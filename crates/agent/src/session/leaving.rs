@@ -7,7 +7,7 @@ use super::found::LiveSession;
 use super::record::OutputProgress;
 use super::talk;
 use crate::state::StateSubfolder;
-use crate::tool::once::{RecoveredCommand, take_rest};
+use crate::tool::once::{RecoveredCommand, read_remaining_output};
 use crate::tool::recorder::OutputRecorder;
 use crate::tool::workbench::ProgramState;
 
@@ -17,63 +17,63 @@ pub(crate) enum InterruptedCall {
     /// A shell command: it had ended, or it ran and was stopped.
     Command(RecoveredCommand),
     /// Input to another program, which continues.
-    Talk(ProgramState),
+    Input(ProgramState),
 }
 
 /// Recovers the call `action`. `job` is the number of its shell command, if it has one.
-pub(crate) fn leave_off(
-    living: &mut LiveSession,
+pub(crate) fn recover_interrupted_call(
+    session: &mut LiveSession,
     action: &str,
     job: Option<JobId>,
     folder: &StateSubfolder,
 ) -> InterruptedCall {
-    if living.record.shell.is_none() {
-        let place = living.notes.clone();
-        let mut heard = OutputProgress::read(&place);
-        heard.seen = take_rest(&mut living.keeper, 0, heard.seen, folder);
-        heard.write(&place);
+    if session.record.shell.is_none() {
+        let progress_dir = session.progress_dir.clone();
+        let mut output_progress = OutputProgress::read(&progress_dir);
+        output_progress.seen = read_remaining_output(&mut session.keeper, 0, output_progress.seen, folder);
+        output_progress.write(&progress_dir);
         let mut recorder = OutputRecorder::new(folder, 0);
-        let progress = talk::look(living, &mut recorder);
+        let progress = talk::observe(session, &mut recorder);
         match progress {
-            ProgramState::AtWork | ProgramState::Unclear => talk::note_unfinished(living, action),
-            ProgramState::Finished | ProgramState::Ended => {}
+            ProgramState::Busy | ProgramState::Unknown => talk::record_unfinished_call(session, action),
+            ProgramState::WaitingForInput | ProgramState::Ended => {}
         }
-        return InterruptedCall::Talk(progress);
+        return InterruptedCall::Input(progress);
     }
     let nothing = RecoveredCommand { exit_code: None, was_running: false };
     // The shell has received fewer commands, so this one was never sent.
-    let Some(job) = job.filter(|job| *job <= living.status.jobs) else {
+    let Some(job) = job.filter(|job| *job <= session.status.jobs) else {
         return InterruptedCall::Command(nothing);
     };
-    let was_running = living.status.running.is_some_and(|(running, _)| running == job);
-    let stopped = !was_running || stop(living, job);
-    take_rest(&mut living.keeper, job, [0; 2], folder);
-    let last = living.status.last.as_ref().filter(|last| last.job == job && !was_running);
+    let was_running = session.status.running.is_some_and(|(running, _)| running == job);
+    let stopped = !was_running || stop_command(session, job);
+    read_remaining_output(&mut session.keeper, job, [0; 2], folder);
+    let last = session.status.last.as_ref().filter(|last| last.job == job && !was_running);
     InterruptedCall::Command(RecoveredCommand {
         exit_code: last.map(|last| last.code),
         was_running: was_running && stopped,
     })
 }
 
-const FOLLOW: u64 = 1;
-const INTERRUPT: u64 = 2;
+const FOLLOW_TAG: u64 = 1;
+const INTERRUPT_TAG: u64 = 2;
 /// Longer than the keeper's sequence of signals for stopping a command.
-const LADDER_MS: u64 = 15_000;
+const STOP_TIMEOUT_MS: u64 = 15_000;
 
 /// Stops a running command and waits for its end. Returns whether it has ended.
-fn stop(living: &mut LiveSession, job: JobId) -> bool {
-    let link = &mut living.keeper.link;
-    let orders = [
-        TaggedRequest { tag: FOLLOW, act: KeeperRequest::Follow { job, from: [u64::MAX; 2] } },
-        TaggedRequest { tag: INTERRUPT, act: KeeperRequest::Interrupt },
+fn stop_command(session: &mut LiveSession, job: JobId) -> bool {
+    let link = &mut session.keeper.socket;
+    let requests = [
+        TaggedRequest { tag: FOLLOW_TAG, act: KeeperRequest::Follow { job, from: [u64::MAX; 2] } },
+        TaggedRequest { tag: INTERRUPT_TAG, act: KeeperRequest::Interrupt },
     ];
-    if orders.iter().any(|order| link.send(order).is_err()) {
+    if requests.iter().any(|order| link.send(order).is_err()) {
         return false;
     }
     // The keeper's sequence of signals always ends the command, so this loop ends.
-    while let Ok(answer) = link.wait::<TaggedResponse>(LADDER_MS) {
+    while let Ok(answer) = link.wait::<TaggedResponse>(STOP_TIMEOUT_MS) {
         match answer {
-            Some(TaggedResponse { tag: FOLLOW, news: KeeperResponse::Ended(_) }) => return true,
+            Some(TaggedResponse { tag: FOLLOW_TAG, news: KeeperResponse::Ended(_) }) => return true,
             Some(_) => {}
             None => return link.is_closed(),
         }

@@ -25,19 +25,20 @@ impl SessionProgram {
         if on_terminal {
             return Ok(Self::Other(argv));
         }
-        if ShellProgram::is_one(&program) && is_bare(argv.get(1..).unwrap_or_default(), SHELL_VALUES, &["-c"])
+        if ShellProgram::is_supported(&program)
+            && has_only_flags(argv.get(1..).unwrap_or_default(), SHELL_VALUE_OPTIONS, &["-c"])
         {
             return ShellProgram::find(&program, env).map(Self::Shell);
         }
-        Ok(Self::Other(made_interactive(argv)))
+        Ok(Self::Other(with_interactive_flag(argv)))
     }
 }
 
 /// Options of shells that take a value.
-const SHELL_VALUES: &[&str] = &["-o", "+o", "-O", "+O", "--rcfile", "--init-file"];
+const SHELL_VALUE_OPTIONS: &[&str] = &["-o", "+o", "-O", "+O", "--rcfile", "--init-file"];
 
 /// Adds the option for interactive mode to interpreters that would otherwise read their whole input first.
-fn made_interactive(mut argv: Vec<String>) -> Vec<String> {
+fn with_interactive_flag(mut argv: Vec<String>) -> Vec<String> {
     let name = argv.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
     let python = name
         .strip_prefix("python")
@@ -49,14 +50,14 @@ fn made_interactive(mut argv: Vec<String>) -> Vec<String> {
         }
         _ => return argv,
     };
-    if is_bare(argv.get(1..).unwrap_or_default(), values, scripts) {
+    if has_only_flags(argv.get(1..).unwrap_or_default(), values, scripts) {
         argv.insert(1, "-i".to_owned());
     }
     argv
 }
 
 /// Whether the words are only flags, without a script and without a flag that takes one.
-fn is_bare(words: &[String], values: &[&str], scripts: &[&str]) -> bool {
+fn has_only_flags(words: &[String], values: &[&str], scripts: &[&str]) -> bool {
     let mut words = words.iter().map(String::as_str);
     while let Some(word) = words.next() {
         if values.contains(&word) {

@@ -11,12 +11,11 @@ use abide_keeper::former::FormerKeepers;
 use abide_keeper::launch::KeeperConnection;
 use abide_keeper::place::KeeperDir;
 use abide_keeper::protocol::{KeeperStatus, OutputStream};
-use abide_os::remove::remove_path;
+use abide_os::{private_file, remove::remove_path};
 use serde::{Deserialize, Serialize};
 
-use crate::private;
 use crate::state::StateSubfolder;
-use crate::tool::execution::write;
+use crate::tool::execution::write_record;
 use crate::tool::workbench::ToolSetup;
 
 /// The description of a session, stored by its keeper and in its directory.
@@ -59,7 +58,7 @@ pub(crate) struct OutputProgress {
 #[derive(Debug, Clone)]
 pub(crate) struct SessionFolders {
     /// In the home's record of the state folder.
-    own: PathBuf,
+    own_dir: PathBuf,
     former: Option<FormerFolder>,
 }
 
@@ -69,7 +68,7 @@ struct FormerFolder {
     sessions: StateSubfolder,
     keepers: FormerKeepers,
     /// The notes of this version about them, in the home.
-    notes: PathBuf,
+    progress_dir: PathBuf,
 }
 
 /// A running session that an earlier version started.
@@ -78,7 +77,7 @@ pub(crate) struct FormerSession {
     pub(crate) keeper: KeeperConnection,
     pub(crate) status: KeeperStatus,
     /// The folder that stores which output of the session has been shown.
-    pub(crate) notes: PathBuf,
+    pub(crate) progress_dir: PathBuf,
 }
 
 impl SessionFolders {
@@ -86,102 +85,102 @@ impl SessionFolders {
         let former = setup.former_keepers().map(|keepers| FormerFolder {
             sessions: setup.state.subfolder("sessions"),
             keepers,
-            notes: setup.record.join("former"),
+            progress_dir: setup.record_dir.join("former"),
         });
-        Self { former, ..Self::in_record(&setup.record) }
+        Self { former, ..Self::in_record(&setup.record_dir) }
     }
 
     /// Only the sessions in a record of the home.
     pub(crate) fn in_record(record: &Path) -> Self {
-        Self { own: record.join("sessions"), former: None }
+        Self { own_dir: record.join("sessions"), former: None }
     }
 
     /// The folder of new sessions.
-    pub(crate) fn own(&self) -> &Path {
-        &self.own
+    pub(crate) fn own_dir(&self) -> &Path {
+        &self.own_dir
     }
 
     /// The directory of a session in the home, whether or not it exists.
-    pub(crate) fn place(&self, id: &str) -> KeeperDir {
-        KeeperDir::new(&self.own, id)
+    pub(crate) fn keeper_dir(&self, id: &str) -> KeeperDir {
+        KeeperDir::new(&self.own_dir, id)
     }
 
     /// The ids of the sessions in the home.
     pub(crate) fn own_ids(&self) -> Vec<String> {
-        KeeperDir::all(&self.own).into_iter().map(|(id, _)| id).collect()
+        KeeperDir::list(&self.own_dir).into_iter().map(|(id, _)| id).collect()
     }
 
     /// The session of this id that an earlier version started, if it runs.
-    pub(crate) fn former(&self, id: &str) -> Option<FormerSession> {
-        let former = self.former.as_ref().filter(|_| is_id(id))?;
-        let place = former.sessions.open().ok()?.directory(id).ok()?;
-        let (keeper, status) = former.keepers.attach(&place)?;
-        let notes = former.notes.join(id);
+    pub(crate) fn former_session(&self, id: &str) -> Option<FormerSession> {
+        let former = self.former.as_ref().filter(|_| is_safe_id(id))?;
+        let directory = former.sessions.open().ok()?.open_directory(id).ok()?;
+        let (keeper, status) = former.keepers.attach(&directory)?;
+        let notes = former.progress_dir.join(id);
         if !notes.exists() {
-            let bytes = place.read_bounded(HEARD, MAX_HEARD_BYTES).unwrap_or_default();
-            let heard: OutputProgress = serde_json::from_slice(&bytes).unwrap_or_default();
-            private::folder(&notes).ok()?;
-            OutputProgress { unfinished: heard.unfinished.filter(|action| is_id(action)), ..heard }
-                .write(&notes);
+            let bytes = directory.read_bounded(PROGRESS_FILE, MAX_PROGRESS_BYTES).unwrap_or_default();
+            let progress: OutputProgress = serde_json::from_slice(&bytes).unwrap_or_default();
+            private_file::create_missing_dirs(&notes).ok()?;
+            OutputProgress {
+                unfinished: progress.unfinished.filter(|action| is_safe_id(action)),
+                ..progress
+            }
+            .write(&notes);
         }
-        Some(FormerSession { keeper, status, notes })
+        Some(FormerSession { keeper, status, progress_dir: notes })
     }
 
     /// The ids of sessions of an earlier version that may run.
     pub(crate) fn former_ids(&self) -> Vec<String> {
         let folder = self.former.as_ref().and_then(|former| former.sessions.open().ok());
         let entries = folder.and_then(|folder| folder.entries().ok());
-        let names = entries.into_iter().flatten().take(MAX_FORMER).flatten();
+        let names = entries.into_iter().flatten().take(MAX_FORMER_SESSIONS).flatten();
         let names = names.filter_map(|entry| entry.name.into_string().ok());
-        names.filter(|id| is_id(id) && !self.place(id).path().exists()).collect()
+        names.filter(|id| is_safe_id(id) && !self.keeper_dir(id).path().exists()).collect()
     }
 
     /// Deletes the notes about a session of an earlier version.
-    pub(crate) fn forget_former(&self, id: &str) {
-        if let Some(former) = self.former.as_ref().filter(|_| is_id(id)) {
+    pub(crate) fn delete_former_progress(&self, id: &str) {
+        if let Some(former) = self.former.as_ref().filter(|_| is_safe_id(id)) {
             // Files that remain are deleted with the record.
-            remove_path(&former.notes.join(id), MAX_REMOVAL_TIME).ok();
+            remove_path(&former.progress_dir.join(id), MAX_REMOVAL_TIME).ok();
         }
     }
 }
 
 impl SessionRecord {
-    pub(crate) fn read(place: &Path) -> Option<Self> {
-        serde_json::from_slice(&fs::read(place.join(SESSION)).ok()?).ok()
+    pub(crate) fn read(directory: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(directory.join(SESSION_FILE)).ok()?).ok()
     }
 
-    pub(crate) fn write(&self, place: &Path) -> io::Result<()> {
-        write(&place.join(SESSION), self)
+    pub(crate) fn write(&self, directory: &Path) -> io::Result<()> {
+        write_record(&directory.join(SESSION_FILE), self)
     }
 }
 
 impl OutputProgress {
-    pub(crate) fn read(place: &Path) -> Self {
-        let text = fs::read(place.join(HEARD)).unwrap_or_default();
+    pub(crate) fn read(directory: &Path) -> Self {
+        let text = fs::read(directory.join(PROGRESS_FILE)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
     /// Writes the record without a sync. If it is lost, some output is shown twice.
-    pub(crate) fn write(&self, place: &Path) {
-        write(&place.join(HEARD), self).ok();
+    pub(crate) fn write(&self, directory: &Path) {
+        write_record(&directory.join(PROGRESS_FILE), self).ok();
     }
 }
 
-const SESSION: &str = "session.json";
-const HEARD: &str = "heard.json";
-const MAX_HEARD_BYTES: u64 = 1 << 20;
+const SESSION_FILE: &str = "session.json";
+const PROGRESS_FILE: &str = "heard.json";
+const MAX_PROGRESS_BYTES: u64 = 1 << 20;
 /// Maximum number of session folders of an earlier version.
-const MAX_FORMER: usize = 1_000;
+const MAX_FORMER_SESSIONS: usize = 1_000;
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(10);
 
 /// A new session id: the tool's name and six random letters or digits.
 pub(crate) fn new_id(tool: &str, taken: impl Fn(&str) -> bool) -> String {
     let tool = crate::model::wire_name(tool);
     loop {
-        let mut bytes = [0u8; 6];
-        let _filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-        let letter = |byte: &u8| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[usize::from(byte % 32)]);
-        let id = format!("{tool}_{}", bytes.iter().map(letter).collect::<String>());
+        let id = format!("{tool}_{}", abide_os::random::name(6));
         if !taken(&id) {
             return id;
         }
@@ -189,7 +188,7 @@ pub(crate) fn new_id(tool: &str, taken: impl Fn(&str) -> bool) -> String {
 }
 
 /// Whether an id is safe as the name of a directory.
-pub(crate) fn is_id(id: &str) -> bool {
+pub(crate) fn is_safe_id(id: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     !id.is_empty() && id.len() <= 80 && id.bytes().all(allowed)
 }

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use abide_keeper::KeeperError;
 use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::{KeeperConnection, KeeperLauncher};
-use abide_keeper::leftovers::end_marked;
+use abide_keeper::leftovers::kill_by_env_entry;
 use abide_keeper::place::KeeperDir;
-use abide_keeper::protocol::{ChildMode, KeeperOwner, KeeperSpec, SpoolOverflow};
+use abide_keeper::protocol::{ChildMode, KeeperOwner, KeeperSpec, LinkPolicy, SpoolOverflow};
 use abide_terminal::TerminalSize;
 
 use super::found::{LiveSession, SessionOrigin};
 use super::program::SessionProgram;
 use super::record::SessionRecord;
 use crate::tool::execution::mark_entry;
-use crate::tool::once::{clear, group_name, reap, why_not};
+use crate::tool::once::{group_name, reap_keeper, remove_dead_keeper, start_failure_text};
 use crate::tool::workbench::ToolError;
 
 /// The parameters of a new session.
@@ -24,6 +24,7 @@ pub(crate) struct SessionStart {
     pub(crate) program: SessionProgram,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cwd: PathBuf,
+    pub(crate) cwd_links: LinkPolicy,
     /// See [`KeeperSpec::confinement`].
     pub(crate) confinement: Vec<Vec<u8>>,
     pub(crate) record: SessionRecord,
@@ -33,9 +34,9 @@ pub(crate) struct SessionStart {
 pub(crate) type SessionStartResult = Result<LiveSession, String>;
 
 /// Timeout for the start of a program or shell.
-const START_MS: u64 = 30_000;
+const START_TIMEOUT_MS: u64 = 30_000;
 /// Maximum size of unread output on disk, in bytes.
-const SPOOL: u64 = 32 << 20;
+const SPOOL_BYTES: u64 = 32 << 20;
 
 impl SessionStart {
     pub(crate) fn start(
@@ -44,56 +45,57 @@ impl SessionStart {
         launcher: &KeeperLauncher,
     ) -> Result<SessionStartResult, ToolError> {
         let size = self.record.pty.map(|(rows, cols)| TerminalSize { rows, cols });
-        let (argv, shape) = match &self.program {
+        let (argv, mode) = match &self.program {
             SessionProgram::Shell(shell) => {
                 self.record.shell = Some(shell.program().to_owned());
-                shell.start(None)
+                shell.launch_spec(None)
             }
             SessionProgram::Other(argv) => {
-                let shape = size.map_or(ChildMode::Pipes, |TerminalSize { rows, cols }| ChildMode::Pty {
+                let mode = size.map_or(ChildMode::Pipes, |TerminalSize { rows, cols }| ChildMode::Pty {
                     rows,
                     cols,
                     script: None,
                 });
-                (argv.clone(), shape)
+                (argv.clone(), mode)
             }
         };
         let spec = KeeperSpec {
             argv,
             env: self.env,
             cwd: self.cwd,
-            shape,
-            retention: SPOOL,
+            shape: mode,
+            retention: SPOOL_BYTES,
             meta: serde_json::to_vec(&self.record).unwrap_or_default(),
             owner: KeeperOwner::Process(ProcessIdentity::own()),
             overflow: SpoolOverflow::DropOldest,
             confinement: self.confinement,
-            group: launcher.groups.as_ref().map(|groups| groups.of_child(&group_name())),
+            group: launcher.groups.as_ref().map(|groups| groups.child_spec(&group_name())),
+            cwd_links: self.cwd_links,
         };
         let mut keeper: KeeperConnection = launcher.start(KeeperDir::new(sessions, &self.id), spec, None)?;
-        let status = match keeper.status(START_MS) {
+        let status = match keeper.status(START_TIMEOUT_MS) {
             Ok(status) => status,
             Err(KeeperError::Refused(refusal)) => {
-                reap(&mut keeper);
-                return Ok(Err(why_not(&refusal)));
+                reap_keeper(&mut keeper);
+                return Ok(Err(start_failure_text(&refusal)));
             }
             // The keeper was started and does not respond, so it was killed. Processes that it started must not remain.
             Err(
-                KeeperError::Gone { .. }
-                | KeeperError::Silent { .. }
+                KeeperError::NoKeeper { .. }
+                | KeeperError::Unresponsive { .. }
                 | KeeperError::Protocol(_)
                 | KeeperError::System { .. },
             ) => {
-                reap(&mut keeper);
-                clear(&keeper);
-                end_marked(&mark_entry(&self.record.mark));
+                reap_keeper(&mut keeper);
+                remove_dead_keeper(&keeper);
+                kill_by_env_entry(&mark_entry(&self.record.mark));
                 return Ok(Err("the process that supervises the session was killed".to_owned()));
             }
         };
         // The keeper holds the record too; the file is for people. The session works without it.
-        self.record.write(keeper.place.path()).ok();
-        let notes = keeper.place.path().to_owned();
-        let (id, record, origin) = (self.id, self.record, SessionOrigin::Own);
-        Ok(Ok(LiveSession { id, keeper, status, record, notes, origin }))
+        self.record.write(keeper.keeper_dir.path()).ok();
+        let notes = keeper.keeper_dir.path().to_owned();
+        let (id, record, origin) = (self.id, self.record, SessionOrigin::Current);
+        Ok(Ok(LiveSession { id, keeper, status, record, progress_dir: notes, origin }))
     }
 }

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, value::RawValue};
 
 use super::bad_call::{InvalidToolCall, suggestion};
-use crate::definition::{ParameterInjection, ParameterKind, SESSION_ID, ToolDefinition, ToolParameter};
+use crate::definition::{
+    ParameterInjection, ParameterKind, SESSION_ID_PARAMETER, ToolDefinition, ToolParameter,
+};
 
 /// The arguments of a call as the model sent them.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -17,12 +19,12 @@ pub struct RawArguments {
     pub values: Map<String, Value>,
     /// The text of numbers that `values` does not hold exactly, by name: integers beyond 64 bits, long fractions,
     /// exponents. Only top-level values are listed, because parameters have no inner structure.
-    pub exact: BTreeMap<String, String>,
+    pub exact_numbers: BTreeMap<String, String>,
 }
 
 impl From<Map<String, Value>> for RawArguments {
     fn from(values: Map<String, Value>) -> Self {
-        Self { values, exact: BTreeMap::new() }
+        Self { values, exact_numbers: BTreeMap::new() }
     }
 }
 
@@ -40,7 +42,7 @@ impl RawArguments {
         };
         let exact = raw.into_iter().filter(is_inexact).map(|(name, raw)| (name, raw.get().to_owned()));
         let exact = exact.collect();
-        Ok(Self { values, exact })
+        Ok(Self { values, exact_numbers: exact })
     }
 }
 
@@ -50,7 +52,7 @@ pub struct ToolArguments {
     /// By the parameter's name; omitted and null values are absent.
     pub values: BTreeMap<String, Value>,
     /// The text of numbers that `values` does not hold exactly.
-    pub exact: BTreeMap<String, String>,
+    pub exact_numbers: BTreeMap<String, String>,
     /// The session id, if the tool has sessions and the call names one.
     pub session: Option<String>,
     /// Names of parameters that are needed to start a session and are absent.
@@ -61,35 +63,34 @@ impl ToolArguments {
     /// The value of a parameter as a program reads it; `None` if it is absent.
     pub(crate) fn text(&self, parameter: &ToolParameter) -> Option<String> {
         let value = self.values.get(&parameter.name)?;
-        Some(match self.exact.get(&parameter.name) {
+        Some(match self.exact_numbers.get(&parameter.name) {
             Some(written) if parameter.kind == ParameterKind::Integer => integer_text(written)?,
             Some(written) => written.clone(),
-            None => text_of(parameter.kind, value),
+            None => value_text(parameter.kind, value),
         })
     }
 }
 
 /// Checks the arguments that a model sent.
-pub fn check(tool: &ToolDefinition, sent: &RawArguments) -> Result<ToolArguments, InvalidToolCall> {
-    let RawArguments { values, exact } = sent;
+pub fn check_arguments(tool: &ToolDefinition, raw: &RawArguments) -> Result<ToolArguments, InvalidToolCall> {
+    let RawArguments { values, exact_numbers: exact } = raw;
     let mut problems = Vec::new();
-    let mut arguments = ToolArguments { exact: exact.clone(), ..ToolArguments::default() };
+    let mut arguments = ToolArguments { exact_numbers: exact.clone(), ..ToolArguments::default() };
     for (name, value) in values {
-        if tool.stateful && name == SESSION_ID {
+        if tool.stateful && name == SESSION_ID_PARAMETER {
             match value {
                 Value::String(id) if id.is_empty() => {}
                 Value::String(id) => arguments.session = Some(id.clone()),
                 Value::Null => {}
-                Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-                    problems.push(format!("\"{SESSION_ID}\" must be a string, not {}", described(value)))
-                }
+                Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => problems
+                    .push(format!("\"{SESSION_ID_PARAMETER}\" must be a string, not {}", describe(value))),
             }
             continue;
         }
         match tool.parameters.iter().find(|parameter| parameter.name == *name) {
-            None => problems.push(unknown(tool, name)),
+            None => problems.push(unknown_parameter_text(tool, name)),
             Some(_) if value.is_null() => {}
-            Some(parameter) => match fits(parameter, value, exact.get(name)) {
+            Some(parameter) => match check_value(parameter, value, exact.get(name)) {
                 Ok(()) => drop(arguments.values.insert(name.clone(), value.clone())),
                 Err(problem) => problems.push(problem),
             },
@@ -118,29 +119,29 @@ pub fn check(tool: &ToolDefinition, sent: &RawArguments) -> Result<ToolArguments
 
 /// The parameters without the session id.
 pub(crate) fn own_parameters(tool: &ToolDefinition) -> impl Iterator<Item = &ToolParameter> {
-    tool.parameters.iter().filter(|parameter| !(tool.stateful && parameter.name == SESSION_ID))
+    tool.parameters.iter().filter(|parameter| !(tool.stateful && parameter.name == SESSION_ID_PARAMETER))
 }
 
-fn unknown(tool: &ToolDefinition, name: &str) -> String {
-    let mut known: Vec<&str> = own_parameters(tool).map(|parameter| parameter.name.as_str()).collect();
+fn unknown_parameter_text(tool: &ToolDefinition, name: &str) -> String {
+    let mut names: Vec<&str> = own_parameters(tool).map(|parameter| parameter.name.as_str()).collect();
     if tool.stateful {
-        known.push(SESSION_ID);
+        names.push(SESSION_ID_PARAMETER);
     }
-    let listed = if known.is_empty() {
+    let listed = if names.is_empty() {
         "it takes none".to_owned()
     } else {
-        format!("its parameters are: {}", known.join(", "))
+        format!("its parameters are: {}", names.join(", "))
     };
-    format!("\"{}\" has no parameter \"{name}\"{}; {listed}", tool.name, suggestion(name, known))
+    format!("\"{}\" has no parameter \"{name}\"{}; {listed}", tool.name, suggestion(name, names))
 }
 
-fn fits(parameter: &ToolParameter, value: &Value, written: Option<&String>) -> Result<(), String> {
-    let right = match (parameter.kind, value) {
+fn check_value(parameter: &ToolParameter, value: &Value, source_text: Option<&String>) -> Result<(), String> {
+    let is_valid = match (parameter.kind, value) {
         (ParameterKind::String, Value::String(_)) | (ParameterKind::Boolean, Value::Bool(_)) => true,
         (ParameterKind::Number, Value::Number(_)) => true,
         // Some models write 3.0 for 3.
-        (ParameterKind::Integer, Value::Number(number)) => match written {
-            Some(written) => integer_text(written).is_some(),
+        (ParameterKind::Integer, Value::Number(number)) => match source_text {
+            Some(source_text) => integer_text(source_text).is_some(),
             None => integer_text(&number.to_string()).is_some(),
         },
         (
@@ -148,16 +149,16 @@ fn fits(parameter: &ToolParameter, value: &Value, written: Option<&String>) -> R
             _,
         ) => false,
     };
-    if right {
+    if is_valid {
         return Ok(());
     }
-    let described = match (value, written) {
-        (Value::Number(_), Some(written)) => {
-            format!("the number {}", written.chars().take(40).collect::<String>())
+    let described = match (value, source_text) {
+        (Value::Number(_), Some(source_text)) => {
+            format!("the number {}", source_text.chars().take(40).collect::<String>())
         }
-        (_, Some(_) | None) => described(value),
+        (_, Some(_) | None) => describe(value),
     };
-    Err(format!("\"{}\" must be {}, not {described}", parameter.name, article(parameter.kind)))
+    Err(format!("\"{}\" must be {}, not {described}", parameter.name, kind_with_article(parameter.kind)))
 }
 
 /// The digits of an integer in JSON notation, which may have a fraction of zeros or an exponent.
@@ -166,7 +167,7 @@ fn integer_text(written: &str) -> Option<String> {
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let exponent: i64 =
-        exponent.parse().ok().filter(|exponent| (-MOST_EXPONENT..=MOST_EXPONENT).contains(exponent))?;
+        exponent.parse().ok().filter(|exponent| (-MAX_EXPONENT..=MAX_EXPONENT).contains(exponent))?;
     let mut digits = format!("{whole}{fraction}");
     // Number of digits before the decimal point.
     let point = i64::try_from(whole.len()).ok()? + exponent;
@@ -184,10 +185,10 @@ fn integer_text(written: &str) -> Option<String> {
 }
 
 /// The largest exponent of an `f64`.
-const MOST_EXPONENT: i64 = 308;
+const MAX_EXPONENT: i64 = 308;
 
 /// A value as a program reads it.
-pub(crate) fn text_of(kind: ParameterKind, value: &Value) -> String {
+pub(crate) fn value_text(kind: ParameterKind, value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Number(number) if kind == ParameterKind::Integer && number.is_f64() => {
@@ -199,11 +200,11 @@ pub(crate) fn text_of(kind: ParameterKind, value: &Value) -> String {
     }
 }
 
-fn article(kind: ParameterKind) -> String {
+fn kind_with_article(kind: ParameterKind) -> String {
     format!("{} {}", if kind == ParameterKind::Integer { "an" } else { "a" }, kind.name())
 }
 
-fn described(value: &Value) -> String {
+fn describe(value: &Value) -> String {
     let shown = |text: String| text.chars().take(40).collect::<String>();
     match value {
         Value::Null => "null".to_owned(),
@@ -227,7 +228,7 @@ mod tests {
     }
 
     fn problem(tool: &ToolDefinition, sent: &str) -> String {
-        match check(tool, &map(sent)) {
+        match check_arguments(tool, &map(sent)) {
             Ok(arguments) => panic!("{arguments:?} was taken"),
             Err(bad) => bad.to_string(),
         }
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_of_a_call_is_said_at_once_and_can_be_acted_on() {
+    fn all_errors_of_a_call_are_reported_together_with_remedies() {
         assert_eq!(
             problem(&reader(), r#"{"pth": "a", "lines": "ten"}"#),
             "the call was not carried out: \"lines\" must be an integer, not the string \"ten\"; \
@@ -260,18 +261,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_optional_may_be_left_out_or_null() {
+    fn optional_parameters_may_be_absent_or_null() {
         let sent = map(r#"{"path": "a", "lines": null}"#);
         assert_eq!(
-            check(&reader(), &sent).unwrap().values,
+            check_arguments(&reader(), &sent).unwrap().values,
             BTreeMap::from([("path".to_owned(), json!("a"))])
         );
-        assert_eq!(text_of(ParameterKind::Integer, &json!(3.0)), "3");
-        assert_eq!(text_of(ParameterKind::Number, &json!(0.5)), "0.5");
+        assert_eq!(value_text(ParameterKind::Integer, &json!(3.0)), "3");
+        assert_eq!(value_text(ParameterKind::Number, &json!(0.5)), "0.5");
     }
 
     #[test]
-    fn a_session_is_named_by_a_parameter_of_ours_whether_the_tool_declares_it_or_not() {
+    fn session_id_is_accepted_whether_or_not_the_tool_declares_it() {
         for declared in [false, true] {
             let mut shell = ToolDefinition {
                 stateful: true,
@@ -280,16 +281,16 @@ mod tests {
             };
             if declared {
                 shell.parameters.push(parameter(
-                    SESSION_ID,
+                    SESSION_ID_PARAMETER,
                     ParameterKind::String,
                     ParameterInjection::Option,
                 ));
             }
             let sent = map(r#"{"session_id": "shell_abc234"}"#);
-            let arguments = check(&shell, &sent).unwrap();
+            let arguments = check_arguments(&shell, &sent).unwrap();
             assert_eq!(arguments.session.as_deref(), Some("shell_abc234"));
             assert!(arguments.values.is_empty());
-            assert_eq!(check(&shell, &RawArguments::default()).unwrap(), ToolArguments::default());
+            assert_eq!(check_arguments(&shell, &RawArguments::default()).unwrap(), ToolArguments::default());
         }
     }
 
@@ -316,7 +317,7 @@ mod tests {
             ("-1e20", "18446744073709551615", ["-100000000000000000000", "18446744073709551615"]),
         ] {
             let sent = map(&format!(r#"{{"whole": {whole}, "part": {part}}}"#));
-            let arguments = check(&count, &sent).unwrap();
+            let arguments = check_arguments(&count, &sent).unwrap();
             let texts: Vec<String> =
                 count.parameters.iter().map(|parameter| arguments.text(parameter).unwrap()).collect();
             assert_eq!(texts, expected);

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::definition::nearest;
+use abide_os::suggestion::nearest;
 
 /// A call that cannot be executed, with all of its problems.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,8 +32,8 @@ impl fmt::Display for InvalidToolCall {
 impl std::error::Error for InvalidToolCall {}
 
 /// The known name that is most similar, as a parenthesis for an error text; empty if none is similar.
-pub(crate) fn suggestion<'a>(meant: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    nearest(meant, known).map(|name| format!(" (did you mean \"{name}\"?)")).unwrap_or_default()
+pub(crate) fn suggestion<'a>(misspelt: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(misspelt, candidates).map(|name| format!(" (did you mean \"{name}\"?)")).unwrap_or_default()
 }
 
 #[cfg(test)]

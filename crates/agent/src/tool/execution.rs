@@ -5,18 +5,21 @@
 //! in the home, where tools cannot write. This file starts no processes.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use abide_keeper::launch::KeeperConnection;
 use abide_keeper::protocol::KeeperStatus;
-use abide_os::remove::remove_path;
+use abide_os::{
+    atomic_file::{self, Durability},
+    private_file,
+    remove::remove_path,
+};
 use serde::{Deserialize, Serialize};
 
 use super::once;
 use super::workbench::ToolSetup;
-use crate::private;
 use crate::state::StateSubfolder;
 
 /// The locations of a call's files.
@@ -27,11 +30,11 @@ pub struct ToolExecution {
     /// Path of `folder`, relative to the state folder.
     pub reference: String,
     /// Path of `folder` as a tool of the agent can read it.
-    pub shown: String,
+    pub shown_path: String,
     /// The call's directory in the home.
-    private: PathBuf,
+    record_dir: PathBuf,
     /// The parent of `private`, which also has earlier calls.
-    calls: PathBuf,
+    records_dir: PathBuf,
     /// Whether an earlier version started the call. Its files are all in the state folder.
     is_former: bool,
 }
@@ -62,7 +65,7 @@ pub(crate) const MARK_VARIABLE: &str = "ABIDE_TOOL_CALL";
 
 /// A new random mark.
 pub(crate) fn new_mark() -> String {
-    crate::clock::fresh(24)
+    abide_os::random::name(24)
 }
 
 /// The environment entry with this mark.
@@ -85,46 +88,46 @@ pub struct ExitRecord {
     pub ended_at: String,
 }
 
-const EXECUTIONS: &str = "executions";
+const EXECUTIONS_FOLDER: &str = "executions";
 /// Number of earlier calls whose records are kept in the home.
 const MAX_KEPT_CALLS: usize = 16;
 /// The folder of calls in the home's record.
-const CALLS: &str = "calls";
+const CALLS_FOLDER: &str = "calls";
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
 /// Size limit of a record of an earlier version, which includes the arguments of the call.
 const MAX_RECORD_BYTES: u64 = 64 << 20;
-const CALL: &str = "call.json";
-const EXIT: &str = "exit.json";
+const CALL_FILE: &str = "call.json";
+const EXIT_FILE: &str = "exit.json";
 /// The keeper's directory below a call's directory.
-const HELD: &str = "held";
+const KEEPER_FOLDER: &str = "held";
 
 impl ToolExecution {
     /// The files of the call with this id; none is created yet.
     pub(crate) fn new(setup: &ToolSetup, action: &str) -> Self {
-        let reference = format!("{EXECUTIONS}/{action}");
+        let reference = format!("{EXECUTIONS_FOLDER}/{action}");
         let path = setup.state.path().join(&reference);
         let shown = path.strip_prefix(&setup.cwd).unwrap_or(&path).to_string_lossy().into_owned();
         let folder = setup.state.subfolder(&reference);
-        let calls = setup.record.join(CALLS);
+        let calls = setup.record_dir.join(CALLS_FOLDER);
         let private = calls.join(action);
         let is_former =
-            setup.former_keepers().is_some() && !private.exists() && folder.open_file(CALL).is_ok();
-        Self { folder, reference, shown, private, calls, is_former }
+            setup.former_keepers().is_some() && !private.exists() && folder.open_file(CALL_FILE).is_ok();
+        Self { folder, reference, shown_path: shown, record_dir: private, records_dir: calls, is_former }
     }
 
     /// Creates the directories and writes `call.json`.
-    pub fn begin(&self, call: &CallRecord) -> io::Result<()> {
-        self.forget_old_calls();
-        private::folder(&self.private)?;
+    pub fn write_call_record(&self, call: &CallRecord) -> io::Result<()> {
+        self.prune_old_calls();
+        private_file::create_missing_dirs(&self.record_dir)?;
         self.folder.create()?;
-        write(&self.private.join(CALL), call)?;
-        self.folder.replace(CALL, &text(call)?)
+        write_record(&self.record_dir.join(CALL_FILE), call)?;
+        self.folder.replace(CALL_FILE, &to_json_line(call)?)
     }
 
     /// Deletes records of old calls from the home; their results are in the journal. Failures are retried at the next
     /// call.
-    fn forget_old_calls(&self) {
-        let entries = fs::read_dir(&self.calls).into_iter().flatten().flatten();
+    fn prune_old_calls(&self) {
+        let entries = fs::read_dir(&self.records_dir).into_iter().flatten().flatten();
         let dated = |entry: fs::DirEntry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()));
         let mut calls: Vec<_> = entries.filter_map(dated).collect();
         calls.sort();
@@ -135,60 +138,58 @@ impl ToolExecution {
     }
 
     /// Writes `exit.json`.
-    pub fn end(&self, exit: &ExitRecord) -> io::Result<()> {
-        write(&self.private.join(EXIT), exit)?;
-        self.folder.replace(EXIT, &text(exit)?)
+    pub fn write_exit_record(&self, exit: &ExitRecord) -> io::Result<()> {
+        write_record(&self.record_dir.join(EXIT_FILE), exit)?;
+        self.folder.replace(EXIT_FILE, &to_json_line(exit)?)
     }
 
     /// The record of the call, if it was written. Tools can write records of earlier versions. Such a record only tells
     /// which session the call used, and its mark is not used to end processes.
-    pub fn call(&self) -> Option<CallRecord> {
-        let call: CallRecord = serde_json::from_slice(&self.read(CALL)?).ok()?;
+    pub fn read_call_record(&self) -> Option<CallRecord> {
+        let call: CallRecord = serde_json::from_slice(&self.read(CALL_FILE)?).ok()?;
         Some(if self.is_former { CallRecord { mark: String::new(), ..call } } else { call })
     }
 
     /// The record of the exit, if it was written.
-    pub fn exit(&self) -> Option<ExitRecord> {
-        serde_json::from_slice(&self.read(EXIT)?).ok()
+    pub fn read_exit_record(&self) -> Option<ExitRecord> {
+        serde_json::from_slice(&self.read(EXIT_FILE)?).ok()
     }
 
     /// The directory of the keeper while the program runs.
-    pub fn held(&self) -> PathBuf {
-        self.private.join(HELD)
+    pub fn keeper_path(&self) -> PathBuf {
+        self.record_dir.join(KEEPER_FOLDER)
     }
 
     /// The keeper of the call, if an earlier version started it and it runs.
     pub(crate) fn former_keeper(&self, setup: &ToolSetup) -> Option<(KeeperConnection, KeeperStatus)> {
         let keepers = setup.former_keepers().filter(|_| self.is_former)?;
-        keepers.attach(&self.folder.open().ok()?.directory(HELD).ok()?)
+        keepers.attach(&self.folder.open().ok()?.open_directory(KEEPER_FOLDER).ok()?)
     }
 
     fn read(&self, name: &str) -> Option<Vec<u8>> {
         match self.is_former {
             true => self.folder.read_bounded(name, MAX_RECORD_BYTES).ok(),
-            false => fs::read(self.private.join(name)).ok(),
+            false => fs::read(self.record_dir.join(name)).ok(),
         }
     }
 }
 
 /// Ends the programs of all calls in a record of the home.
-pub(crate) fn end_held(record: &Path) {
-    let calls = fs::read_dir(record.join(CALLS)).into_iter().flatten().flatten();
+pub(crate) fn end_running_calls(record: &Path) {
+    let calls = fs::read_dir(record.join(CALLS_FOLDER)).into_iter().flatten().flatten();
     for call in calls {
-        once::end(&call.path().join(HELD));
+        once::end_command(&call.path().join(KEEPER_FOLDER));
     }
 }
 
-fn text(record: &impl Serialize) -> io::Result<Vec<u8>> {
+fn to_json_line(record: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut text = serde_json::to_vec_pretty(record)?;
     text.push(b'\n');
     Ok(text)
 }
 
-/// Writes a record atomically: a crash leaves the complete record or none.
-pub(crate) fn write(path: &Path, record: &impl Serialize) -> io::Result<()> {
-    let temporary = path.with_extension("tmp");
-    let mut file = private::open(private::options().write(true).create(true).truncate(true), &temporary)?;
-    file.write_all(&text(record)?)?;
-    fs::rename(&temporary, path)
+/// Writes a record. A crash of the process leaves the complete record or none; a power failure may leave an empty one,
+/// which counts as none.
+pub(crate) fn write_record(path: &Path, record: &impl Serialize) -> io::Result<()> {
+    atomic_file::replace(path, &to_json_line(record)?, Durability::ProcessCrash)
 }

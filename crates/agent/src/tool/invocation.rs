@@ -20,11 +20,11 @@ pub struct ToolInvocation {
 }
 
 /// Maximum size of one argument in bytes. The kernel's limit is 128 KiB; an option may share the word with its value.
-const MOST_ARGUMENT: usize = 120 << 10;
+const MAX_ARGUMENT_BYTES: usize = 120 << 10;
 /// Maximum size of all arguments in bytes; well below the limits of all supported systems.
-const MOST_ARGUMENTS: usize = 1 << 20;
+const MAX_TOTAL_ARGUMENT_BYTES: usize = 1 << 20;
 /// Maximum size of the input in bytes; the limit of one keeper request.
-const MOST_STDIN: usize = 8 << 20;
+const MAX_STDIN_BYTES: usize = 8 << 20;
 
 impl ToolInvocation {
     /// The invocation of this tool with these arguments.
@@ -37,7 +37,7 @@ impl ToolInvocation {
             .filter_map(|parameter| Some((parameter, arguments.text(parameter)?)))
             .collect();
         check_sizes(&given)?;
-        let (mut argv, env) = beginning(tool, &given)?;
+        let (mut argv, env) = base_command(tool, &given)?;
         // Words after the text of `sh -c` and `$0` are never options of the shell.
         let guards = !tool.shell && !argv.iter().any(|word| word == "--") && guard == DashGuard::Needed;
         let guarded = guards && given.iter().any(|(parameter, value)| is_dashed(parameter, value));
@@ -49,12 +49,12 @@ impl ToolInvocation {
         } else {
             push_words(&mut argv, &given, |parameter| parameter.inject_as != ParameterInjection::Stdin);
         }
-        if argv.iter().map(|word| word.len() + 1).sum::<usize>() > MOST_ARGUMENTS {
+        if argv.iter().map(|word| word.len() + 1).sum::<usize>() > MAX_TOTAL_ARGUMENT_BYTES {
             return Err(InvalidToolCall::new(format!(
-                "all arguments together may have at most {MOST_ARGUMENTS} bytes; put long text into a file and pass its path"
+                "all arguments together may have at most {MAX_TOTAL_ARGUMENT_BYTES} bytes; put long text into a file and pass its path"
             )));
         }
-        Ok(Self { argv, env, stdin: stdin(&given) })
+        Ok(Self { argv, env, stdin: stdin_bytes(&given) })
     }
 }
 
@@ -68,10 +68,10 @@ pub fn text_to_send(
         .filter_map(|parameter| Some((parameter, arguments.text(parameter)?)))
         .collect();
     check_sizes(&given)?;
-    Ok(stdin(&given).filter(|text| !text.is_empty()))
+    Ok(stdin_bytes(&given).filter(|text| !text.is_empty()))
 }
 
-fn stdin(given: &[(&ToolParameter, String)]) -> Option<Vec<u8>> {
+fn stdin_bytes(given: &[(&ToolParameter, String)]) -> Option<Vec<u8>> {
     let texts = given.iter().filter(|(parameter, _)| parameter.inject_as == ParameterInjection::Stdin);
     let texts: Vec<&[u8]> = texts.map(|(_, text)| text.as_bytes()).collect();
     (!texts.is_empty()).then(|| texts.concat())
@@ -80,7 +80,7 @@ fn stdin(given: &[(&ToolParameter, String)]) -> Option<Vec<u8>> {
 type CommandAndEnv = (Vec<String>, Vec<(String, String)>);
 
 /// The tool's own command and its environment.
-fn beginning(
+fn base_command(
     tool: &ToolDefinition,
     given: &[(&ToolParameter, String)],
 ) -> Result<CommandAndEnv, InvalidToolCall> {
@@ -139,13 +139,13 @@ fn check_sizes(given: &[(&ToolParameter, String)]) -> Result<(), InvalidToolCall
     let mut problems = Vec::new();
     for (parameter, value) in given {
         let name = &parameter.name;
-        let most = match parameter.inject_as {
-            ParameterInjection::Argument | ParameterInjection::Option => MOST_ARGUMENT,
-            ParameterInjection::Stdin => MOST_STDIN,
+        let max_bytes = match parameter.inject_as {
+            ParameterInjection::Argument | ParameterInjection::Option => MAX_ARGUMENT_BYTES,
+            ParameterInjection::Stdin => MAX_STDIN_BYTES,
         };
-        if value.len() > most {
+        if value.len() > max_bytes {
             problems.push(format!(
-                "\"{name}\" has {} bytes, and at most {most} can be passed; put long text into a file and pass its path",
+                "\"{name}\" has {} bytes, and at most {max_bytes} can be passed; put long text into a file and pass its path",
                 value.len()
             ));
         } else if parameter.inject_as != ParameterInjection::Stdin && value.contains('\0') {
@@ -162,7 +162,7 @@ pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tool::arguments::check;
+    use crate::tool::arguments::check_arguments;
 
     pub(crate) fn tool(name: &str, command: &[&str]) -> ToolDefinition {
         ToolDefinition {
@@ -213,7 +213,7 @@ pub(crate) mod tests {
 
     fn invoked(tool: &ToolDefinition, sent: serde_json::Value) -> Result<ToolInvocation, InvalidToolCall> {
         let sent = sent.as_object().cloned().unwrap();
-        ToolInvocation::new(tool, &check(tool, &sent.into())?, DashGuard::Needed)
+        ToolInvocation::new(tool, &check_arguments(tool, &sent.into())?, DashGuard::Needed)
     }
 
     #[test]
@@ -237,7 +237,7 @@ pub(crate) mod tests {
         own.command.push("--".to_owned());
         assert_eq!(invoked(&own, json!({"pattern": "-a"})).unwrap().argv, ["grep", "-n", "--", "-a"]);
         let arguments =
-            check(&grep(), &json!({"pattern": "-a"}).as_object().cloned().unwrap().into()).unwrap();
+            check_arguments(&grep(), &json!({"pattern": "-a"}).as_object().cloned().unwrap().into()).unwrap();
         let script = ToolInvocation::new(&grep(), &arguments, DashGuard::NotNeeded).unwrap();
         assert_eq!(script.argv, ["grep", "-n", "-a"]);
     }
@@ -255,7 +255,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_no_program_can_be_given_is_told_to_the_model() {
+    fn invalid_argument_values_are_reported_to_the_model() {
         let bad = |sent| invoked(&grep(), sent).unwrap_err().to_string();
         assert!(bad(json!({"pattern": "a\0b"})).contains("\"pattern\" holds a NUL"));
         assert!(

@@ -3,7 +3,7 @@
 //! Pure: bytes and numbers in, text out.
 
 use abide_keeper::protocol::OutputStream;
-use abide_terminal::whole_characters;
+use abide_terminal::complete_utf8_prefix;
 
 use super::recorder::{OutputRecorder, RecordedStream, file_name};
 
@@ -66,7 +66,7 @@ impl ToolCallResult {
     }
 }
 
-/// The parameters of [`view`].
+/// The parameters of [`render_output`].
 #[derive(Debug, Clone, Copy)]
 pub struct OutputView<'a> {
     /// Approximate size limit in bytes.
@@ -76,14 +76,14 @@ pub struct OutputView<'a> {
 }
 
 /// Renders the recorded output as text.
-pub fn view(recorder: &OutputRecorder, view: OutputView<'_>) -> String {
+pub fn render_output(recorder: &OutputRecorder, view: OutputView<'_>) -> String {
     let OutputView { budget, path: shown_path } = view;
     let streams = OutputStream::ALL.map(|stream| recorder.stream(stream));
-    let shares = shares(budget, streams.map(|recorded| recorded.printed));
+    let shares = split_budget(budget, streams.map(|recorded| recorded.total_bytes));
     let mut text = String::new();
     for (stream, share) in OutputStream::ALL.into_iter().zip(shares) {
         let recorded = recorder.stream(stream);
-        if recorded.dropped == 0 && recorded.printed == 0 {
+        if recorded.lost_bytes == 0 && recorded.total_bytes == 0 {
             continue;
         }
         if stream == OutputStream::Stderr {
@@ -102,7 +102,7 @@ pub fn view(recorder: &OutputRecorder, view: OutputView<'_>) -> String {
 }
 
 /// Splits the budget between the streams: each gets its size, or half plus the unused part of the other.
-fn shares(budget: usize, printed: [u64; 2]) -> [usize; 2] {
+fn split_budget(budget: usize, printed: [u64; 2]) -> [usize; 2] {
     let wants = printed.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
     let half = budget / 2;
     let left = |other: usize| budget.saturating_sub(other.min(half)).max(half);
@@ -111,54 +111,64 @@ fn shares(budget: usize, printed: [u64; 2]) -> [usize; 2] {
 
 fn push_stream(text: &mut String, recorded: &RecordedStream, view: OutputView<'_>) {
     let OutputView { budget: share, path } = view;
-    if recorded.dropped > 0 {
-        text.push_str(&format!("[{} bytes that were printed before this are not kept]\n", recorded.dropped));
+    if recorded.lost_bytes > 0 {
+        text.push_str(&format!(
+            "[{} bytes that were printed before this are not kept]\n",
+            recorded.lost_bytes
+        ));
     }
     let tail = recorded.tail();
     if is_binary(&recorded.head) {
-        text.push_str(&format!("[binary output, {} bytes{}]\n", recorded.printed, kept(recorded, path)));
+        text.push_str(&format!(
+            "[binary output, {} bytes{}]\n",
+            recorded.total_bytes,
+            storage_note(recorded, path)
+        ));
         return;
     }
-    if (recorded.head.len() + tail.len()) as u64 == recorded.printed && recorded.printed <= share as u64 {
-        text.push_str(&String::from_utf8_lossy(&recorded.all()));
+    if (recorded.head.len() + tail.len()) as u64 == recorded.total_bytes
+        && recorded.total_bytes <= share as u64
+    {
+        text.push_str(&String::from_utf8_lossy(&recorded.head_and_tail()));
         return;
     }
     let part = share / 2;
-    let first = whole_characters(recorded.head.get(..part.min(recorded.head.len())).unwrap_or_default());
+    let first = complete_utf8_prefix(recorded.head.get(..part.min(recorded.head.len())).unwrap_or_default());
     let after_head = [recorded.head.get(first.len()..).unwrap_or_default(), &tail].concat();
-    let last = from_character(after_head.get(after_head.len().saturating_sub(part)..).unwrap_or_default());
-    let left_out = recorded.printed.saturating_sub((first.len() + last.len()) as u64);
+    let last =
+        skip_partial_character(after_head.get(after_head.len().saturating_sub(part)..).unwrap_or_default());
+    let left_out = recorded.total_bytes.saturating_sub((first.len() + last.len()) as u64);
     text.push_str(&String::from_utf8_lossy(first));
     text.push_str(&format!(
         "\n[… {left_out} of {} bytes left out here{} …]\n",
-        recorded.printed,
-        kept(recorded, path)
+        recorded.total_bytes,
+        storage_note(recorded, path)
     ));
     text.push_str(&String::from_utf8_lossy(last));
 }
 
-fn kept(recorded: &RecordedStream, path: &str) -> String {
-    if recorded.kept == recorded.printed {
+fn storage_note(recorded: &RecordedStream, path: &str) -> String {
+    if recorded.file_bytes == recorded.total_bytes {
         format!("; everything is in {path}")
-    } else if recorded.kept == 0 {
+    } else if recorded.file_bytes == 0 {
         "; they could not be kept".to_owned()
     } else {
-        format!("; the first {} bytes are in {path}, the last in {path}.tail", recorded.kept)
+        format!("; the first {} bytes are in {path}, the last in {path}.tail", recorded.file_bytes)
     }
 }
 
 /// The bytes without leading continuation bytes of a character that was cut.
-fn from_character(bytes: &[u8]) -> &[u8] {
+fn skip_partial_character(bytes: &[u8]) -> &[u8] {
     let continued = bytes.iter().take(3).take_while(|byte| matches!(byte, 0x80..=0xbf)).count();
     bytes.get(continued..).unwrap_or_default()
 }
 
 /// Number of bytes that decide whether output is text.
-const SAMPLE: usize = 8 << 10;
+const BINARY_SAMPLE_BYTES: usize = 8 << 10;
 
 /// Whether the output contains NUL bytes, or more than 10 % of its bytes are invalid UTF-8.
 fn is_binary(head: &[u8]) -> bool {
-    let sample = whole_characters(head.get(..SAMPLE.min(head.len())).unwrap_or_default());
+    let sample = complete_utf8_prefix(head.get(..BINARY_SAMPLE_BYTES.min(head.len())).unwrap_or_default());
     if sample.contains(&0) {
         return true;
     }
@@ -184,11 +194,11 @@ mod tests {
             }
         }
         recorder.finish();
-        view(&recorder, OutputView { budget, path: "E" })
+        render_output(&recorder, OutputView { budget, path: "E" })
     }
 
     #[test]
-    fn what_fits_is_shown_whole_and_the_streams_apart() {
+    fn output_within_the_budget_is_shown_completely_by_stream() {
         assert_eq!(shown(b"out", b"err\n", 100), "out\n[stderr]\nerr\n");
         assert_eq!(shown(b"", b"", 100), "(no output)\n");
         assert_eq!(shown(b"> 2\n> ", b"", 100), "> 2\n> \n");
@@ -196,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_shows_its_beginning_and_its_end_and_where_the_rest_is() {
+    fn long_output_shows_its_beginning_end_and_path() {
         let numbers: String = (0..1000).map(|n| format!("{n}\n")).collect();
         let text = shown(numbers.as_bytes(), b"", 40);
         let told = "[… 3850 of 3890 bytes left out here; everything is in E/stdout …]";
@@ -215,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_said_to_be_binary_and_not_shown() {
+    fn binary_output_is_reported_and_not_shown() {
         let picture: Vec<u8> = (0..=255).cycle().take(5_000).collect();
         assert_eq!(shown(&picture, b"", 100), "[binary output, 5000 bytes; everything is in E/stdout]\n");
         assert_eq!(shown(b"caf\xe9 is latin", b"", 100), "caf\u{fffd} is latin\n");

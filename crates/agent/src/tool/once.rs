@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 use abide_keeper::KeeperError;
 use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::{
-    KeeperConnection, KeeperLauncher, StartupState, kill, prevent, resume, stage, sweep,
+    KeeperConnection, KeeperLauncher, StartupState, clean_up_dead_keeper, forbid_start, kill_keeper,
+    resume_keeper, startup_state,
 };
 use abide_keeper::place::KeeperDir;
 use abide_keeper::protocol::{
     ChildMode, JobId, JobOutputRange, KeeperOwner, KeeperRefusal, KeeperRequest, KeeperResponse, KeeperSpec,
-    KeeperStatus, OutputStream, SpoolOverflow, TaggedRequest, TaggedResponse,
+    KeeperStatus, LinkPolicy, OutputStream, SpoolOverflow, TaggedRequest, TaggedResponse,
 };
 
-use super::clock::ticks_ms;
+use super::clock::monotonic_millis;
 use super::recorder::{OutputRecorder, file_name};
 use super::workbench::{StopFlag, ToolError};
 use crate::state::StateSubfolder;
@@ -29,14 +30,15 @@ pub struct OneShotCommand<'a> {
     /// The complete environment.
     pub env: Vec<(String, String)>,
     pub cwd: PathBuf,
+    pub cwd_links: LinkPolicy,
     /// Pipes or a terminal.
-    pub shape: ChildMode,
+    pub mode: ChildMode,
     pub stdin: Vec<u8>,
     pub timeout_ms: u64,
     /// See [`KeeperSpec::confinement`].
     pub confinement: Vec<Vec<u8>>,
     /// The keeper's directory.
-    pub place: &'a Path,
+    pub keeper_path: &'a Path,
 }
 
 /// The end of a program.
@@ -57,14 +59,14 @@ pub enum CommandEnd {
 }
 
 /// Timeout for the first response of a keeper.
-const START_MS: u64 = 20_000;
+const START_TIMEOUT_MS: u64 = 20_000;
 /// Timeout for the end of all processes; longer than the keeper's own sequence of signals.
-const END_MS: u64 = 20_000;
+const END_TIMEOUT_MS: u64 = 20_000;
 /// Interval of the polls for timeout and interruption.
-const LOOK_MS: u64 = 50;
+const POLL_INTERVAL_MS: u64 = 50;
 /// Size of the keeper's spool in bytes. It serves recovery after a crash, and programs that print faster than a loaded
 /// machine lets this process start to read.
-const SPOOL: u64 = 64 << 20;
+const SPOOL_BYTES: u64 = 64 << 20;
 
 /// The name of the control group with the limits of this agent's tools and sessions. Under a daemon, they are in the
 /// group of the run.
@@ -72,9 +74,9 @@ pub(crate) fn group_name() -> String {
     format!("agent-{}", std::process::id())
 }
 
-const FOLLOW: u64 = 1;
-const INPUT: u64 = 2;
-const END: u64 = 3;
+const FOLLOW_TAG: u64 = 1;
+const INPUT_TAG: u64 = 2;
+const END_TAG: u64 = 3;
 
 impl OneShotCommand<'_> {
     /// Runs the program to its end, records its output, and ends all processes that it left.
@@ -84,113 +86,121 @@ impl OneShotCommand<'_> {
         recorder: &mut OutputRecorder,
         stop: &StopFlag,
     ) -> Result<CommandEnd, ToolError> {
-        let on_terminal = matches!(self.shape, ChildMode::Pty { .. });
+        let on_terminal = matches!(self.mode, ChildMode::Pty { .. });
         let spec = KeeperSpec {
             argv: self.argv,
             env: self.env,
             cwd: self.cwd,
-            shape: self.shape,
-            retention: SPOOL,
+            shape: self.mode,
+            retention: SPOOL_BYTES,
             meta: Vec::new(),
             owner: KeeperOwner::Process(ProcessIdentity::own()),
             overflow: SpoolOverflow::DropOldest,
             confinement: self.confinement,
-            group: launcher.groups.as_ref().map(|groups| groups.of_child(&group_name())),
+            group: launcher.groups.as_ref().map(|groups| groups.child_spec(&group_name())),
+            cwd_links: self.cwd_links,
         };
-        let place = KeeperDir::at(self.place.to_owned());
-        let mut keeper = launcher.start(place, spec, None)?;
-        let ended = match keeper.status(START_MS) {
+        let keeper_dir = KeeperDir::at(self.keeper_path.to_owned());
+        let mut keeper = launcher.start(keeper_dir, spec, None)?;
+        let ended = match keeper.status(START_TIMEOUT_MS) {
             Ok(_) => {
-                let began = ticks_ms();
+                let start_ms = monotonic_millis();
                 let input = if on_terminal {
                     KeeperRequest::Input { bytes: self.stdin, eof: false }
                 } else {
                     KeeperRequest::Write { key: 1, bytes: self.stdin, eof: true }
                 };
-                let deadline = began.saturating_add(self.timeout_ms);
-                watch(&mut keeper, input, recorder, stop, deadline)
+                let deadline = start_ms.saturating_add(self.timeout_ms);
+                run_to_end(&mut keeper, input, recorder, stop, deadline)
             }
             Err(KeeperError::Refused(refusal)) => {
-                reap(&mut keeper);
-                return Ok(CommandEnd::NotStarted(why_not(&refusal)));
+                reap_keeper(&mut keeper);
+                return Ok(CommandEnd::NotStarted(start_failure_text(&refusal)));
             }
             // The keeper was started and does not respond, so it is unknown whether the program began.
             Err(
-                KeeperError::Gone { .. }
-                | KeeperError::Silent { .. }
+                KeeperError::NoKeeper { .. }
+                | KeeperError::Unresponsive { .. }
                 | KeeperError::Protocol(_)
                 | KeeperError::System { .. },
             ) => CommandEnd::Lost,
         };
-        reap(&mut keeper);
-        clear(&keeper);
+        reap_keeper(&mut keeper);
+        remove_dead_keeper(&keeper);
         Ok(ended)
     }
 }
 
 /// Sends the input, records the output until the program has ended, and ends the processes that it left. A broken
 /// connection means that the keeper is gone.
-fn watch(
+fn run_to_end(
     keeper: &mut KeeperConnection,
     input: KeeperRequest,
     recorder: &mut OutputRecorder,
     stop: &StopFlag,
     deadline: u64,
 ) -> CommandEnd {
-    let follow = TaggedRequest { tag: FOLLOW, act: KeeperRequest::FollowClosely { job: 0, from: [0; 2] } };
+    let follow =
+        TaggedRequest { tag: FOLLOW_TAG, act: KeeperRequest::FollowClosely { job: 0, from: [0; 2] } };
     // The program may exit without reading its input.
-    if [follow, TaggedRequest { tag: INPUT, act: input }].iter().any(|order| keeper.link.send(order).is_err())
+    if [follow, TaggedRequest { tag: INPUT_TAG, act: input }]
+        .iter()
+        .any(|order| keeper.socket.send(order).is_err())
     {
         return CommandEnd::Lost;
     }
     let (mut timed_out, mut interrupted, mut code) = (false, false, None);
-    let mut given_up_at = None;
-    let mut seen = [0; 2];
+    let mut end_deadline = None;
+    let mut read_offsets = [0; 2];
     loop {
-        let now = ticks_ms();
-        if given_up_at.is_none() && code.is_none() {
-            interrupted = stop.is_asked();
+        let now = monotonic_millis();
+        if end_deadline.is_none() && code.is_none() {
+            interrupted = stop.is_set();
             timed_out = now >= deadline && !interrupted;
         }
-        if given_up_at.is_none() && (timed_out || interrupted || code.is_some()) {
-            given_up_at = Some(now + END_MS);
+        if end_deadline.is_none() && (timed_out || interrupted || code.is_some()) {
+            end_deadline = Some(now + END_TIMEOUT_MS);
             // A tool can suspend its keeper with SIGSTOP (SECURITY 10).
-            resume(&keeper.place);
+            resume_keeper(&keeper.keeper_dir);
             if keeper
-                .link
-                .send(&TaggedRequest { tag: END, act: KeeperRequest::End { force: false } })
+                .socket
+                .send(&TaggedRequest { tag: END_TAG, act: KeeperRequest::End { force: false } })
                 .is_err()
             {
                 break;
             }
         }
-        let wait = if given_up_at.is_some() { LOOK_MS } else { deadline.saturating_sub(now).min(LOOK_MS) };
-        let Ok(answer) = keeper.link.wait::<TaggedResponse>(wait) else { break };
+        let wait = if end_deadline.is_some() {
+            POLL_INTERVAL_MS
+        } else {
+            deadline.saturating_sub(now).min(POLL_INTERVAL_MS)
+        };
+        let Ok(answer) = keeper.socket.wait::<TaggedResponse>(wait) else { break };
         match answer {
             Some(TaggedResponse { news: KeeperResponse::Output(output), .. }) => {
-                let seen = &mut seen[output.stream.index()];
-                recorder.lost(output.stream, output.offset.saturating_sub(*seen));
-                *seen = output.offset + output.bytes.len() as u64;
+                let read_offsets = &mut read_offsets[output.stream.index()];
+                recorder.record_loss(output.stream, output.offset.saturating_sub(*read_offsets));
+                *read_offsets = output.offset + output.bytes.len() as u64;
                 recorder.push(output.stream, &output.bytes);
             }
-            Some(TaggedResponse { tag: FOLLOW, news: KeeperResponse::Ended(outcome) }) => {
+            Some(TaggedResponse { tag: FOLLOW_TAG, news: KeeperResponse::Ended(outcome) }) => {
                 code = Some(outcome.code)
             }
-            Some(TaggedResponse { news: KeeperResponse::Exited(exit), .. }) if given_up_at.is_some() => {
+            Some(TaggedResponse { news: KeeperResponse::Exited(exit), .. }) if end_deadline.is_some() => {
                 code.get_or_insert(exit.code);
             }
-            Some(TaggedResponse { tag: END, .. }) => break,
+            Some(TaggedResponse { tag: END_TAG, .. }) => break,
             Some(_) => {}
-            None if keeper.link.is_closed() => break,
-            None if given_up_at.is_some_and(|at| now >= at) => break,
+            None if keeper.socket.is_closed() => break,
+            None if end_deadline.is_some_and(|at| now >= at) => break,
             None => {}
         }
     }
     match code {
         Some(code) => CommandEnd::Exit { code, timed_out, interrupted },
         None => {
-            if !keeper.link.is_closed() {
-                kill(&keeper.place, None);
+            if !keeper.socket.is_closed() {
+                kill_keeper(&keeper.keeper_dir, None);
             }
             CommandEnd::Lost
         }
@@ -198,80 +208,79 @@ fn watch(
 }
 
 /// Waits until the keeper has exited and reaps it, so that no zombie remains.
-pub(crate) fn reap(keeper: &mut KeeperConnection) {
-    let give_up_at = ticks_ms() + END_MS;
-    while !keeper.link.is_closed() && ticks_ms() < give_up_at {
-        if keeper.link.wait::<TaggedResponse>(LOOK_MS).is_err() {
+pub(crate) fn reap_keeper(keeper: &mut KeeperConnection) {
+    let give_up_at = monotonic_millis() + END_TIMEOUT_MS;
+    while !keeper.socket.is_closed() && monotonic_millis() < give_up_at {
+        if keeper.socket.wait::<TaggedResponse>(POLL_INTERVAL_MS).is_err() {
             break;
         }
     }
-    if keeper.link.is_closed()
+    if keeper.socket.is_closed()
         && let Some(mut process) = keeper.take_process()
     {
         // The keeper's connections close only when it exits, so this does not block.
         process.wait().ok();
-        keeper.clear_group();
     }
 }
 
 /// Removes the files and processes of a keeper that is gone.
-pub(crate) fn clear(keeper: &KeeperConnection) {
-    let place = &keeper.place;
+pub(crate) fn remove_dead_keeper(keeper: &KeeperConnection) {
+    let keeper_dir = &keeper.keeper_dir;
     // A keeper that was killed before it recorded its child looks like one that is starting, unless its connection is
     // closed.
-    if place.path().exists() && !sweep(place) && keeper.link.is_closed() {
-        place.remove().ok();
+    if keeper_dir.path().exists() && !clean_up_dead_keeper(keeper_dir) && keeper.socket.is_closed() {
+        keeper_dir.remove().ok();
     }
 }
 
 /// Connects to the keeper in a directory, also while it starts. `None` if there is none and none can start.
-pub(crate) fn attach(place: &KeeperDir) -> Option<KeeperConnection> {
-    let give_up_at = ticks_ms() + START_MS;
+pub(crate) fn attach_or_forbid_start(keeper_dir: &KeeperDir) -> Option<KeeperConnection> {
+    let give_up_at = monotonic_millis() + START_TIMEOUT_MS;
     loop {
-        if let Ok(keeper) = KeeperConnection::attach(place.clone()) {
+        if let Ok(keeper) = KeeperConnection::attach(keeper_dir.clone()) {
             return Some(keeper);
         }
-        match stage(place) {
-            StartupState::Alive if ticks_ms() < give_up_at && place.path().exists() => {}
+        match startup_state(keeper_dir) {
+            StartupState::Alive if monotonic_millis() < give_up_at && keeper_dir.path().exists() => {}
             // No keeper has claimed the directory, and the process that wanted one is gone. A late keeper must not
             // start.
-            StartupState::Unclaimed if place.path().exists() => prevent(place),
-            StartupState::Alive | StartupState::Unclaimed | StartupState::Dead | StartupState::Never => {
+            StartupState::Unclaimed if keeper_dir.path().exists() => forbid_start(keeper_dir),
+            StartupState::Alive | StartupState::Unclaimed | StartupState::Dead | StartupState::Forbidden => {
                 return None;
             }
         }
-        let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+        let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
         // An interrupted wait only makes the next attempt earlier.
-        rustix::event::poll(&mut [], Some(&moment)).ok();
+        rustix::event::poll(&mut [], Some(&pause)).ok();
     }
 }
 
 /// Ends the program that an earlier process started for a call, if it still runs, after copying its output to `folder`.
-pub(crate) fn recover(place: &Path, folder: &StateSubfolder) -> Option<RecoveredCommand> {
-    if !place.exists() {
+pub(crate) fn recover_command(keeper_path: &Path, folder: &StateSubfolder) -> Option<RecoveredCommand> {
+    if !keeper_path.exists() {
         return None;
     }
-    let place = KeeperDir::at(place.to_owned());
-    let Some(mut keeper) = attach(&place) else {
-        sweep(&place);
+    let keeper_path = KeeperDir::at(keeper_path.to_owned());
+    let Some(mut keeper) = attach_or_forbid_start(&keeper_path) else {
+        clean_up_dead_keeper(&keeper_path);
         return Some(RecoveredCommand { exit_code: None, was_running: false });
     };
-    let status = keeper.status(START_MS).ok()?;
-    let left = end_after(&mut keeper, &status, folder);
-    clear(&keeper);
-    Some(left)
+    let status = keeper.status(START_TIMEOUT_MS).ok()?;
+    let recovered = read_output_and_end(&mut keeper, &status, folder);
+    remove_dead_keeper(&keeper);
+    Some(recovered)
 }
 
 /// Ends the program of a keeper, after reading its output.
-pub(crate) fn end_after(
+pub(crate) fn read_output_and_end(
     keeper: &mut KeeperConnection,
     status: &KeeperStatus,
     folder: &StateSubfolder,
 ) -> RecoveredCommand {
-    take_rest(keeper, 0, [0; 2], folder);
+    read_remaining_output(keeper, 0, [0; 2], folder);
     // A keeper that is gone has no program to end.
-    keeper.ask(END, KeeperRequest::End { force: false }, END_MS).ok();
-    reap(keeper);
+    keeper.request(END_TAG, KeeperRequest::End { force: false }, END_TIMEOUT_MS).ok();
+    reap_keeper(keeper);
     RecoveredCommand {
         exit_code: status.exit.as_ref().map(|exit| exit.code),
         was_running: status.exit.is_none(),
@@ -279,24 +288,24 @@ pub(crate) fn end_after(
 }
 
 /// Ends the program of the keeper in a directory of the home, and removes the directory.
-pub(crate) fn end(place: &Path) {
-    if !place.exists() {
+pub(crate) fn end_command(keeper_path: &Path) {
+    if !keeper_path.exists() {
         return;
     }
-    let place = KeeperDir::at(place.to_owned());
-    match attach(&place) {
+    let keeper_path = KeeperDir::at(keeper_path.to_owned());
+    match attach_or_forbid_start(&keeper_path) {
         Some(mut keeper) => {
-            keeper.ask(END, KeeperRequest::End { force: false }, END_MS).ok();
-            reap(&mut keeper);
-            clear(&keeper);
+            keeper.request(END_TAG, KeeperRequest::End { force: false }, END_TIMEOUT_MS).ok();
+            reap_keeper(&mut keeper);
+            remove_dead_keeper(&keeper);
         }
-        None => drop(sweep(&place)),
+        None => drop(clean_up_dead_keeper(&keeper_path)),
     }
 }
 
 /// Appends the output of a job that its files lack. `base` is the offset of the files in the job's streams. Returns the
 /// end of each stream.
-pub(crate) fn take_rest(
+pub(crate) fn read_remaining_output(
     keeper: &mut KeeperConnection,
     job: JobId,
     base: [u64; 2],
@@ -304,12 +313,13 @@ pub(crate) fn take_rest(
 ) -> [u64; 2] {
     let mut recorder = OutputRecorder::new(folder, 0);
     let mut reached = base;
-    for (tag, stream) in (REST..).zip(OutputStream::ALL) {
+    for (tag, stream) in (FIRST_READ_TAG..).zip(OutputStream::ALL) {
         let offset = &mut reached[stream.index()];
         *offset += folder.file_bytes(file_name(stream));
         loop {
             let range = JobOutputRange { job, stream, offset: *offset, limit: 1 << 20 };
-            let Ok(KeeperResponse::Piece(piece)) = keeper.ask(tag, KeeperRequest::Read(range), START_MS)
+            let Ok(KeeperResponse::Piece(piece)) =
+                keeper.request(tag, KeeperRequest::Read(range), START_TIMEOUT_MS)
             else {
                 break;
             };
@@ -324,7 +334,7 @@ pub(crate) fn take_rest(
     reached
 }
 
-const REST: u64 = 10;
+const FIRST_READ_TAG: u64 = 10;
 
 /// The recovered state of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -336,7 +346,7 @@ pub struct RecoveredCommand {
 }
 
 /// The reason why a program could not be started, for the model and for the author of the tool.
-pub(crate) fn why_not(refusal: &KeeperRefusal) -> String {
+pub(crate) fn start_failure_text(refusal: &KeeperRefusal) -> String {
     match refusal {
         KeeperRefusal::Program(program) if program.contains("os error 2") => {
             let name = program.split(':').next().unwrap_or(program);

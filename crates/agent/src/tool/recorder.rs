@@ -13,7 +13,7 @@ use crate::state::StateSubfolder;
 
 /// Size limit of each stream on disk, in bytes. Of the rest, only the last `window` bytes ([`OutputRecorder::new`]) are
 /// kept.
-pub const MOST_ON_DISK: u64 = 256 << 20;
+pub const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// Records both streams of a call. Call [`Self::finish`] after the last bytes.
 #[derive(Debug)]
@@ -29,16 +29,16 @@ pub struct RecordedStream {
     folder: Option<StateSubfolder>,
     name: &'static str,
     file: Option<File>,
-    window: usize,
+    window_bytes: usize,
     /// The first bytes, at most `window`.
     pub head: Vec<u8>,
     tail: VecDeque<u8>,
     /// Number of bytes printed.
-    pub printed: u64,
+    pub total_bytes: u64,
     /// Number of bytes in the file.
-    pub kept: u64,
+    pub file_bytes: u64,
     /// Number of bytes that were lost before they were received.
-    pub dropped: u64,
+    pub lost_bytes: u64,
 }
 
 impl OutputRecorder {
@@ -58,18 +58,18 @@ impl OutputRecorder {
             folder: folder.cloned(),
             name: file_name(stream),
             file: None,
-            window,
+            window_bytes: window,
             head: Vec::new(),
             tail: VecDeque::new(),
-            printed: 0,
-            kept: 0,
-            dropped: 0,
+            total_bytes: 0,
+            file_bytes: 0,
+            lost_bytes: 0,
         };
         Self { streams: OutputStream::ALL.map(recorded), copies: None }
     }
 
     /// Copies all later output to the folder of a session as well.
-    pub(crate) fn copy_to(&mut self, copies: Option<SessionCopies>) {
+    pub(crate) fn set_copies(&mut self, copies: Option<SessionCopies>) {
         self.copies = copies;
     }
 
@@ -83,19 +83,19 @@ impl OutputRecorder {
     }
 
     /// Counts bytes that were lost before they were received.
-    pub fn lost(&mut self, stream: OutputStream, count: u64) {
-        self.streams[stream.index()].dropped += count;
+    pub fn record_loss(&mut self, stream: OutputStream, count: u64) {
+        self.streams[stream.index()].lost_bytes += count;
     }
 
     /// Removes the newest bytes of a stream from the shown output. The file keeps them.
-    pub fn withhold(&mut self, stream: OutputStream, count: usize) {
-        self.streams[stream.index()].withhold(count);
+    pub fn hide_tail(&mut self, stream: OutputStream, count: usize) {
+        self.streams[stream.index()].hide_tail(count);
     }
 
     /// Writes the last bytes of output beyond the size limit to a separate file.
     pub fn finish(&mut self) {
         for recorded in &mut self.streams {
-            if recorded.kept < recorded.printed {
+            if recorded.file_bytes < recorded.total_bytes {
                 let name = format!("{}.tail", recorded.name);
                 let tail: Vec<u8> = recorded.tail.iter().copied().collect();
                 // The tail is shown to the model even without the file.
@@ -106,9 +106,9 @@ impl OutputRecorder {
     }
 
     /// Marks all recorded bytes as present in the files, because they were read from there.
-    pub fn is_on_disk(&mut self) {
+    pub fn mark_as_stored(&mut self) {
         for recorded in &mut self.streams {
-            recorded.kept = recorded.printed;
+            recorded.file_bytes = recorded.total_bytes;
         }
     }
 
@@ -130,20 +130,20 @@ impl RecordedStream {
         if bytes.is_empty() {
             return;
         }
-        let room = usize::try_from(MOST_ON_DISK.saturating_sub(self.kept)).unwrap_or(usize::MAX);
+        let room = usize::try_from(MAX_FILE_BYTES.saturating_sub(self.file_bytes)).unwrap_or(usize::MAX);
         // After a gap nothing is appended, because the file's offsets would no longer match the stream.
-        if self.kept == self.printed && room > 0 {
+        if self.file_bytes == self.total_bytes && room > 0 {
             let part = bytes.get(..room.min(bytes.len())).unwrap_or_default();
             if self.write(part).is_ok() {
-                self.kept += part.len() as u64;
+                self.file_bytes += part.len() as u64;
             }
         }
-        self.printed += bytes.len() as u64;
-        let to_head = self.window.saturating_sub(self.head.len()).min(bytes.len());
+        self.total_bytes += bytes.len() as u64;
+        let to_head = self.window_bytes.saturating_sub(self.head.len()).min(bytes.len());
         let (head, rest) = bytes.split_at(to_head);
         self.head.extend_from_slice(head);
-        let rest = rest.get(rest.len().saturating_sub(self.window)..).unwrap_or_default();
-        let surplus = (self.tail.len() + rest.len()).saturating_sub(self.window);
+        let rest = rest.get(rest.len().saturating_sub(self.window_bytes)..).unwrap_or_default();
+        let surplus = (self.tail.len() + rest.len()).saturating_sub(self.window_bytes);
         self.tail.drain(..surplus.min(self.tail.len()));
         self.tail.extend(rest);
     }
@@ -160,14 +160,14 @@ impl RecordedStream {
         Ok(folder.append(name)?)
     }
 
-    fn withhold(&mut self, count: usize) {
+    fn hide_tail(&mut self, count: usize) {
         let from_tail = count.min(self.tail.len());
         self.tail.truncate(self.tail.len() - from_tail);
         let from_head = (count - from_tail).min(self.head.len());
         self.head.truncate(self.head.len() - from_head);
         let withheld = (from_tail + from_head) as u64;
-        self.printed -= withheld;
-        self.kept = self.kept.saturating_sub(withheld);
+        self.total_bytes -= withheld;
+        self.file_bytes = self.file_bytes.saturating_sub(withheld);
     }
 
     /// The last bytes, without those of the head.
@@ -175,13 +175,13 @@ impl RecordedStream {
         self.tail.iter().copied().collect()
     }
 
-    pub fn all(&self) -> Vec<u8> {
+    pub fn head_and_tail(&self) -> Vec<u8> {
         [self.head.as_slice(), &self.tail()].concat()
     }
 
     /// Whether head and tail are the complete output.
-    pub fn is_whole(&self) -> bool {
-        (self.head.len() + self.tail.len()) as u64 == self.printed && self.dropped == 0
+    pub fn is_complete(&self) -> bool {
+        (self.head.len() + self.tail.len()) as u64 == self.total_bytes && self.lost_bytes == 0
     }
 }
 
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_and_the_end_are_held_and_everything_is_on_disk() {
+    fn head_and_tail_are_in_memory_and_everything_is_on_disk() {
         let folder = tempfile::tempdir().unwrap();
         let mut recorder = OutputRecorder::new(&subfolder(folder.path(), "call"), 4);
         for piece in ["a", "bcd", "efghijk", "", "lm"] {
@@ -209,26 +209,29 @@ mod tests {
         recorder.finish();
         let stdout = recorder.stream(OutputStream::Stdout);
         assert_eq!(
-            (stdout.head.as_slice(), stdout.tail().as_slice(), stdout.printed),
+            (stdout.head.as_slice(), stdout.tail().as_slice(), stdout.total_bytes),
             (&b"abcd"[..], &b"jklm"[..], 13)
         );
-        assert!(!stdout.is_whole());
+        assert!(!stdout.is_complete());
         assert_eq!(std::fs::read(folder.path().join("state/call/stdout")).unwrap(), b"abcdefghijklm");
         assert!(!folder.path().join("state/call/stderr").exists(), "a stream that had nothing has no file");
     }
 
     #[test]
-    fn withheld_bytes_are_left_out_of_what_is_shown_and_stay_on_disk() {
+    fn hidden_bytes_are_not_shown_and_stay_on_disk() {
         let folder = tempfile::tempdir().unwrap();
         for (window, expected) in [(100, "one two"), (2, "onwo")] {
             let name = window.to_string();
             let path = folder.path().join("state").join(&name);
             let mut recorder = OutputRecorder::new(&subfolder(folder.path(), &name), window);
             recorder.push(OutputStream::Stdout, b"one> ");
-            recorder.withhold(OutputStream::Stdout, 2);
+            recorder.hide_tail(OutputStream::Stdout, 2);
             recorder.push(OutputStream::Stdout, b" two");
             let stdout = recorder.stream(OutputStream::Stdout);
-            assert_eq!((stdout.all().as_slice(), stdout.printed, stdout.kept), (expected.as_bytes(), 7, 7));
+            assert_eq!(
+                (stdout.head_and_tail().as_slice(), stdout.total_bytes, stdout.file_bytes),
+                (expected.as_bytes(), 7, 7)
+            );
             assert_eq!(std::fs::read(path.join("stdout")).unwrap(), b"one>  two");
         }
     }

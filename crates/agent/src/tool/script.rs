@@ -20,7 +20,7 @@ impl DashGuard {
     /// The guard for a command that is started in `cwd`.
     pub(crate) fn of(command: &[String], cwd: &Path) -> Self {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
-        if runs_script(&words) || words.first().is_some_and(|program| names_script(program, cwd)) {
+        if runs_script(&words) || words.first().is_some_and(|program| is_script_file(program, cwd)) {
             Self::NotNeeded
         } else {
             Self::Needed
@@ -30,10 +30,10 @@ impl DashGuard {
 
 /// The options of an interpreter that take a value, and those whose value is the script itself.
 struct ScriptInterpreter {
-    with_value: &'static [&'static str],
-    with_script: &'static [&'static str],
+    value_options: &'static [&'static str],
+    script_options: &'static [&'static str],
     /// Options after which the next word is neither a script nor its argument.
-    with_module: &'static [&'static str],
+    module_options: &'static [&'static str],
     /// Whether one-letter options can be combined in one word.
     takes_clusters: bool,
 }
@@ -56,12 +56,12 @@ fn interpreter(program: &str) -> Option<ScriptInterpreter> {
     let name = program.rsplit('/').next().unwrap_or_default();
     let version = |rest: &str| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let is = |plain: &str| name.strip_prefix(plain).is_some_and(version);
-    if abide_terminal::ShellProgram::is_one(program) || is("ksh") {
+    if abide_terminal::ShellProgram::is_supported(program) || is("ksh") {
         let with_value = &["-o", "+o", "-O", "+O", "--rcfile", "--init-file"];
         return Some(ScriptInterpreter {
-            with_value,
-            with_script: &["-c"],
-            with_module: &[],
+            value_options: with_value,
+            script_options: &["-c"],
+            module_options: &[],
             takes_clusters: true,
         });
     }
@@ -69,9 +69,9 @@ fn interpreter(program: &str) -> Option<ScriptInterpreter> {
         let with_value = &["-W", "-X"];
         let takes_clusters = false;
         return Some(ScriptInterpreter {
-            with_value,
-            with_script: &["-c"],
-            with_module: &["-m"],
+            value_options: with_value,
+            script_options: &["-c"],
+            module_options: &["-m"],
             takes_clusters,
         });
     }
@@ -79,21 +79,26 @@ fn interpreter(program: &str) -> Option<ScriptInterpreter> {
     if is("perl") || is("ruby") || is("lua") || is("php") {
         let with_value = &["-I", "-r", "-l"];
         return Some(ScriptInterpreter {
-            with_value,
-            with_script: &[],
-            with_module: &["-e", "-E", "-M"],
+            value_options: with_value,
+            script_options: &[],
+            module_options: &["-e", "-E", "-M"],
             takes_clusters: true,
         });
     }
     if matches!(name, "node" | "nodejs" | "bun") {
         let with_value = &["-r", "--require", "--import", "--loader"];
         let with_module = &["-e", "-p", "--eval", "--print", "run", "x"];
-        return Some(ScriptInterpreter { with_value, with_script: &[], with_module, takes_clusters: false });
+        return Some(ScriptInterpreter {
+            value_options: with_value,
+            script_options: &[],
+            module_options: with_module,
+            takes_clusters: false,
+        });
     }
     matches!(name, "Rscript" | "tclsh" | "wish" | "osascript" | "guile").then_some(ScriptInterpreter {
-        with_value: &[],
-        with_script: &[],
-        with_module: &["-e"],
+        value_options: &[],
+        script_options: &[],
+        module_options: &["-e"],
         takes_clusters: false,
     })
 }
@@ -114,11 +119,11 @@ fn runs_script(words: &[&str]) -> bool {
     let Some(interpreter) = interpreter(program) else { return false };
     let mut words = rest.iter();
     while let Some(word) = words.next() {
-        if interpreter.is_option(word, interpreter.with_script) {
+        if interpreter.is_option(word, interpreter.script_options) {
             return true;
-        } else if interpreter.is_option(word, interpreter.with_module) || *word == "--" || *word == "-" {
+        } else if interpreter.is_option(word, interpreter.module_options) || *word == "--" || *word == "-" {
             return false;
-        } else if interpreter.is_option(word, interpreter.with_value) {
+        } else if interpreter.is_option(word, interpreter.value_options) {
             words.next();
         } else if !word.starts_with(['-', '+']) {
             return true;
@@ -129,7 +134,7 @@ fn runs_script(words: &[&str]) -> bool {
 
 /// Whether the program is a script that the tool names by its path. A script in PATH counts as a program, because it is
 /// likely to parse options.
-fn names_script(program: &str, cwd: &Path) -> bool {
+fn is_script_file(program: &str, cwd: &Path) -> bool {
     if !program.contains('/') {
         return false;
     }

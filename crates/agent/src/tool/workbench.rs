@@ -13,23 +13,23 @@ use abide_keeper::KeeperError;
 use abide_keeper::former::FormerKeepers;
 use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::KeeperLauncher;
-use abide_keeper::leftovers::{end_marked, end_orphans};
-use abide_keeper::protocol::{ChildMode, OutputStream};
+use abide_keeper::leftovers::{end_orphans, kill_by_env_entry};
+use abide_keeper::protocol::{ChildMode, LinkPolicy, OutputStream};
 use abide_terminal::{TerminalSize, draw};
 
-use super::arguments::{RawArguments, check};
-use super::clock::{now, ticks_ms};
+use super::arguments::{RawArguments, check_arguments};
+use super::clock::{monotonic_millis, now};
 use super::execution::{CallRecord, ExitRecord, MARK_VARIABLE, ToolExecution, mark_entry, new_mark};
 use super::invocation::ToolInvocation;
-use super::observation::{OutputView, ToolCallResult, ToolSessionChange, ToolStatus, view};
-use super::once::{CommandEnd, OneShotCommand, end_after, recover};
+use super::observation::{OutputView, ToolCallResult, ToolSessionChange, ToolStatus, render_output};
+use super::once::{CommandEnd, OneShotCommand, read_output_and_end, recover_command};
 use super::recorder::{OutputRecorder, file_name};
 use super::script::DashGuard;
 use crate::definition::ToolDefinition;
 use crate::session::call::{CallResult, SessionCall};
 use crate::session::copies::SessionCopies;
-use crate::session::found::{self, SessionLookup, all, find};
-use crate::session::leaving::{InterruptedCall, leave_off};
+use crate::session::found::{self, SessionLookup, all_sessions, find_session};
+use crate::session::leaving::{InterruptedCall, recover_interrupted_call};
 use crate::session::record::SessionFolders;
 use crate::state::StateDirectory;
 
@@ -38,23 +38,24 @@ use crate::state::StateDirectory;
 pub struct ToolSetup {
     pub state: StateDirectory,
     /// The home's record of the state folder, with keepers and records of calls.
-    pub record: PathBuf,
+    pub record_dir: PathBuf,
     pub former_sessions: FormerSessions,
     /// The working directory of the agent and of its tools.
+    /// Resolved: without symbolic links.
     pub cwd: PathBuf,
     /// Starts this program as a keeper.
     pub launcher: KeeperLauncher,
     /// The environment of all tools.
     pub env: Vec<(String, String)>,
     /// The run that owns the sessions; constant across restarts.
-    pub run: String,
+    pub run_id: String,
     /// Size limit of an observation in bytes.
     pub observation_bytes: u64,
-    pub stop: StopFlag,
+    pub stop_flag: StopFlag,
     /// Texts that are removed from the records of calls.
     pub secrets: Vec<String>,
     /// The treatment of processes whose keeper was killed.
-    pub orphans: OrphanPolicy,
+    pub orphan_policy: OrphanPolicy,
     /// See [`abide_keeper::protocol::KeeperSpec::confinement`].
     pub confinement: Vec<Vec<u8>>,
 }
@@ -64,7 +65,7 @@ pub struct ToolSetup {
 pub enum FormerSessions {
     None,
     /// Sessions of earlier versions are used until they end, if [`abide_keeper::former`] verifies the keeper.
-    Served {
+    Accepted {
         /// Only keepers that started before this process count.
         started_before: Option<ProcessIdentity>,
     },
@@ -76,7 +77,7 @@ pub enum OrphanPolicy {
     /// This process, which has no other children than keepers: see [`abide_keeper::leftovers::adopt_orphans`].
     Adopted,
     /// Another process.
-    GoElsewhere,
+    NotAdopted,
 }
 
 /// Set when the run has to stop. Clones share the flag.
@@ -84,7 +85,7 @@ pub enum OrphanPolicy {
 pub struct StopFlag(pub Arc<AtomicBool>);
 
 impl StopFlag {
-    pub fn is_asked(&self) -> bool {
+    pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -93,13 +94,13 @@ impl StopFlag {
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
     /// A keeper could not be started or does not respond.
-    #[error("{}", without_path(.0))]
+    #[error("{}", message_without_path(.0))]
     Keeper(#[from] KeeperError),
     /// A file could not be written.
-    #[error("{what}: {source}")]
+    #[error("{action}: {source}")]
     System {
         /// The failed operation.
-        what: &'static str,
+        action: &'static str,
         #[source]
         source: std::io::Error,
     },
@@ -109,22 +110,22 @@ pub enum ToolError {
 }
 
 /// The error without the keeper's path, which does not help a model.
-fn without_path(error: &KeeperError) -> String {
+fn message_without_path(error: &KeeperError) -> String {
     match error {
-        KeeperError::Gone { .. } | KeeperError::Silent { .. } => {
+        KeeperError::NoKeeper { .. } | KeeperError::Unresponsive { .. } => {
             "the process that supervises it does not answer".to_owned()
         }
         KeeperError::Refused(refusal) => refusal.to_string(),
         KeeperError::Protocol(what) => {
             format!("the process that supervises it does not answer as expected: {what}")
         }
-        KeeperError::System { what: _, source } => format!("no process could be started for it: {source}"),
+        KeeperError::System { action: _, source } => format!("no process could be started for it: {source}"),
     }
 }
 
 impl ToolError {
     pub(crate) fn system(what: &'static str, source: std::io::Error) -> Self {
-        Self::System { what, source }
+        Self::System { action: what, source }
     }
 }
 
@@ -148,7 +149,7 @@ pub struct OpenToolSession {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecoveredCall {
     /// Whether the call was started. If not, it executed nothing.
-    pub begun: bool,
+    pub was_started: bool,
     /// Whether a process of the call still ran and was ended.
     pub was_running: bool,
     /// `None` if unknown.
@@ -162,43 +163,49 @@ pub struct RecoveredCall {
     /// The running session that received the input.
     pub session: Option<String>,
     /// The state of that session's program; `None` for shells that track commands.
-    pub progress: Option<ProgramState>,
+    pub program_state: Option<ProgramState>,
 }
 
 /// The state of a program that has not answered completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramState {
     /// It waits for input.
-    Finished,
+    WaitingForInput,
     /// It is busy.
-    AtWork,
+    Busy,
     /// It is silent, and the system does not tell whether it waits for input.
-    Unclear,
+    Unknown,
     Ended,
 }
 
 /// Default timeout of a program in seconds.
-const TIMEOUT_SEC: u64 = 600;
+const DEFAULT_TIMEOUT_SEC: u64 = 600;
 
 impl ToolSetup {
     /// The criteria for keepers of earlier versions; `None` if there cannot be any.
     pub(crate) fn former_keepers(&self) -> Option<FormerKeepers> {
         match &self.former_sessions {
             FormerSessions::None => None,
-            FormerSessions::Served { started_before } => Some(FormerKeepers {
+            FormerSessions::Accepted { started_before } => Some(FormerKeepers {
                 arguments: self.launcher.arguments.clone(),
                 started_before: started_before.clone(),
             }),
         }
     }
 
-    pub(crate) fn window(&self) -> usize {
+    pub(crate) fn observation_limit(&self) -> usize {
         usize::try_from(self.observation_bytes).unwrap_or(usize::MAX).clamp(256, 4 << 20)
     }
 
     /// The working directory of a tool; a relative one is below the agent's.
     pub(crate) fn tool_cwd(&self, tool: &ToolDefinition) -> PathBuf {
         tool.cwd.as_ref().map_or_else(|| self.cwd.clone(), |cwd| self.cwd.join(cwd))
+    }
+
+    /// Whether links in the working directory of a tool are followed. The agent's own directory was resolved at its start.
+    /// A directory that the definition names may contain links.
+    pub(crate) fn tool_cwd_links(&self, tool: &ToolDefinition) -> LinkPolicy {
+        if tool.cwd.is_some() { LinkPolicy::Follow } else { LinkPolicy::Refuse }
     }
 
     /// Whether values that begin with a dash need a `--` before them.
@@ -222,7 +229,7 @@ impl ToolSetup {
         env.into_iter().collect()
     }
 
-    pub(crate) fn hide(&self, text: &str) -> String {
+    pub(crate) fn redact(&self, text: &str) -> String {
         let secrets = self.secrets.iter().filter(|secret| !secret.is_empty());
         secrets.fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
     }
@@ -246,8 +253,8 @@ impl ToolWorkbench {
         tool: &ToolDefinition,
         arguments: &RawArguments,
     ) -> Result<ToolCallResult, ToolError> {
-        check_action(action)?;
-        let arguments = match check(tool, arguments) {
+        check_action_id(action)?;
+        let arguments = match check_arguments(tool, arguments) {
             Ok(arguments) => arguments,
             Err(bad) => return Ok(ToolCallResult::refused(bad.to_string())),
         };
@@ -258,14 +265,14 @@ impl ToolWorkbench {
             };
         }
         let call = SessionCall { setup: &self.setup, action, tool, arguments: &arguments };
-        let CallResult { observation, keeper } = call.carry_out()?;
+        let CallResult { observation, keeper } = call.execute()?;
         if let Some(process) = keeper.and_then(|mut keeper| keeper.take_process()) {
             self.children.insert(process.id(), process);
         }
         if let (Some(ToolSessionChange::Ended), Some(id)) =
             (observation.session_event, &observation.session_id)
         {
-            self.end(std::slice::from_ref(id));
+            self.end_and_reap(std::slice::from_ref(id));
         }
         Ok(observation)
     }
@@ -284,7 +291,7 @@ impl ToolWorkbench {
         let mark = new_mark();
         let call = CallRecord {
             tool: tool.name.clone(),
-            argv: argv.iter().map(|word| setup.hide(word)).collect(),
+            argv: argv.iter().map(|word| setup.redact(word)).collect(),
             cwd: cwd.to_string_lossy().into_owned(),
             stdin_bytes: stdin.len() as u64,
             session: None,
@@ -292,16 +299,19 @@ impl ToolWorkbench {
             started_at: now(),
             mark: mark.clone(),
         };
-        execution.begin(&call).map_err(|error| ToolError::system("cannot record a call", error))?;
-        let began = ticks_ms();
-        let mut recorder = OutputRecorder::new(&execution.folder, setup.window());
+        execution
+            .write_call_record(&call)
+            .map_err(|error| ToolError::system("cannot record a call", error))?;
+        let start_ms = monotonic_millis();
+        let mut recorder = OutputRecorder::new(&execution.folder, setup.observation_limit());
         let size = tool.pty.map(|size| TerminalSize { rows: size.rows.max(1), cols: size.cols.max(1) });
-        let timeout_sec = tool.timeout_sec.unwrap_or(TIMEOUT_SEC);
-        let once = OneShotCommand {
+        let timeout_sec = tool.timeout_sec.unwrap_or(DEFAULT_TIMEOUT_SEC);
+        let command = OneShotCommand {
             argv,
             env: setup.tool_env(env, &mark, size.is_some()),
             cwd,
-            shape: size.map_or(ChildMode::Pipes, |TerminalSize { rows, cols }| ChildMode::Pty {
+            cwd_links: setup.tool_cwd_links(tool),
+            mode: size.map_or(ChildMode::Pipes, |TerminalSize { rows, cols }| ChildMode::Pty {
                 rows,
                 cols,
                 script: None,
@@ -309,18 +319,21 @@ impl ToolWorkbench {
             stdin,
             timeout_ms: timeout_sec.saturating_mul(1_000),
             confinement: setup.confinement.clone(),
-            place: &execution.held(),
+            keeper_path: &execution.keeper_path(),
         };
-        let ended = once.run(&setup.launcher, &mut recorder, &setup.stop)?;
+        let ended = command.run(&setup.launcher, &mut recorder, &setup.stop_flag)?;
         if ended == CommandEnd::Lost {
             self.end_leftovers(&mark);
         }
         recorder.finish();
         let mut observation = match size {
-            Some(size) => compose(&on_screen(&recorder, size), &ended, timeout_sec),
+            Some(size) => compose_result(&render_screen(&recorder, size), &ended, timeout_sec),
             None => {
-                let view = view(&recorder, OutputView { budget: setup.window(), path: &execution.shown });
-                compose(&view, &ended, timeout_sec)
+                let view = render_output(
+                    &recorder,
+                    OutputView { budget: setup.observation_limit(), path: &execution.shown_path },
+                );
+                compose_result(&view, &ended, timeout_sec)
             }
         };
         observation.execution_ref = Some(execution.reference.clone());
@@ -328,11 +341,11 @@ impl ToolWorkbench {
             exit_code: observation.exit_code,
             timed_out: observation.timed_out,
             interrupted: observation.interrupted,
-            printed: OutputStream::ALL.map(|stream| recorder.stream(stream).printed),
-            duration_ms: ticks_ms().saturating_sub(began),
+            printed: OutputStream::ALL.map(|stream| recorder.stream(stream).total_bytes),
+            duration_ms: monotonic_millis().saturating_sub(start_ms),
             ended_at: now(),
         };
-        if let Err(error) = execution.end(&exit) {
+        if let Err(error) = execution.write_exit_record(&exit) {
             observation.note_missing_record(&error);
         }
         Ok(observation)
@@ -340,24 +353,24 @@ impl ToolWorkbench {
 
     /// Ends a session at the model's request.
     pub fn end_session(&mut self, id: &str) -> ToolCallResult {
-        let place = SessionFolders::new(&self.setup);
+        let folders = SessionFolders::new(&self.setup);
         let is_ours = |(known, record): &(String, _)| {
             let record: &crate::session::record::SessionRecord = record;
-            known == id && record.run == self.setup.run
+            known == id && record.run == self.setup.run_id
         };
-        if !all(&place).iter().any(is_ours) {
+        if !all_sessions(&folders).iter().any(is_ours) {
             let open: Vec<String> = self.sessions().into_iter().map(|session| session.id).collect();
             let open = if open.is_empty() { "none".to_owned() } else { open.join(", ") };
             return ToolCallResult::refused(format!("there is no session \"{id}\"; open sessions: {open}"));
         }
-        let wholly = self.end(&[id.to_owned()]);
-        let text = if wholly {
+        let is_complete = self.end_and_reap(&[id.to_owned()]);
+        let text = if is_complete {
             format!("Session {id} terminated.")
         } else {
             format!("Session {id} was told to end, but something of it may be left.")
         };
         ToolCallResult {
-            status: if wholly { ToolStatus::Success } else { ToolStatus::Error },
+            status: if is_complete { ToolStatus::Success } else { ToolStatus::Error },
             session_id: Some(id.to_owned()),
             session_event: Some(ToolSessionChange::Ended),
             ..ToolCallResult::refused(text)
@@ -366,23 +379,23 @@ impl ToolWorkbench {
 
     /// Whether the program of a session runs. A different process with its pid does not count (B8).
     pub fn is_alive(&self, id: &str) -> bool {
-        matches!(find(&SessionFolders::new(&self.setup), id), SessionLookup::Living(_))
+        matches!(find_session(&SessionFolders::new(&self.setup), id), SessionLookup::Running(_))
     }
 
     /// The sessions of this run, running or not.
     pub fn sessions(&self) -> Vec<OpenToolSession> {
-        let ours = all(&SessionFolders::new(&self.setup))
+        let ours = all_sessions(&SessionFolders::new(&self.setup))
             .into_iter()
-            .filter(|(_, record)| record.run == self.setup.run);
+            .filter(|(_, record)| record.run == self.setup.run_id);
         ours.map(|(id, record)| OpenToolSession { id, tool: record.tool, default: record.default }).collect()
     }
 
     /// Ends these sessions concurrently and removes the remains of dead ones. Returns the ids of those that existed.
-    pub fn end_all(&mut self, ids: &[String]) -> Vec<String> {
-        let place = SessionFolders::new(&self.setup);
-        let there: Vec<String> = ids.iter().filter(|id| found::exists(&place, id)).cloned().collect();
-        self.end(&there);
-        there
+    pub fn end_existing_sessions(&mut self, ids: &[String]) -> Vec<String> {
+        let folders = SessionFolders::new(&self.setup);
+        let existing: Vec<String> = ids.iter().filter(|id| found::exists(&folders, id)).cloned().collect();
+        self.end_and_reap(&existing);
+        existing
     }
 
     /// The directory in which a new session of a tool starts.
@@ -391,62 +404,62 @@ impl ToolWorkbench {
     }
 
     /// Closes the workbench and leaves all sessions running for the next process.
-    pub fn leave(self) {
+    pub fn close(self) {
         drop(self);
     }
 
     /// Cleans up a call that an earlier process started and did not finish. Its processes are ended and its output is
     /// kept. A session that existed before the call continues.
     pub fn recover(&mut self, action: &str) -> Result<RecoveredCall, ToolError> {
-        check_action(action)?;
+        check_action_id(action)?;
         let execution = ToolExecution::new(&self.setup, action);
-        let Some(call) = execution.call() else { return Ok(RecoveredCall::default()) };
+        let Some(call) = execution.read_call_record() else { return Ok(RecoveredCall::default()) };
         let mut recovered = RecoveredCall {
-            begun: true,
+            was_started: true,
             execution_ref: Some(execution.reference.clone()),
-            exit_code: execution.exit().and_then(|exit| exit.exit_code),
+            exit_code: execution.read_exit_record().and_then(|exit| exit.exit_code),
             ..RecoveredCall::default()
         };
-        let left = match execution.former_keeper(&self.setup) {
-            Some((mut keeper, status)) => Some(end_after(&mut keeper, &status, &execution.folder)),
-            None => recover(&execution.held(), &execution.folder),
+        let command = match execution.former_keeper(&self.setup) {
+            Some((mut keeper, status)) => Some(read_output_and_end(&mut keeper, &status, &execution.folder)),
+            None => recover_command(&execution.keeper_path(), &execution.folder),
         };
-        if let Some(left) = left {
-            recovered.was_running = left.was_running;
-            recovered.exit_code = recovered.exit_code.or(left.exit_code);
+        if let Some(command) = command {
+            recovered.was_running = command.was_running;
+            recovered.exit_code = recovered.exit_code.or(command.exit_code);
         }
         if !call.mark.is_empty() && recovered.exit_code.is_none() {
-            end_marked(&mark_entry(&call.mark));
+            kill_by_env_entry(&mark_entry(&call.mark));
         }
         if let Some(id) = &call.session {
-            let place = SessionFolders::new(&self.setup);
+            let folders = SessionFolders::new(&self.setup);
             // The record of a call that starts a session contains its command line.
             if !call.argv.is_empty() {
-                recovered.was_running = matches!(find(&place, id), SessionLookup::Living(_));
-                if found::exists(&place, id) {
-                    self.end(std::slice::from_ref(id));
+                recovered.was_running = matches!(find_session(&folders, id), SessionLookup::Running(_));
+                if found::exists(&folders, id) {
+                    self.end_and_reap(std::slice::from_ref(id));
                     recovered.ended_session = Some(id.clone());
                 }
-            } else if let SessionLookup::Living(mut living) = find(&place, id)
-                && execution.exit().is_none()
-                && living.own().is_ok()
+            } else if let SessionLookup::Running(mut session) = find_session(&folders, id)
+                && execution.read_exit_record().is_none()
+                && session.take_ownership().is_ok()
             {
                 recovered.session = Some(id.clone());
-                match leave_off(&mut living, action, call.job, &execution.folder) {
-                    InterruptedCall::Command(left) => {
-                        recovered.was_running = left.was_running;
-                        recovered.exit_code = recovered.exit_code.or(left.exit_code);
+                match recover_interrupted_call(&mut session, action, call.job, &execution.folder) {
+                    InterruptedCall::Command(command) => {
+                        recovered.was_running = command.was_running;
+                        recovered.exit_code = recovered.exit_code.or(command.exit_code);
                     }
-                    InterruptedCall::Talk(progress) => recovered.progress = Some(progress),
+                    InterruptedCall::Input(progress) => recovered.program_state = Some(progress),
                 }
             }
         }
-        recovered.output = self.output_on_disk(&execution);
+        recovered.output = self.read_recorded_output(&execution);
         Ok(recovered)
     }
 
-    fn output_on_disk(&self, execution: &ToolExecution) -> String {
-        let mut recorder = OutputRecorder::in_memory(self.setup.window());
+    fn read_recorded_output(&self, execution: &ToolExecution) -> String {
+        let mut recorder = OutputRecorder::in_memory(self.setup.observation_limit());
         let mut any = false;
         for stream in OutputStream::ALL {
             let Ok(mut file) = execution.folder.open_file(file_name(stream)) else { continue };
@@ -456,15 +469,15 @@ impl ToolWorkbench {
                 recorder.push(stream, buffer.get(..count).unwrap_or_default());
             }
         }
-        recorder.is_on_disk();
-        let shown = OutputView { budget: self.setup.window(), path: &execution.shown };
-        if any { view(&recorder, shown).trim_end().to_owned() } else { String::new() }
+        recorder.mark_as_stored();
+        let shown = OutputView { budget: self.setup.observation_limit(), path: &execution.shown_path };
+        if any { render_output(&recorder, shown).trim_end().to_owned() } else { String::new() }
     }
 
     /// Ends sessions. Returns whether no process of them remains.
-    fn end(&mut self, ids: &[String]) -> bool {
-        let gone = found::end(&SessionFolders::new(&self.setup), ids);
-        for keeper in gone.iter().filter_map(|gone| gone.keeper) {
+    fn end_and_reap(&mut self, ids: &[String]) -> bool {
+        let ended = found::end_sessions(&SessionFolders::new(&self.setup), ids);
+        for keeper in ended.iter().filter_map(|ended| ended.keeper_pid) {
             if let Some(mut keeper) = self.children.remove(&keeper) {
                 // The keeper has closed its connection, so it exits and this does not block.
                 keeper.wait().ok();
@@ -477,24 +490,24 @@ impl ToolWorkbench {
         // Reaps keepers that were killed in the meantime.
         self.children.retain(|_, keeper| keeper.try_wait().is_ok_and(|status| status.is_none()));
         self.end_orphans();
-        gone.iter().all(|gone| gone.wholly)
+        ended.iter().all(|ended| ended.is_complete)
     }
 
     /// Ends the processes of a call whose keeper was killed.
     fn end_leftovers(&self, mark: &str) {
         self.end_orphans();
-        end_marked(&mark_entry(mark));
+        kill_by_env_entry(&mark_entry(mark));
     }
 
     fn end_orphans(&self) {
-        match self.setup.orphans {
+        match self.setup.orphan_policy {
             OrphanPolicy::Adopted => end_orphans(&self.children.keys().copied().collect::<Vec<u32>>()),
-            OrphanPolicy::GoElsewhere => {}
+            OrphanPolicy::NotAdopted => {}
         }
     }
 }
 
-fn check_action(action: &str) -> Result<(), ToolError> {
+fn check_action_id(action: &str) -> Result<(), ToolError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     if action.is_empty() || action.starts_with('.') || action.len() > 128 || !action.bytes().all(allowed) {
         return Err(ToolError::ActionId(action.to_owned()));
@@ -502,25 +515,25 @@ fn check_action(action: &str) -> Result<(), ToolError> {
     Ok(())
 }
 
-fn on_screen(recorder: &OutputRecorder, size: TerminalSize) -> String {
-    let screen = draw(&recorder.stream(OutputStream::Stdout).all(), size);
+fn render_screen(recorder: &OutputRecorder, size: TerminalSize) -> String {
+    let screen = draw(&recorder.stream(OutputStream::Stdout).head_and_tail(), size);
     let lines: Vec<&str> = screen.lines.iter().map(String::as_str).collect();
     format!("{}\n", lines.join("\n").trim_end())
 }
 
-fn compose(shown: &str, ended: &CommandEnd, timeout_sec: u64) -> ToolCallResult {
+fn compose_result(output: &str, ended: &CommandEnd, timeout_sec: u64) -> ToolCallResult {
     let (code, timed_out, interrupted) = match ended {
         CommandEnd::NotStarted(why) => {
             return ToolCallResult::refused(format!("the tool could not be started: {why}"));
         }
         CommandEnd::Lost => {
             return ToolCallResult::refused(format!(
-                "{shown}[the process that supervises the program was killed, and the program was ended; how far it came is not known]"
+                "{output}[the process that supervises the program was killed, and the program was ended; how far it came is not known]"
             ));
         }
         CommandEnd::Exit { code, timed_out, interrupted } => (*code, *timed_out, *interrupted),
     };
-    let mut text = shown.to_owned();
+    let mut text = output.to_owned();
     if timed_out {
         text.push_str(&format!(
             "[stopped because it took longer than {timeout_sec} s; it and everything that it had started was ended]\n"

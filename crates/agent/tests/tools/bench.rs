@@ -18,7 +18,7 @@ use serde_json::Value;
 /// Not a test: the entry point of the keeper processes.
 #[test]
 #[ignore = "becomes a keeper when a test asks for it"]
-fn as_a_keeper() {
+fn keeper_entry_point() {
     if std::env::args().any(|argument| argument == "--exact") {
         // The test notices a failed keeper by its missing socket.
         abide_keeper::main().ok();
@@ -40,9 +40,9 @@ impl WorkbenchFixture {
     }
 
     /// Replaces the workbench, as a restarted process would.
-    pub(crate) fn next_process(&mut self) {
+    pub(crate) fn restart(&mut self) {
         let next = ToolWorkbench::open(setup(self.folder.path()));
-        std::mem::replace(&mut self.workbench, next).leave();
+        std::mem::replace(&mut self.workbench, next).close();
     }
 
     pub(crate) fn call(&mut self, tool: &ToolDefinition, arguments: Value) -> ToolCallResult {
@@ -57,7 +57,7 @@ impl WorkbenchFixture {
     }
 
     /// The contents of a file of the newest call.
-    pub(crate) fn written(&self, file: &str) -> Vec<u8> {
+    pub(crate) fn read_call_file(&self, file: &str) -> Vec<u8> {
         let path = self.state().join(format!("executions/act_{}/{file}", self.calls));
         fs::read(&path).unwrap_or_default()
     }
@@ -72,26 +72,26 @@ impl WorkbenchFixture {
 impl Drop for WorkbenchFixture {
     fn drop(&mut self) {
         let ids: Vec<String> = self.workbench.sessions().into_iter().map(|session| session.id).collect();
-        self.workbench.end_all(&ids);
+        self.workbench.end_existing_sessions(&ids);
     }
 }
 
 pub(crate) fn setup(folder: &Path) -> ToolSetup {
     let program = std::env::current_exe().expect("this program has a path");
-    let words = ["bench::as_a_keeper", "--exact", "--include-ignored", "--test-threads=1", "--quiet"];
+    let words = ["bench::keeper_entry_point", "--exact", "--include-ignored", "--test-threads=1", "--quiet"];
     let path = std::env::vars().find(|(name, _)| name == "PATH");
     ToolSetup {
         state: StateDirectory::create(folder, Path::new(".abide")).expect("there is room for a folder"),
-        record: folder.join("record"),
+        record_dir: folder.join("record"),
         former_sessions: FormerSessions::None,
         cwd: folder.to_owned(),
         launcher: KeeperLauncher { program, arguments: words.map(str::to_owned).to_vec(), groups: None },
         env: path.into_iter().chain([("HOME".to_owned(), folder.to_string_lossy().into_owned())]).collect(),
-        run: "run_1".to_owned(),
+        run_id: "run_1".to_owned(),
         observation_bytes: 16 << 10,
-        stop: StopFlag::default(),
+        stop_flag: StopFlag::default(),
         secrets: Vec::new(),
-        orphans: OrphanPolicy::GoElsewhere,
+        orphan_policy: OrphanPolicy::NotAdopted,
         confinement: Vec::new(),
     }
 }
@@ -113,7 +113,7 @@ pub(crate) fn tool(name: &str, command: &[&str]) -> ToolDefinition {
 }
 
 /// A stateful tool with one parameter `text` that becomes its input.
-pub(crate) fn session(name: &str, command: &[&str]) -> ToolDefinition {
+pub(crate) fn stateful_tool(name: &str, command: &[&str]) -> ToolDefinition {
     ToolDefinition {
         stateful: true,
         parameters: vec![parameter("text", ParameterInjection::Stdin)],
@@ -138,17 +138,17 @@ pub(crate) fn parameter(name: &str, inject_as: ParameterInjection) -> ToolParame
 }
 
 /// Whether a program is installed. If not, the test or a part of it is skipped.
-pub(crate) fn is_there(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::vars().find(|(name, _)| name == "PATH").map(|(_, value)| value).unwrap_or_default();
-    let there = path.split(':').any(|folder| Path::new(folder).join(program).exists());
-    if !there {
+    let is_installed = path.split(':').any(|folder| Path::new(folder).join(program).exists());
+    if !is_installed {
         skip(&format!("{program} is not installed"));
     }
-    there
+    is_installed
 }
 
 /// The pids of processes whose command line contains this text.
-pub(crate) fn running(text: &str) -> Vec<u32> {
+pub(crate) fn pids_running(text: &str) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     pids.filter(|pid| {
@@ -160,7 +160,7 @@ pub(crate) fn running(text: &str) -> Vec<u32> {
 }
 
 /// The parent of a process.
-pub(crate) fn parent(pid: u32) -> u32 {
+pub(crate) fn parent_pid(pid: u32) -> u32 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
     stat.rsplit_once(") ")
         .and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok())
@@ -171,19 +171,20 @@ pub(crate) fn parent(pid: u32) -> u32 {
 /// killed.
 #[test]
 #[ignore = "becomes an agent when a test asks for it"]
-fn as_an_agent() {
+fn agent_entry_point() {
     if std::env::args().any(|argument| argument == "--exact") {
         let folder = std::env::current_dir().expect("it was started somewhere");
         let setup = setup(&folder);
         // An earlier version had the records of calls in the state folder.
-        let record = if Path::new("earlier").exists() { folder.join(".abide") } else { setup.record.clone() };
-        let mut workbench = ToolWorkbench::open(ToolSetup { record, ..setup });
+        let record =
+            if Path::new("earlier").exists() { folder.join(".abide") } else { setup.record_dir.clone() };
+        let mut workbench = ToolWorkbench::open(ToolSetup { record_dir: record, ..setup });
         let mut call = |action: &str, tool: &ToolDefinition, text: &str| {
             let arguments = serde_json::json!({ "text": text }).as_object().cloned().expect("an object");
             workbench.run(action, tool, &arguments.into()).expect("the machine does as it is told");
         };
         if Path::new("python").exists() {
-            let python = session("python", &["python3", "-i", "-q"]);
+            let python = stateful_tool("python", &["python3", "-i", "-q"]);
             call("act_1", &python, "import os, time");
             let work = "print('so far', flush=True)\nopen('begun', 'w').close()\n\
                         while not os.path.exists('go'): time.sleep(0.01)\n\nprint('late')\nopen('done', 'w').close()";
@@ -199,16 +200,20 @@ fn as_an_agent() {
             };
             return call("act_9", &long, "71906");
         }
-        call("act_1", &session("shell", &["bash"]), "x=7");
-        call("act_2", &session("python", &["python3", "-i", "-q"]), "y = 8");
-        call("act_3", &session("shell", &["bash"]), "echo so far; touch begun; while :; do sleep 0.05; done");
+        call("act_1", &stateful_tool("shell", &["bash"]), "x=7");
+        call("act_2", &stateful_tool("python", &["python3", "-i", "-q"]), "y = 8");
+        call(
+            "act_3",
+            &stateful_tool("shell", &["bash"]),
+            "echo so far; touch begun; while :; do sleep 0.05; done",
+        );
     }
 }
 
 /// Starts such an agent, and returns during its last call.
-pub(crate) fn agent_of_its_own(folder: &Path) -> std::process::Child {
+pub(crate) fn start_agent_process(folder: &Path) -> std::process::Child {
     let program = std::env::current_exe().expect("this program has a path");
-    let words = ["bench::as_an_agent", "--exact", "--include-ignored", "--test-threads=1", "--quiet"];
+    let words = ["bench::agent_entry_point", "--exact", "--include-ignored", "--test-threads=1", "--quiet"];
     let background = abide_keeper::background::DetachedCommand {
         program: program.as_os_str(),
         arguments: &words.map(Into::into),

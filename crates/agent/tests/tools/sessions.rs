@@ -5,7 +5,9 @@ use abide_agent::tool::{ToolSessionChange, ToolStatus};
 use abide_testkit::wait;
 use serde_json::json;
 
-use crate::bench::{WorkbenchFixture, is_there, on_terminal, parameter, parent, running, session, tool};
+use crate::bench::{
+    WorkbenchFixture, is_installed, on_terminal, parameter, parent_pid, pids_running, stateful_tool, tool,
+};
 
 fn id_of(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
@@ -13,125 +15,129 @@ fn id_of(text: &str) -> String {
 }
 
 #[test]
-fn the_first_call_starts_the_default_session_and_the_next_go_on_in_it() {
-    for shell in ["sh", "bash", "dash", "zsh"].into_iter().filter(|shell| is_there(shell)) {
-        let mut bench = WorkbenchFixture::new();
-        let tool = session("shell", &[shell, "-i"]);
-        let seen = bench.call(&tool, json!({"text": "cd / && x=7; pwd"}));
-        let id = id_of(&seen.text);
+fn the_first_call_starts_the_default_session_and_later_calls_use_it() {
+    for shell in ["sh", "bash", "dash", "zsh"].into_iter().filter(|shell| is_installed(shell)) {
+        let mut fixture = WorkbenchFixture::new();
+        let tool = stateful_tool("shell", &[shell, "-i"]);
+        let result = fixture.call(&tool, json!({"text": "cd / && x=7; pwd"}));
+        let id = id_of(&result.text);
         assert!(id.starts_with("shell_") && id.len() == 12, "{id}");
-        assert_eq!(seen.text, format!("Session started with session_id: {id}\n/\n[exit code 0]"), "{shell}");
-        assert_eq!((seen.session_event, seen.exit_code), (Some(ToolSessionChange::Started), Some(0)));
-        let seen = bench.call(&tool, json!({"text": "echo $x; echo no >&2; (exit 4)"}));
-        assert_eq!(seen.text, "7\n[stderr]\nno\n[exit code 4]", "{shell}");
-        assert_eq!((seen.session_id.as_deref(), seen.session_event), (Some(id.as_str()), None));
-        assert_eq!((seen.exit_code, seen.status), (Some(4), ToolStatus::Error));
-        assert_eq!(bench.written("stdout"), b"7\n");
-        let comm = std::fs::read_to_string(format!("/proc/{}/comm", bench.pid(&id))).unwrap();
-        assert!(bench.workbench.is_alive(&id) && !comm.is_empty());
+        assert_eq!(
+            result.text,
+            format!("Session started with session_id: {id}\n/\n[exit code 0]"),
+            "{shell}"
+        );
+        assert_eq!((result.session_event, result.exit_code), (Some(ToolSessionChange::Started), Some(0)));
+        let result = fixture.call(&tool, json!({"text": "echo $x; echo no >&2; (exit 4)"}));
+        assert_eq!(result.text, "7\n[stderr]\nno\n[exit code 4]", "{shell}");
+        assert_eq!((result.session_id.as_deref(), result.session_event), (Some(id.as_str()), None));
+        assert_eq!((result.exit_code, result.status), (Some(4), ToolStatus::Error));
+        assert_eq!(fixture.read_call_file("stdout"), b"7\n");
+        let comm = std::fs::read_to_string(format!("/proc/{}/comm", fixture.pid(&id))).unwrap();
+        assert!(fixture.workbench.is_alive(&id) && !comm.is_empty());
     }
 }
 
 #[test]
-fn a_call_without_text_starts_a_session_and_says_so() {
-    let mut bench = WorkbenchFixture::new();
+fn a_call_without_text_starts_a_session_and_reports_it() {
+    let mut fixture = WorkbenchFixture::new();
     // A definition may declare the session id itself.
-    let mut tool = session("shell", &["bash", "-i"]);
+    let mut tool = stateful_tool("shell", &["bash", "-i"]);
     tool.parameters.push(parameter("session_id", ParameterInjection::Option));
-    let id = id_of(&bench.call(&tool, json!({})).text);
-    let seen = bench.call(&tool, json!({"session_id": id, "text": "echo $BASH_VERSION | wc -l"}));
-    assert_eq!(seen.text, "1\n[exit code 0]");
-    let seen = bench.call(&tool, json!({}));
-    assert!(seen.text.contains("waits for a command") && seen.session_event.is_none(), "{}", seen.text);
+    let id = id_of(&fixture.call(&tool, json!({})).text);
+    let result = fixture.call(&tool, json!({"session_id": id, "text": "echo $BASH_VERSION | wc -l"}));
+    assert_eq!(result.text, "1\n[exit code 0]");
+    let result = fixture.call(&tool, json!({}));
+    assert!(result.text.contains("waits for a command") && result.session_event.is_none(), "{}", result.text);
 }
 
 #[test]
 fn sessions_beside_each_other_have_their_own_state() {
-    let mut bench = WorkbenchFixture::new();
-    let tool = session("shell", &["bash"]);
-    let one = id_of(&bench.call(&tool, json!({"text": "x=1"})).text);
-    let other = id_of(&bench.call(&tool, json!({"session_id": "new", "text": "x=2"})).text);
+    let mut fixture = WorkbenchFixture::new();
+    let tool = stateful_tool("shell", &["bash"]);
+    let one = id_of(&fixture.call(&tool, json!({"text": "x=1"})).text);
+    let other = id_of(&fixture.call(&tool, json!({"session_id": "new", "text": "x=2"})).text);
     assert_ne!(one, other);
     for (arguments, expected) in [
         (json!({"text": "echo $x", "session_id": one}), "1\n[exit code 0]"),
         (json!({"text": "echo $x", "session_id": other}), "2\n[exit code 0]"),
         (json!({"text": "echo $x"}), "1\n[exit code 0]"),
     ] {
-        assert_eq!(bench.call(&tool, arguments).text, expected);
+        assert_eq!(fixture.call(&tool, arguments).text, expected);
     }
-    let seen = bench.call(&tool, json!({"text": "echo", "session_id": "shell_nosuch"}));
+    let result = fixture.call(&tool, json!({"text": "echo", "session_id": "shell_nosuch"}));
     assert!(
-        seen.text.contains(&one) && seen.text.contains(&other) && seen.status == ToolStatus::Error,
+        result.text.contains(&one) && result.text.contains(&other) && result.status == ToolStatus::Error,
         "{}",
-        seen.text
+        result.text
     );
-    let seen = bench.call(&session("other", &["bash"]), json!({"text": "echo", "session_id": one}));
-    assert!(seen.text.contains("\"other\" has no session"), "{}", seen.text);
-    let hostile = bench.call(&tool, json!({"text": "echo", "session_id": "../../etc"}));
+    let result = fixture.call(&stateful_tool("other", &["bash"]), json!({"text": "echo", "session_id": one}));
+    assert!(result.text.contains("\"other\" has no session"), "{}", result.text);
+    let hostile = fixture.call(&tool, json!({"text": "echo", "session_id": "../../etc"}));
     assert!(hostile.text.contains("has no session"), "{}", hostile.text);
 }
 
 #[test]
 fn a_session_is_ended_with_everything_in_it_and_no_zombie_is_left() {
-    let mut bench = WorkbenchFixture::new();
-    let tool = session("shell", &["bash"]);
-    let id = id_of(&bench.call(&tool, json!({"text": "setsid sleep 71911 & sleep 71912 &"})).text);
+    let mut fixture = WorkbenchFixture::new();
+    let tool = stateful_tool("shell", &["bash"]);
+    let id = id_of(&fixture.call(&tool, json!({"text": "setsid sleep 71911 & sleep 71912 &"})).text);
     wait::until("both children run", || {
-        !running("sleep 71911").is_empty() && !running("sleep 71912").is_empty()
+        !pids_running("sleep 71911").is_empty() && !pids_running("sleep 71912").is_empty()
     });
-    let keeper = parent(bench.pid(&id));
-    let seen = bench.workbench.end_session(&id);
+    let keeper = parent_pid(fixture.pid(&id));
+    let result = fixture.workbench.end_session(&id);
     assert_eq!(
-        (seen.text, seen.session_event),
+        (result.text, result.session_event),
         (format!("Session {id} terminated."), Some(ToolSessionChange::Ended))
     );
-    assert!(running("sleep 71911").is_empty() && running("sleep 71912").is_empty());
-    assert!(!bench.state().join("sessions").join(&id).exists());
+    assert!(pids_running("sleep 71911").is_empty() && pids_running("sleep 71912").is_empty());
+    assert!(!fixture.state().join("sessions").join(&id).exists());
     assert!(!std::path::Path::new(&format!("/proc/{keeper}")).exists(), "its keeper was not reaped");
-    assert!(bench.workbench.end_session(&id).text.contains("open sessions: none"));
-    assert_ne!(id_of(&bench.call(&tool, json!({"text": "true"})).text), id);
+    assert!(fixture.workbench.end_session(&id).text.contains("open sessions: none"));
+    assert_ne!(id_of(&fixture.call(&tool, json!({"text": "true"})).text), id);
 }
 
 #[test]
-fn a_command_whose_time_is_over_is_stopped_and_the_session_stays() {
-    let mut bench = WorkbenchFixture::new();
-    let tool = ToolDefinition { timeout_sec: Some(1), ..session("shell", &["bash"]) };
-    bench.call(&tool, json!({"text": "kept=1"}));
-    let seen = bench.call(&tool, json!({"text": "echo begun; while :; do :; done"}));
-    assert!(seen.timed_out && seen.text.starts_with("begun\n[stopped because"), "{}", seen.text);
-    assert_eq!(bench.call(&tool, json!({"text": "echo $kept"})).text, "1\n[exit code 0]");
+fn a_timed_out_command_is_stopped_and_the_session_stays() {
+    let mut fixture = WorkbenchFixture::new();
+    let tool = ToolDefinition { timeout_sec: Some(1), ..stateful_tool("shell", &["bash"]) };
+    fixture.call(&tool, json!({"text": "kept=1"}));
+    let result = fixture.call(&tool, json!({"text": "echo begun; while :; do :; done"}));
+    assert!(result.timed_out && result.text.starts_with("begun\n[stopped because"), "{}", result.text);
+    assert_eq!(fixture.call(&tool, json!({"text": "echo $kept"})).text, "1\n[exit code 0]");
 }
 
 #[test]
-fn a_shell_that_ignores_a_stop_is_replaced_and_the_model_is_told() {
-    let mut bench = WorkbenchFixture::new();
-    let tool = ToolDefinition { timeout_sec: Some(1), ..session("shell", &["bash"]) };
-    bench.call(&tool, json!({"text": "kept=1; cd /usr"}));
-    let seen = bench.call(&tool, json!({"text": "trap '' URG; sleep 71914"}));
+fn a_shell_that_ignores_a_stop_is_replaced_and_reported() {
+    let mut fixture = WorkbenchFixture::new();
+    let tool = ToolDefinition { timeout_sec: Some(1), ..stateful_tool("shell", &["bash"]) };
+    fixture.call(&tool, json!({"text": "kept=1; cd /usr"}));
+    let result = fixture.call(&tool, json!({"text": "trap '' URG; sleep 71914"}));
     assert!(
-        seen.timed_out && seen.text.contains("was replaced by a new one in the same directory"),
+        result.timed_out && result.text.contains("was replaced by a new one in the same directory"),
         "{}",
-        seen.text
+        result.text
     );
-    assert_eq!(bench.call(&tool, json!({"text": "echo \"<$kept> $PWD\""})).text, "<> /usr\n[exit code 0]");
+    assert_eq!(fixture.call(&tool, json!({"text": "echo \"<$kept> $PWD\""})).text, "<> /usr\n[exit code 0]");
 }
 
 #[test]
 fn a_shell_that_exits_ends_its_session_and_the_next_call_starts_another() {
-    let mut bench = WorkbenchFixture::new();
-    let tool = session("shell", &["bash"]);
-    let id = id_of(&bench.call(&tool, json!({"text": "true"})).text);
-    let seen = bench.call(&tool, json!({"text": "echo bye; exit 5"}));
-    assert_eq!(seen.text, format!("bye\n[exit code 5]\n[session {id} has ended; exit code 5]"));
-    assert_eq!(seen.session_event, Some(ToolSessionChange::Ended));
-    assert_ne!(id_of(&bench.call(&tool, json!({"text": "true"})).text), id);
+    let mut fixture = WorkbenchFixture::new();
+    let tool = stateful_tool("shell", &["bash"]);
+    let id = id_of(&fixture.call(&tool, json!({"text": "true"})).text);
+    let result = fixture.call(&tool, json!({"text": "echo bye; exit 5"}));
+    assert_eq!(result.text, format!("bye\n[exit code 5]\n[session {id} has ended; exit code 5]"));
+    assert_eq!(result.session_event, Some(ToolSessionChange::Ended));
+    assert_ne!(id_of(&fixture.call(&tool, json!({"text": "true"})).text), id);
 }
 
 #[test]
-fn what_wedges_other_persistent_shells_does_not_wedge_these() {
-    for shell in ["bash", "dash", "zsh"].into_iter().filter(|shell| is_there(shell)) {
-        let mut bench = WorkbenchFixture::new();
-        let tool = ToolDefinition { timeout_sec: Some(20), ..session("shell", &[shell]) };
+fn cases_that_wedge_persistent_shells_do_not_wedge_the_session() {
+    for shell in ["bash", "dash", "zsh"].into_iter().filter(|shell| is_installed(shell)) {
+        let mut fixture = WorkbenchFixture::new();
+        let tool = ToolDefinition { timeout_sec: Some(20), ..stateful_tool("shell", &[shell]) };
         // A POSIX shell can only exit at such an error, and reports it; the others continue.
         let errexit = if shell == "dash" { "set -u; echo $nothing" } else { "set -e; false" };
         for hostile in [
@@ -142,9 +148,9 @@ fn what_wedges_other_persistent_shells_does_not_wedge_these() {
             "cat",
             "sleep 71913 &",
         ] {
-            bench.call(&tool, json!({"text": hostile}));
+            fixture.call(&tool, json!({"text": hostile}));
             assert_eq!(
-                bench.call(&tool, json!({"text": "echo alive"})).text,
+                fixture.call(&tool, json!({"text": "echo alive"})).text,
                 "alive\n[exit code 0]",
                 "{shell}: {hostile}"
             );
@@ -153,53 +159,57 @@ fn what_wedges_other_persistent_shells_does_not_wedge_these() {
 }
 
 #[test]
-fn a_gigabyte_in_a_session_is_survived_too() {
-    let mut bench = WorkbenchFixture::new();
-    let tool = session("shell", &["bash"]);
-    let seen = bench.call(&tool, json!({"text": "head -c 1000000000 /dev/zero | tr '\\0' y; echo last"}));
-    assert!(seen.text.len() < 17 << 10 && seen.text.ends_with("last\n[exit code 0]"));
-    assert_eq!(bench.call(&tool, json!({"text": "echo alive"})).text, "alive\n[exit code 0]");
+fn a_gigabyte_of_session_output_is_truncated() {
+    let mut fixture = WorkbenchFixture::new();
+    let tool = stateful_tool("shell", &["bash"]);
+    let result = fixture.call(&tool, json!({"text": "head -c 1000000000 /dev/zero | tr '\\0' y; echo last"}));
+    assert!(result.text.len() < 17 << 10 && result.text.ends_with("last\n[exit code 0]"));
+    assert_eq!(fixture.call(&tool, json!({"text": "echo alive"})).text, "alive\n[exit code 0]");
 }
 
 #[test]
-fn a_shell_on_a_terminal_is_typed_into_with_whatever_it_starts() {
-    for shell in ["bash", "dash", "zsh"].into_iter().filter(|shell| is_there(shell)) {
-        let mut bench = WorkbenchFixture::new();
-        let mut tool = on_terminal(session("shell", &[shell]));
+fn input_to_a_shell_on_a_terminal_reaches_its_programs() {
+    for shell in ["bash", "dash", "zsh"].into_iter().filter(|shell| is_installed(shell)) {
+        let mut fixture = WorkbenchFixture::new();
+        let mut tool = on_terminal(stateful_tool("shell", &[shell]));
         if shell == "zsh" {
             tool.command.push("-f".to_owned());
         }
         tool.env.insert("PS1".to_owned(), "ready> ".to_owned());
-        bench.call(&tool, json!({}));
-        let seen =
-            bench.call(&tool, json!({"text": "tty >/dev/null && sleep 1 && printf '\\033[9;3Hhere\\n'"}));
-        assert!(seen.text.contains("\n  here\n"), "{shell}: {}", seen.text);
+        fixture.call(&tool, json!({}));
+        let result =
+            fixture.call(&tool, json!({"text": "tty >/dev/null && sleep 1 && printf '\\033[9;3Hhere\\n'"}));
+        assert!(result.text.contains("\n  here\n"), "{shell}: {}", result.text);
         assert!(
-            seen.text.contains("[screen of 24 rows and 80 columns, cursor in row 10,"),
+            result.text.contains("[screen of 24 rows and 80 columns, cursor in row 10,"),
             "{shell}: {}",
-            seen.text
+            result.text
         );
-        bench.call(&tool, json!({"text": "python3 -q"}));
-        let seen = bench.call(&tool, json!({"text": "print(6 * 7)"}));
-        assert!(seen.text.contains("\n42\n>>>"), "{shell}: {}", seen.text);
-        bench.call(&tool, json!({"text": "exit()"}));
-        let seen = bench.call(&tool, json!({"text": "exit 3"}));
-        assert!(seen.text.contains("has ended; exit code 3]"), "{shell}: {}", seen.text);
+        fixture.call(&tool, json!({"text": "python3 -q"}));
+        let result = fixture.call(&tool, json!({"text": "print(6 * 7)"}));
+        assert!(result.text.contains("\n42\n>>>"), "{shell}: {}", result.text);
+        fixture.call(&tool, json!({"text": "exit()"}));
+        let result = fixture.call(&tool, json!({"text": "exit 3"}));
+        assert!(result.text.contains("has ended; exit code 3]"), "{shell}: {}", result.text);
     }
 }
 
 #[test]
-fn a_session_that_cannot_be_started_is_told_and_leaves_nothing() {
-    let mut bench = WorkbenchFixture::new();
-    let seen = bench.call(&session("s", &["no-such-program-here"]), json!({"text": "x"}));
-    assert!(seen.text.contains("there is no program \"no-such-program-here\""), "{}", seen.text);
-    assert_eq!((seen.session_event, seen.session_id), (None, None));
+fn a_failed_session_start_is_reported_and_leaves_nothing() {
+    let mut fixture = WorkbenchFixture::new();
+    let result = fixture.call(&stateful_tool("s", &["no-such-program-here"]), json!({"text": "x"}));
+    assert!(result.text.contains("there is no program \"no-such-program-here\""), "{}", result.text);
+    assert_eq!((result.session_event, result.session_id), (None, None));
     let ssh = ToolDefinition {
         parameters: vec![parameter("host", ParameterInjection::Argument)],
-        ..session("remote", &["cat"])
+        ..stateful_tool("remote", &["cat"])
     };
-    let seen = bench.call(&ssh, json!({}));
-    assert!(seen.text.contains("to start a session, missing required parameter \"host\""), "{}", seen.text);
-    assert_eq!(bench.workbench.sessions(), []);
-    assert_eq!(bench.call(&tool("t", &["true"]), json!({})).text, "(no output)\n[exit code 0]");
+    let result = fixture.call(&ssh, json!({}));
+    assert!(
+        result.text.contains("to start a session, missing required parameter \"host\""),
+        "{}",
+        result.text
+    );
+    assert_eq!(fixture.workbench.sessions(), []);
+    assert_eq!(fixture.call(&tool("t", &["true"]), json!({})).text, "(no output)\n[exit code 0]");
 }

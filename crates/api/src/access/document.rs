@@ -4,7 +4,9 @@ use abide_domain::time::Timestamp;
 use abide_wire::access as wire;
 use serde::{Deserialize, Serialize};
 
-use super::{OWNER, SIGN_IN_IDLE, SIGN_IN_MAX_AGE, TokenPermissions, USE_PRECISION, secret::SecretDigest};
+use super::{
+    LAST_USE_RESOLUTION, OWNER, SIGN_IN_IDLE_TIMEOUT, SIGN_IN_MAX_AGE, TokenPermissions, secret::SecretDigest,
+};
 
 /// The contents of the credentials file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -73,14 +75,14 @@ impl TokenRecord {
     }
 
     /// Records a use. Returns whether the document has changed and must be saved.
-    pub(super) fn used(&mut self, now: Timestamp) -> bool {
-        note_use(&mut self.last_used_at, now)
+    pub(super) fn record_use(&mut self, now: Timestamp) -> bool {
+        update_last_use(&mut self.last_used_at, now)
     }
 
     pub(super) fn to_wire(&self) -> wire::AccessToken {
         wire::AccessToken {
             name: self.name.clone(),
-            permissions: self.permissions.list(),
+            permissions: self.permissions.to_vec(),
             created_at: self.created_at.map(time),
             expires_at: self.expires_at.map(time),
             last_used_at: self.last_used_at.map(time),
@@ -90,8 +92,8 @@ impl TokenRecord {
 
 impl SignInRecord {
     fn expires_at(&self) -> Timestamp {
-        let idle = self.last_used_at.unwrap_or(self.created_at).plus(SIGN_IN_IDLE);
-        idle.min(self.created_at.plus(SIGN_IN_MAX_AGE))
+        let idle = self.last_used_at.unwrap_or(self.created_at).add_seconds(SIGN_IN_IDLE_TIMEOUT);
+        idle.min(self.created_at.add_seconds(SIGN_IN_MAX_AGE))
     }
 
     pub(super) fn is_expired(&self, now: Timestamp) -> bool {
@@ -99,8 +101,8 @@ impl SignInRecord {
     }
 
     /// Records a use. Returns whether the document has changed and must be saved.
-    pub(super) fn used(&mut self, now: Timestamp) -> bool {
-        note_use(&mut self.last_used_at, now)
+    pub(super) fn record_use(&mut self, now: Timestamp) -> bool {
+        update_last_use(&mut self.last_used_at, now)
     }
 
     pub(super) fn to_wire(&self) -> wire::SignIn {
@@ -115,8 +117,8 @@ impl SignInRecord {
     }
 }
 
-fn note_use(last: &mut Option<Timestamp>, now: Timestamp) -> bool {
-    let is_new = last.is_none_or(|last| now.since(last) >= USE_PRECISION);
+fn update_last_use(last: &mut Option<Timestamp>, now: Timestamp) -> bool {
+    let is_new = last.is_none_or(|last| now.seconds_since(last) >= LAST_USE_RESOLUTION);
     if is_new {
         *last = Some(now);
     }

@@ -14,11 +14,12 @@ use std::{
 };
 
 use abide_domain::time::{Seconds, Timestamp};
+use abide_os::random;
 use abide_wire::access as wire;
 
 use document::{AccessDocument, SignInRecord, TokenRecord};
 pub use permissions::TokenPermissions;
-use secret::{SecretDigest, random};
+use secret::SecretDigest;
 
 /// The name of the token in the file `token`.
 pub const OWNER: &str = "owner";
@@ -82,7 +83,7 @@ pub(crate) struct NewSignIn {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CookieVerdict {
     /// The cookie is valid and the page key matches.
-    Known(Principal),
+    Valid(Principal),
     /// The cookie is valid, but the page key is missing or wrong.
     WithoutPageKey,
     Unknown,
@@ -94,17 +95,17 @@ pub enum AccessError {
     #[error(
         "there is a token {0} already; choose another name, or make a new secret for it: abide token rotate {0}"
     )]
-    Exists(String),
+    NameTaken(String),
     #[error("there is no token or sign-in {0}; `abide token ls` and `abide token ls --sign-ins` list them")]
-    Unknown(String),
+    NotFound(String),
     /// The owner's token cannot be revoked, only rotated.
     #[error("the owner's token cannot be revoked; make a new secret for it: abide token rotate owner")]
-    Owner,
+    OwnerNotRevocable,
     #[error("{0}")]
     Invalid(String),
     /// The maximum number of tokens is reached.
     #[error("there are {MAX_TOKENS} tokens already; revoke one first")]
-    Full,
+    TooManyTokens,
     #[error("cannot save the credentials: {0}")]
     Storage(#[from] io::Error),
     /// The stored document cannot be parsed.
@@ -117,13 +118,13 @@ const MAX_TOKENS: usize = 1_000;
 /// Maximum number of sign-ins. The least recently used one is removed to make room.
 const MAX_SIGN_INS: usize = 200;
 /// Idle timeout of a sign-in.
-const SIGN_IN_IDLE: Seconds = Seconds(14 * 24 * 3600);
+const SIGN_IN_IDLE_TIMEOUT: Seconds = Seconds(14 * 24 * 3600);
 /// Maximum age of a sign-in, regardless of its use.
 pub(crate) const SIGN_IN_MAX_AGE: Seconds = Seconds(90 * 24 * 3600);
 /// Maximum lifetime of a token with an expiry: 10 years.
-const MAX_EXPIRY: Seconds = Seconds(315_360_000);
+const MAX_TOKEN_LIFETIME: Seconds = Seconds(315_360_000);
 /// Resolution of the recorded last use.
-const USE_PRECISION: Seconds = Seconds(60);
+const LAST_USE_RESOLUTION: Seconds = Seconds(60);
 
 impl AccessRegistry {
     /// Opens the credentials stored as `document`; `None` creates a new registry. Sign-ins of an owner's token that has
@@ -136,7 +137,7 @@ impl AccessRegistry {
         let owner = SecretDigest::of(owner_token);
         let mut document = match document {
             Some(bytes) => serde_json::from_slice(bytes)?,
-            None => AccessDocument::new(owner, random(4)?),
+            None => AccessDocument::new(owner, random::secret(4)),
         };
         if document.owner.digest != owner {
             document.sign_ins.retain(|sign_in| sign_in.token != OWNER);
@@ -177,8 +178,8 @@ impl AccessRegistry {
     }
 
     /// Returns the client that presented this token.
-    pub(crate) fn token(&self, shown: &str, now: Timestamp) -> Option<Principal> {
-        let digest = SecretDigest::of(shown);
+    pub(crate) fn authenticate_token(&self, secret: &str, now: Timestamp) -> Option<Principal> {
+        let digest = SecretDigest::of(secret);
         let mut state = self.lock();
         let record = state.document.all_tokens_mut().find(|record| record.digest == digest)?;
         if record.is_expired(now) {
@@ -186,15 +187,15 @@ impl AccessRegistry {
         }
         let principal =
             Principal { token: record.name.as_str().into(), sign_in: None, permissions: record.permissions };
-        if record.used(now) {
+        if record.record_use(now) {
             state.unsaved_since.get_or_insert(now);
         }
         Some(principal)
     }
 
     /// Checks a cookie together with the page key sent beside it.
-    pub(crate) fn cookie(&self, shown: &str, page_key: Option<&str>, now: Timestamp) -> CookieVerdict {
-        let digest = SecretDigest::of(shown);
+    pub(crate) fn check_cookie(&self, secret: &str, page_key: Option<&str>, now: Timestamp) -> CookieVerdict {
+        let digest = SecretDigest::of(secret);
         let mut state = self.lock();
         let RegistryState { document, .. } = &mut *state;
         let Some(at) = document.sign_ins.iter().position(|record| record.digest == digest) else {
@@ -211,21 +212,21 @@ impl AccessRegistry {
         }
         let sign_in = Some(record.sign_in_id.as_str().into());
         let principal = Principal { token: record.token.as_str().into(), sign_in, permissions };
-        if record.used(now) {
+        if record.record_use(now) {
             state.unsaved_since.get_or_insert(now);
         }
-        CookieVerdict::Known(principal)
+        CookieVerdict::Valid(principal)
     }
 
     /// Returns whether last-use times should be saved now.
     pub(crate) fn has_uses_to_save(&self, now: Timestamp) -> bool {
-        self.lock().unsaved_since.is_some_and(|since| now.since(since) >= USE_PRECISION)
+        self.lock().unsaved_since.is_some_and(|since| now.seconds_since(since) >= LAST_USE_RESOLUTION)
     }
 
     /// Saves last-use times if the oldest unsaved one is at least `USE_PRECISION` old. A failure is retried later.
     pub fn save_uses(&self, now: Timestamp) {
         let mut state = self.lock();
-        if state.unsaved_since.is_some_and(|since| now.since(since) >= USE_PRECISION)
+        if state.unsaved_since.is_some_and(|since| now.seconds_since(since) >= LAST_USE_RESOLUTION)
             && self.save(&state).is_ok()
         {
             state.unsaved_since = None;
@@ -250,7 +251,7 @@ impl AccessRegistry {
     }
 
     /// Creates a token.
-    pub fn new_token(
+    pub fn create_token(
         &self,
         new: &wire::CreateTokenRequest,
         now: Timestamp,
@@ -262,26 +263,26 @@ impl AccessRegistry {
                 "a token needs a permission: read, answer, approve, run or admin".to_owned(),
             ));
         }
-        if new.expires_in_sec.is_some_and(|seconds| seconds == 0 || seconds > MAX_EXPIRY.0) {
+        if new.expires_in_sec.is_some_and(|seconds| seconds == 0 || seconds > MAX_TOKEN_LIFETIME.0) {
             return Err(AccessError::Invalid("a token expires after 1 second to 10 years".to_owned()));
         }
-        let secret = fresh_secret()?;
+        let secret = new_token_secret();
         let record = TokenRecord {
             name: new.name.clone(),
             digest: SecretDigest::of(&secret),
             permissions,
             created_at: Some(now),
-            expires_at: new.expires_in_sec.map(|seconds| now.plus(Seconds(seconds))),
+            expires_at: new.expires_in_sec.map(|seconds| now.add_seconds(Seconds(seconds))),
             expires_in_sec: new.expires_in_sec,
             last_used_at: None,
         };
         let token = record.to_wire();
         self.change(|document| {
             if document.all_tokens().any(|known| known.name == record.name) {
-                return Err(AccessError::Exists(record.name));
+                return Err(AccessError::NameTaken(record.name));
             }
             if document.tokens.len() >= MAX_TOKENS {
-                return Err(AccessError::Full);
+                return Err(AccessError::TooManyTokens);
             }
             document.tokens.push(record);
             Ok(())
@@ -291,14 +292,14 @@ impl AccessRegistry {
 
     /// Replaces the secret of a token. The old secret and all sign-ins obtained with it become invalid immediately.
     pub fn rotate(&self, name: &str, now: Timestamp) -> Result<wire::IssuedToken, AccessError> {
-        let secret = if name == OWNER { random(32)? } else { fresh_secret()? };
+        let secret = if name == OWNER { random::secret(32) } else { new_token_secret() };
         let before = self.lock().document.clone();
         let token = self.change(|document| {
             let record = document.all_tokens_mut().find(|record| record.name == name);
-            let record = record.ok_or_else(|| AccessError::Unknown(name.to_owned()))?;
+            let record = record.ok_or_else(|| AccessError::NotFound(name.to_owned()))?;
             record.digest = SecretDigest::of(&secret);
             record.created_at = Some(now);
-            record.expires_at = record.expires_in_sec.map(|seconds| now.plus(Seconds(seconds)));
+            record.expires_at = record.expires_in_sec.map(|seconds| now.add_seconds(Seconds(seconds)));
             record.last_used_at = None;
             let token = record.to_wire();
             document.sign_ins.retain(|sign_in| sign_in.token != name);
@@ -319,14 +320,14 @@ impl AccessRegistry {
     /// Revokes a token and its sign-ins, or a single sign-in.
     pub fn revoke(&self, name: &str) -> Result<(), AccessError> {
         if name == OWNER {
-            return Err(AccessError::Owner);
+            return Err(AccessError::OwnerNotRevocable);
         }
         self.change(|document| {
             let before = document.tokens.len() + document.sign_ins.len();
             document.tokens.retain(|token| token.name != name);
             document.sign_ins.retain(|sign_in| sign_in.sign_in_id != name && sign_in.token != name);
             if before == document.tokens.len() + document.sign_ins.len() {
-                return Err(AccessError::Unknown(name.to_owned()));
+                return Err(AccessError::NotFound(name.to_owned()));
             }
             Ok(())
         })
@@ -351,9 +352,9 @@ impl AccessRegistry {
         browser: Option<String>,
         now: Timestamp,
     ) -> Result<NewSignIn, AccessError> {
-        let new = NewSignIn { cookie: random(32)?, page_key: random(32)? };
+        let new = NewSignIn { cookie: random::secret(32), page_key: random::secret(32) };
         let record = SignInRecord {
-            sign_in_id: format!("sin_{}", random(8)?),
+            sign_in_id: format!("sin_{}", random::secret(8)),
             digest: SecretDigest::of(&new.cookie),
             page_key_digest: SecretDigest::of(&new.page_key),
             token: token.to_owned(),
@@ -374,8 +375,8 @@ impl AccessRegistry {
     }
 }
 
-fn fresh_secret() -> io::Result<String> {
-    Ok(format!("abide_{}", random(32)?))
+fn new_token_secret() -> String {
+    format!("abide_{}", random::secret(32))
 }
 
 fn check_name(name: &str) -> Result<(), AccessError> {

@@ -12,7 +12,7 @@ impl TokenPermissions {
     pub const ALL: Self = Self(1 << Permission::Admin as u8);
 
     /// Returns whether the set includes `needed`. `admin` includes every permission.
-    pub fn permit(self, needed: Permission) -> bool {
+    pub fn includes(self, needed: Permission) -> bool {
         self.0 & (1 << needed as u8) != 0 || self.0 & Self::ALL.0 != 0
     }
 
@@ -21,7 +21,7 @@ impl TokenPermissions {
     }
 
     /// Returns the permissions in the set, in declaration order.
-    pub fn list(self) -> Vec<Permission> {
+    pub fn to_vec(self) -> Vec<Permission> {
         Permission::ALL.into_iter().filter(|one| self.0 & (1 << *one as u8) != 0).collect()
     }
 }
@@ -34,13 +34,13 @@ impl From<Vec<Permission>> for TokenPermissions {
 
 impl From<TokenPermissions> for Vec<Permission> {
     fn from(permissions: TokenPermissions) -> Self {
-        permissions.list()
+        permissions.to_vec()
     }
 }
 
 impl std::fmt::Display for TokenPermissions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<&str> = self.list().into_iter().map(Permission::as_str).collect();
+        let names: Vec<&str> = self.to_vec().into_iter().map(Permission::as_str).collect();
         f.write_str(&names.join(", "))
     }
 }
@@ -55,13 +55,13 @@ mod tests {
             let set = TokenPermissions::from(vec![given]);
             for needed in Permission::ALL {
                 assert_eq!(
-                    set.permit(needed),
+                    set.includes(needed),
                     given == needed || given == Permission::Admin,
                     "{given:?} {needed:?}"
                 );
             }
-            assert_eq!(set.list(), [given]);
+            assert_eq!(set.to_vec(), [given]);
         }
-        assert!(Permission::ALL.into_iter().all(|needed| !TokenPermissions::default().permit(needed)));
+        assert!(Permission::ALL.into_iter().all(|needed| !TokenPermissions::default().includes(needed)));
     }
 }

@@ -3,8 +3,6 @@
 //! A secret has 256 random bits, so an unsalted SHA-256 cannot be brute-forced. Comparing digests instead of secrets
 //! prevents timing attacks.
 
-use std::io;
-
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -40,16 +38,6 @@ impl<'de> Deserialize<'de> for SecretDigest {
         }
         Ok(Self(bytes))
     }
-}
-
-/// Random bytes as hexadecimal digits.
-pub(super) fn random(bytes: usize) -> io::Result<String> {
-    let mut buffer = vec![0_u8; bytes];
-    let filled = rustix::rand::getrandom(&mut buffer, rustix::rand::GetRandomFlags::empty())?;
-    if filled < bytes {
-        return Err(io::Error::other("the system has too little randomness"));
-    }
-    Ok(hex(&buffer))
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -36,39 +36,46 @@ fn new(name: &str, permissions: &[Permission], expires_in_sec: Option<u32>) -> C
 #[test]
 fn a_token_is_known_until_it_expires_is_rotated_or_revoked_and_its_secret_is_not_kept() {
     let (registry, kept) = registry();
-    let issued = registry.new_token(&new("ci", &[Permission::Read], Some(DAY)), START).unwrap();
-    let known = registry.token(&issued.secret, START).unwrap();
-    assert_eq!((&*known.token, known.permissions.list()), ("ci", vec![Permission::Read]));
+    let issued = registry.create_token(&new("ci", &[Permission::Read], Some(DAY)), START).unwrap();
+    let known = registry.authenticate_token(&issued.secret, START).unwrap();
+    assert_eq!((&*known.token, known.permissions.to_vec()), ("ci", vec![Permission::Read]));
     for wrong in ["", "ci", &issued.secret[1..], &format!("{} ", issued.secret)] {
-        assert_eq!(registry.token(wrong, START), None, "{wrong}");
+        assert_eq!(registry.authenticate_token(wrong, START), None, "{wrong}");
     }
     let text = String::from_utf8(kept.0.lock().unwrap().0.clone()).unwrap();
     assert!(!text.contains(&issued.secret) && !text.contains("first"), "{text}");
-    assert!(registry.token(&issued.secret, START.plus(Seconds(DAY - 1))).is_some());
-    assert_eq!(registry.token(&issued.secret, START.plus(Seconds(DAY))), None, "it has expired");
-    let later = START.plus(Seconds(DAY));
+    assert!(registry.authenticate_token(&issued.secret, START.add_seconds(Seconds(DAY - 1))).is_some());
+    assert_eq!(
+        registry.authenticate_token(&issued.secret, START.add_seconds(Seconds(DAY))),
+        None,
+        "it has expired"
+    );
+    let later = START.add_seconds(Seconds(DAY));
     let rotated = registry.rotate("ci", later).unwrap();
-    assert_eq!(registry.token(&issued.secret, START), None);
-    assert!(registry.token(&rotated.secret, later.plus(Seconds(DAY - 1))).is_some(), "it has its time again");
+    assert_eq!(registry.authenticate_token(&issued.secret, START), None);
+    assert!(
+        registry.authenticate_token(&rotated.secret, later.add_seconds(Seconds(DAY - 1))).is_some(),
+        "it has its time again"
+    );
     registry.revoke("ci").unwrap();
-    assert_eq!(registry.token(&rotated.secret, later), None);
-    assert!(matches!(registry.revoke("ci"), Err(AccessError::Unknown(_))));
+    assert_eq!(registry.authenticate_token(&rotated.secret, later), None);
+    assert!(matches!(registry.revoke("ci"), Err(AccessError::NotFound(_))));
 }
 
 #[test]
 fn names_are_unique_and_legible_and_the_owner_cannot_be_revoked() {
     let (registry, _) = registry();
-    registry.new_token(&new("ci", &[Permission::Read], None), START).unwrap();
+    registry.create_token(&new("ci", &[Permission::Read], None), START).unwrap();
     for taken in ["ci", OWNER] {
-        let refused = registry.new_token(&new(taken, &[Permission::Read], None), START);
-        assert!(matches!(refused, Err(AccessError::Exists(_))), "{taken}");
+        let refused = registry.create_token(&new(taken, &[Permission::Read], None), START);
+        assert!(matches!(refused, Err(AccessError::NameTaken(_))), "{taken}");
     }
     for bad in ["", "a b", "a/b", "..", "sin_1", "ü", &"x".repeat(65)] {
-        let refused = registry.new_token(&new(bad, &[Permission::Read], None), START);
+        let refused = registry.create_token(&new(bad, &[Permission::Read], None), START);
         assert!(matches!(refused, Err(AccessError::Invalid(_))), "{bad}");
     }
-    assert!(registry.new_token(&new("none", &[], None), START).is_err());
-    assert!(matches!(registry.revoke(OWNER), Err(AccessError::Owner)));
+    assert!(registry.create_token(&new("none", &[], None), START).is_err());
+    assert!(matches!(registry.revoke(OWNER), Err(AccessError::OwnerNotRevocable)));
 }
 
 #[test]
@@ -76,11 +83,14 @@ fn a_cookie_is_worth_nothing_without_its_page_key() {
     let (registry, kept) = registry();
     let one = registry.sign_in(OWNER, Some("Firefox".to_owned()), START).unwrap();
     let other = registry.sign_in(OWNER, None, START).unwrap();
-    assert!(matches!(registry.cookie(&one.cookie, Some(&one.page_key), START), CookieVerdict::Known(_)));
+    assert!(matches!(
+        registry.check_cookie(&one.cookie, Some(&one.page_key), START),
+        CookieVerdict::Valid(_)
+    ));
     for key in [None, Some(""), Some(other.page_key.as_str()), Some(one.cookie.as_str())] {
-        assert_eq!(registry.cookie(&one.cookie, key, START), CookieVerdict::WithoutPageKey);
+        assert_eq!(registry.check_cookie(&one.cookie, key, START), CookieVerdict::WithoutPageKey);
     }
-    assert_eq!(registry.cookie("made up", Some(&one.page_key), START), CookieVerdict::Unknown);
+    assert_eq!(registry.check_cookie("made up", Some(&one.page_key), START), CookieVerdict::Unknown);
     let text = String::from_utf8(kept.0.lock().unwrap().0.clone()).unwrap();
     assert!(![&one.cookie, &one.page_key].into_iter().any(|secret| text.contains(secret.as_str())), "{text}");
 }
@@ -89,9 +99,9 @@ fn a_cookie_is_worth_nothing_without_its_page_key() {
 fn a_sign_in_ends_without_use_in_the_end_and_when_it_is_revoked() {
     let (registry, _) = registry();
     let known = |one: &NewSignIn, at: Timestamp| {
-        matches!(registry.cookie(&one.cookie, Some(&one.page_key), at), CookieVerdict::Known(_))
+        matches!(registry.check_cookie(&one.cookie, Some(&one.page_key), at), CookieVerdict::Valid(_))
     };
-    let days = |count: u32| START.plus(Seconds(count * DAY));
+    let days = |count: u32| START.add_seconds(Seconds(count * DAY));
     let idle = registry.sign_in(OWNER, None, START).unwrap();
     assert!(!known(&idle, days(14)));
     let used = registry.sign_in(OWNER, None, START).unwrap();
@@ -108,40 +118,47 @@ fn a_sign_in_ends_without_use_in_the_end_and_when_it_is_revoked() {
 #[test]
 fn a_sign_in_permits_what_its_token_permits_and_ends_with_it() {
     let (registry, _) = registry();
-    registry.new_token(&new("phone", &[Permission::Read, Permission::Answer], None), START).unwrap();
+    registry.create_token(&new("phone", &[Permission::Read, Permission::Answer], None), START).unwrap();
     let ends: [fn(&AccessRegistry); 2] = [
         |registry| drop(registry.rotate("phone", START).unwrap()),
         |registry| registry.revoke("phone").unwrap(),
     ];
     for end in ends {
         let one = registry.sign_in("phone", None, START).unwrap();
-        let CookieVerdict::Known(principal) = registry.cookie(&one.cookie, Some(&one.page_key), START) else {
+        let CookieVerdict::Valid(principal) = registry.check_cookie(&one.cookie, Some(&one.page_key), START)
+        else {
             panic!("it is known");
         };
-        assert_eq!(principal.permissions.list(), [Permission::Read, Permission::Answer]);
+        assert_eq!(principal.permissions.to_vec(), [Permission::Read, Permission::Answer]);
         end(&registry);
-        assert_eq!(registry.cookie(&one.cookie, Some(&one.page_key), START), CookieVerdict::Unknown);
+        assert_eq!(registry.check_cookie(&one.cookie, Some(&one.page_key), START), CookieVerdict::Unknown);
     }
 }
 
 #[test]
 fn credentials_outlive_a_restart_but_the_owners_sign_ins_end_when_the_token_file_is_replaced() {
     let (registry, kept) = registry();
-    let token = registry.new_token(&new("ci", &[Permission::Run], None), START).unwrap();
+    let token = registry.create_token(&new("ci", &[Permission::Run], None), START).unwrap();
     let one = registry.sign_in(OWNER, None, START).unwrap();
     let name = registry.cookie_name();
     let document = kept.0.lock().unwrap().0.clone();
     let known = |owner: &str| {
         let next = AccessRegistry::open(owner, Some(&document), Box::new(NoStorage)).unwrap();
         assert_eq!(next.cookie_name(), name);
-        assert!(next.token(&token.secret, START).is_some() && next.token(owner, START).is_some());
-        next.cookie(&one.cookie, Some(&one.page_key), START)
+        assert!(
+            next.authenticate_token(&token.secret, START).is_some()
+                && next.authenticate_token(owner, START).is_some()
+        );
+        next.check_cookie(&one.cookie, Some(&one.page_key), START)
     };
-    assert!(matches!(known("first"), CookieVerdict::Known(_)));
+    assert!(matches!(known("first"), CookieVerdict::Valid(_)));
     assert_eq!(known("second"), CookieVerdict::Unknown);
     let rotated = registry.rotate(OWNER, START).unwrap();
     assert_eq!(kept.0.lock().unwrap().1, rotated.secret, "the file has it");
-    assert!(registry.token("first", START).is_none() && registry.token(&rotated.secret, START).is_some());
+    assert!(
+        registry.authenticate_token("first", START).is_none()
+            && registry.authenticate_token(&rotated.secret, START).is_some()
+    );
     assert!(AccessRegistry::open("x", Some(b"{"), Box::new(NoStorage)).is_err());
 }
 
@@ -159,8 +176,8 @@ fn a_change_that_cannot_be_kept_is_not_made() {
         }
     }
     let registry = AccessRegistry::open("first", None, Box::new(FailingStorage(Mutex::new(false)))).unwrap();
-    assert!(registry.new_token(&new("ci", &[Permission::Read], None), START).is_err());
+    assert!(registry.create_token(&new("ci", &[Permission::Read], None), START).is_err());
     assert!(registry.rotate(OWNER, START).is_err());
     assert_eq!(registry.tokens().len(), 1);
-    assert!(registry.token("first", START).is_some(), "the old token still counts");
+    assert!(registry.authenticate_token("first", START).is_some(), "the old token still counts");
 }

@@ -18,9 +18,9 @@ use tokio::{
 /// The connection slots of one listener.
 #[derive(Debug)]
 pub(super) struct ConnectionLimiter {
-    proven: Arc<Semaphore>,
-    max_unproven: usize,
-    unproven: Mutex<UnauthenticatedConnections>,
+    authenticated: Arc<Semaphore>,
+    max_unauthenticated: usize,
+    unauthenticated: Mutex<UnauthenticatedConnections>,
 }
 
 #[derive(Debug, Default)]
@@ -33,18 +33,18 @@ struct UnauthenticatedConnections {
 /// Authentication state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionAuthState {
-    Unproven,
-    Proven,
+    Unauthenticated,
+    Authenticated,
     Evicted,
 }
 
 /// The slot of one connection. Dropping it releases the slot.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
-    places: Arc<ConnectionLimiter>,
+    limiter: Arc<ConnectionLimiter>,
     number: u64,
-    standing: watch::Sender<ConnectionAuthState>,
-    place: Mutex<Option<OwnedSemaphorePermit>>,
+    auth_state: watch::Sender<ConnectionAuthState>,
+    permit: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 /// All slots for authenticated connections are in use.
@@ -55,55 +55,57 @@ impl ConnectionLimiter {
     /// Allows `max_connections` authenticated connections, and an eighth of that (8 to 128) unauthenticated ones.
     pub(super) fn new(max_connections: usize) -> Arc<Self> {
         Arc::new(Self {
-            proven: Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS))),
-            max_unproven: (max_connections / 8).clamp(8, 128),
-            unproven: Mutex::default(),
+            authenticated: Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS))),
+            max_unauthenticated: (max_connections / 8).clamp(8, 128),
+            unauthenticated: Mutex::default(),
         })
     }
 
     /// Admits a new connection. If the unauthenticated share is full, its oldest connection is closed.
     pub(super) fn admit(self: &Arc<Self>) -> Arc<ConnectionPermit> {
-        let standing = watch::Sender::new(ConnectionAuthState::Unproven);
-        let mut unproven = self.unproven.lock().unwrap_or_else(PoisonError::into_inner);
-        unproven.last_number += 1;
-        let number = unproven.last_number;
-        unproven.connections.insert(number, standing.clone());
-        if unproven.connections.len() > self.max_unproven
-            && let Some((_, oldest)) = unproven.connections.pop_first()
+        let auth_state = watch::Sender::new(ConnectionAuthState::Unauthenticated);
+        let mut unauthenticated = self.unauthenticated.lock().unwrap_or_else(PoisonError::into_inner);
+        unauthenticated.last_number += 1;
+        let number = unauthenticated.last_number;
+        unauthenticated.connections.insert(number, auth_state.clone());
+        if unauthenticated.connections.len() > self.max_unauthenticated
+            && let Some((_, oldest)) = unauthenticated.connections.pop_first()
         {
             oldest.send_replace(ConnectionAuthState::Evicted);
         }
-        drop(unproven);
-        Arc::new(ConnectionPermit { places: self.clone(), number, standing, place: Mutex::default() })
+        drop(unauthenticated);
+        Arc::new(ConnectionPermit { limiter: self.clone(), number, auth_state, permit: Mutex::default() })
     }
 
-    fn forget(&self, number: u64) {
-        let mut unproven = self.unproven.lock().unwrap_or_else(PoisonError::into_inner);
-        unproven.connections.remove(&number);
+    fn remove_unauthenticated(&self, number: u64) {
+        let mut unauthenticated = self.unauthenticated.lock().unwrap_or_else(PoisonError::into_inner);
+        unauthenticated.connections.remove(&number);
     }
 }
 
 impl ConnectionPermit {
     /// Moves the connection to the authenticated share.
-    pub(super) fn prove(&self) -> Result<(), ConnectionLimitReached> {
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        if place.is_none() {
-            *place =
-                Some(self.places.proven.clone().try_acquire_owned().map_err(|_| ConnectionLimitReached)?);
-            self.places.forget(self.number);
-            self.standing.send_replace(ConnectionAuthState::Proven);
+    pub(super) fn mark_authenticated(&self) -> Result<(), ConnectionLimitReached> {
+        let mut permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
+        if permit.is_none() {
+            *permit = Some(
+                self.limiter.authenticated.clone().try_acquire_owned().map_err(|_| ConnectionLimitReached)?,
+            );
+            self.limiter.remove_unauthenticated(self.number);
+            self.auth_state.send_replace(ConnectionAuthState::Authenticated);
         }
         Ok(())
     }
 
     /// Completes when the connection must be closed: its authentication timeout has passed, or it was evicted.
-    pub(super) async fn expired(&self, limit: Duration) {
-        let mut standing = self.standing.subscribe();
-        let is_proven = {
-            let decided = standing.wait_for(|standing| *standing != ConnectionAuthState::Unproven);
-            matches!(timeout(limit, decided).await, Ok(Ok(standing)) if *standing == ConnectionAuthState::Proven)
+    pub(super) async fn wait_for_expiry(&self, limit: Duration) {
+        let mut auth_state = self.auth_state.subscribe();
+        let is_authenticated = {
+            let decided =
+                auth_state.wait_for(|auth_state| *auth_state != ConnectionAuthState::Unauthenticated);
+            matches!(timeout(limit, decided).await, Ok(Ok(auth_state)) if *auth_state == ConnectionAuthState::Authenticated)
         };
-        if is_proven {
+        if is_authenticated {
             std::future::pending::<()>().await;
         }
     }
@@ -111,7 +113,7 @@ impl ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.places.forget(self.number);
+        self.limiter.remove_unauthenticated(self.number);
     }
 }
 
@@ -119,41 +121,45 @@ impl Drop for ConnectionPermit {
 mod tests {
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(3600);
+    const LONG_TIMEOUT: Duration = Duration::from_secs(3600);
 
     #[tokio::test]
     async fn the_oldest_connection_without_a_credential_makes_room_for_the_newest() {
-        let places = ConnectionLimiter::new(16);
-        let first = places.admit();
-        let proven = places.admit();
-        assert_eq!(proven.prove(), Ok(()));
-        let others: Vec<_> = (0..8).map(|_| places.admit()).collect();
-        first.expired(LONG).await;
-        let proven_expires = timeout(Duration::from_millis(20), proven.expired(Duration::ZERO)).await;
+        let limiter = ConnectionLimiter::new(16);
+        let first = limiter.admit();
+        let proven = limiter.admit();
+        assert_eq!(proven.mark_authenticated(), Ok(()));
+        let others: Vec<_> = (0..8).map(|_| limiter.admit()).collect();
+        first.wait_for_expiry(LONG_TIMEOUT).await;
+        let proven_expires = timeout(Duration::from_millis(20), proven.wait_for_expiry(Duration::ZERO)).await;
         assert!(proven_expires.is_err(), "it has a place of its own");
         for kept in &others {
-            assert!(timeout(Duration::ZERO, kept.expired(LONG)).await.is_err());
+            assert!(timeout(Duration::ZERO, kept.wait_for_expiry(LONG_TIMEOUT)).await.is_err());
         }
         drop(others);
-        assert_eq!(places.unproven.lock().unwrap().connections.len(), 0);
+        assert_eq!(limiter.unauthenticated.lock().unwrap().connections.len(), 0);
     }
 
     #[tokio::test]
-    async fn a_connection_that_shows_nothing_in_time_expires() {
-        let places = ConnectionLimiter::new(16);
-        let silent = places.admit();
-        assert!(timeout(Duration::ZERO, silent.expired(LONG)).await.is_err());
-        silent.expired(Duration::from_millis(20)).await;
+    async fn an_unauthenticated_connection_expires() {
+        let limiter = ConnectionLimiter::new(16);
+        let silent = limiter.admit();
+        assert!(timeout(Duration::ZERO, silent.wait_for_expiry(LONG_TIMEOUT)).await.is_err());
+        silent.wait_for_expiry(Duration::from_millis(20)).await;
     }
 
     #[test]
-    fn places_are_bounded_and_given_back() {
-        let places = ConnectionLimiter::new(1);
-        let one = places.admit();
-        assert_eq!((one.prove(), one.prove()), (Ok(()), Ok(())), "one connection has one place");
-        let other = places.admit();
-        assert_eq!(other.prove(), Err(ConnectionLimitReached));
+    fn slots_are_limited_and_released() {
+        let limiter = ConnectionLimiter::new(1);
+        let one = limiter.admit();
+        assert_eq!(
+            (one.mark_authenticated(), one.mark_authenticated()),
+            (Ok(()), Ok(())),
+            "one connection has one place"
+        );
+        let other = limiter.admit();
+        assert_eq!(other.mark_authenticated(), Err(ConnectionLimitReached));
         drop(one);
-        assert_eq!(other.prove(), Ok(()));
+        assert_eq!(other.mark_authenticated(), Ok(()));
     }
 }

@@ -1,7 +1,7 @@
 //! Artifacts of a run: the files that its engine put into the artifacts folder of its workspace.
 //!
-//! The folder is untrusted, because an agent controls it. Paths are opened below the workspace without following
-//! symbolic links, in the folder and on the way to it. Only regular files are served. A listing is limited in entries,
+//! The folder is untrusted, because an agent controls it. Paths are opened without following symbolic links, in the
+//! folder and on the way to it, also above the workspace. Only regular files are served. A listing is limited in entries,
 //! depth and time, and reports when it was truncated. Responses tell browsers to download the file instead of
 //! displaying it.
 
@@ -16,7 +16,7 @@ use super::{
     HttpState,
     body::{PathParams, QueryParams},
     problem::{HttpProblem, ProblemCode},
-    runs::{PageQuery, find, run_id},
+    runs::{PageQuery, load_run, parse_run_id},
     translate,
 };
 use abide_os::{
@@ -34,10 +34,10 @@ use axum::{
 };
 
 /// Limits of one listing.
-const LISTING: ListingLimits =
+const LISTING_LIMITS: ListingLimits =
     ListingLimits { max_entries: 20_000, max_depth: 16, max_time: Duration::from_secs(5) };
 /// Read size, in bytes.
-const PIECE: usize = 64 << 10;
+const READ_CHUNK_BYTES: usize = 64 << 10;
 
 /// Lists a run's files, by path.
 #[utoipa::path(
@@ -56,7 +56,7 @@ pub(super) async fn list(
 ) -> Result<Json<wire::ArtifactPage>, HttpProblem> {
     let page = part.page()?;
     let folder = ArtifactFolder::of(&interface, &id).await?;
-    let ArtifactListing { mut files, truncated } = blocking(move || folder.list(LISTING)).await?;
+    let ArtifactListing { mut files, truncated } = blocking(move || folder.list(LISTING_LIMITS)).await?;
     files.sort_by(|one, other| one.path.cmp(&other.path));
     let first = page.cursor.map_or(0, |cursor| files.partition_point(|file| file.path <= cursor));
     let mut items: Vec<_> = files.into_iter().skip(first).take(page.limit + 1).collect();
@@ -87,25 +87,25 @@ pub(super) async fn read(
     headers: HeaderMap,
 ) -> Result<Response, HttpProblem> {
     let folder = ArtifactFolder::of(&interface, &id).await?;
-    let wanted = path.clone();
-    let opened = blocking(move || folder.open(&wanted)).await?;
+    let requested_path = path.clone();
+    let opened = blocking(move || folder.open_file(&requested_path)).await?;
     let (file, size) = opened.ok_or_else(|| {
         HttpProblem::new(
             ProblemCode::ArtifactNotFound,
             format!("the run has no such file; GET /v1/runs/{id}/artifacts lists all"),
         )
     })?;
-    let range = range(&headers, size)?;
+    let range = parse_range(&headers, size)?;
     let (first, length) = range.unwrap_or((0, size));
-    let mut response = Response::new(Body::from_stream(pieces(file, first, length)));
+    let mut response = Response::new(Body::from_stream(stream_file(file, first, length)));
     if range.is_some() {
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
         insert(&mut response, header::CONTENT_RANGE, &format!("bytes {first}-{}/{size}", first + length - 1));
     }
     insert(&mut response, header::CONTENT_LENGTH, &length.to_string());
-    insert(&mut response, header::CONTENT_TYPE, kind(&path));
+    insert(&mut response, header::CONTENT_TYPE, media_type(&path));
     insert(&mut response, header::ACCEPT_RANGES, "bytes");
-    insert(&mut response, header::CONTENT_DISPOSITION, &disposition(&path));
+    insert(&mut response, header::CONTENT_DISPOSITION, &content_disposition(&path));
     insert(&mut response, header::CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox");
     Ok(response)
 }
@@ -123,25 +123,25 @@ struct ArtifactFolder {
 
 impl ArtifactFolder {
     async fn of(interface: &HttpState, id: &str) -> Result<Self, HttpProblem> {
-        let run = find(interface, run_id(id)?).await?;
+        let run = load_run(interface, parse_run_id(id)?).await?;
         Ok(Self {
             workspace: run.settings.workspace.clone(),
-            artifacts: interface.0.settings.artifacts.clone(),
+            artifacts: interface.0.settings.artifacts_folder.clone(),
         })
     }
 
-    /// Opens the folder. The workspace path is chosen by the owner and may contain links; the path below it may not.
-    fn enter(&self) -> Result<Directory, OsError> {
-        Directory::open(FilePath::new(&self.workspace))?.directory(&self.artifacts)
+    /// Opens the folder. The path of the workspace was resolved when the run was created, so it contains no links either.
+    fn open_dir(&self) -> Result<Directory, OsError> {
+        Directory::open_without_links(FilePath::new(&self.workspace))?.open_directory(&self.artifacts)
     }
 
     /// Opens a regular file and returns it with its size.
-    fn open(&self, path: &str) -> Option<(File, u64)> {
+    fn open_file(&self, path: &str) -> Option<(File, u64)> {
         // Each file has exactly one path: empty and `.` components are rejected.
         if path.split('/').any(|part| part.is_empty() || part == ".") {
             return None;
         }
-        let file = self.enter().ok()?.open_file(path).ok()?;
+        let file = self.open_dir().ok()?.open_file(path).ok()?;
         let size = file.metadata().ok()?.len();
         Some((file, size))
     }
@@ -149,7 +149,7 @@ impl ArtifactFolder {
     /// Lists the regular files below the folder, unsorted. A missing folder has none.
     fn list(&self, limits: ListingLimits) -> ArtifactListing {
         let mut listing = ArtifactListing::default();
-        if let Ok(top) = self.enter() {
+        if let Ok(top) = self.open_dir() {
             listing.walk(&top, limits);
         }
         listing
@@ -183,7 +183,7 @@ impl ArtifactListing {
             let here = if folder.is_empty() {
                 top
             } else {
-                let Ok(opened) = top.directory(&folder) else { continue };
+                let Ok(opened) = top.open_directory(&folder) else { continue };
                 below = opened;
                 &below
             };
@@ -220,11 +220,11 @@ fn artifact(path: String, metadata: &FileMetadata) -> wire::ArtifactInfo {
 
 /// Streams a file in pieces. If the file shrinks meanwhile, the response ends early and the client detects it by the
 /// length.
-fn pieces(file: File, first: u64, length: u64) -> impl futures_util::Stream<Item = io::Result<Bytes>> {
+fn stream_file(file: File, first: u64, length: u64) -> impl futures_util::Stream<Item = io::Result<Bytes>> {
     futures_util::stream::unfold(Some((file, first, length)), |state| async move {
         let (mut file, at, left) = state.filter(|(_, _, left)| *left > 0)?;
         let read = blocking(move || {
-            let mut piece = vec![0; usize::try_from(left).unwrap_or(PIECE).min(PIECE)];
+            let mut piece = vec![0; usize::try_from(left).unwrap_or(READ_CHUNK_BYTES).min(READ_CHUNK_BYTES)];
             file.seek(SeekFrom::Start(at))?;
             let count = file.read(&mut piece)?;
             piece.truncate(count);
@@ -244,11 +244,12 @@ fn pieces(file: File, first: u64, length: u64) -> impl futures_util::Stream<Item
 
 /// Parses the `Range` header into start and length. Multiple ranges and units other than bytes are ignored, as HTTP
 /// permits: the response is then the whole file.
-fn range(headers: &HeaderMap, size: u64) -> Result<Option<(u64, u64)>, HttpProblem> {
-    let Some(given) = headers.get(header::RANGE).and_then(|range| range.to_str().ok()) else {
+fn parse_range(headers: &HeaderMap, size: u64) -> Result<Option<(u64, u64)>, HttpProblem> {
+    let Some(header_value) = headers.get(header::RANGE).and_then(|range| range.to_str().ok()) else {
         return Ok(None);
     };
-    let Some((first, last)) = given.strip_prefix("bytes=").and_then(|range| range.trim().split_once('-'))
+    let Some((first, last)) =
+        header_value.strip_prefix("bytes=").and_then(|range| range.trim().split_once('-'))
     else {
         return Ok(None);
     };
@@ -269,7 +270,7 @@ fn range(headers: &HeaderMap, size: u64) -> Result<Option<(u64, u64)>, HttpProbl
 }
 
 /// Returns the media type for types that are safe to display; all others are `application/octet-stream`.
-fn kind(path: &str) -> &'static str {
+fn media_type(path: &str) -> &'static str {
     let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
     match extension.to_ascii_lowercase().as_str() {
         "txt" | "log" | "md" | "csv" | "diff" | "patch" => "text/plain; charset=utf-8",
@@ -284,7 +285,7 @@ fn kind(path: &str) -> &'static str {
 }
 
 /// Returns a `Content-Disposition` that makes browsers download the file under its own name.
-fn disposition(path: &str) -> String {
+fn content_disposition(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or_default();
     let encoded: String = name
         .bytes()
@@ -308,35 +309,35 @@ mod tests {
 
     use super::*;
 
-    fn place() -> (tempfile::TempDir, ArtifactFolder) {
-        let place = tempfile::tempdir().unwrap();
-        let workspace = place.path().join("work");
+    fn temp_artifacts() -> (tempfile::TempDir, ArtifactFolder) {
+        let temp_dir = tempfile::tempdir().unwrap();
+        let workspace = temp_dir.path().join("work");
         fs::create_dir_all(workspace.join(".abide/artifacts/sub")).unwrap();
         fs::write(workspace.join(".abide/artifacts/report.txt"), "whole").unwrap();
         fs::write(workspace.join(".abide/artifacts/sub/a.png"), "png").unwrap();
-        fs::write(place.path().join("secret"), "secret").unwrap();
+        fs::write(temp_dir.path().join("secret"), "secret").unwrap();
         let workspace = workspace.to_str().unwrap().to_owned();
-        (place, ArtifactFolder { workspace, artifacts: ".abide/artifacts".to_owned() })
+        (temp_dir, ArtifactFolder { workspace, artifacts: ".abide/artifacts".to_owned() })
     }
 
     #[test]
     fn files_are_read_and_listed() {
-        let (_place, folder) = place();
-        let (mut file, size) = folder.open("sub/a.png").unwrap();
+        let (_place, folder) = temp_artifacts();
+        let (mut file, size) = folder.open_file("sub/a.png").unwrap();
         let mut text = String::new();
         file.read_to_string(&mut text).unwrap();
         assert_eq!((text.as_str(), size), ("png", 3));
-        let mut paths: Vec<_> = folder.list(LISTING).files.into_iter().map(|file| file.path).collect();
+        let mut paths: Vec<_> = folder.list(LISTING_LIMITS).files.into_iter().map(|file| file.path).collect();
         paths.sort();
         assert_eq!(paths, ["report.txt", "sub/a.png"]);
     }
 
     #[test]
     fn nothing_outside_the_folder_is_reached() {
-        let (place, folder) = place();
-        let artifacts = place.path().join("work/.abide/artifacts");
-        symlink(place.path().join("secret"), artifacts.join("link")).unwrap();
-        symlink(place.path(), artifacts.join("up")).unwrap();
+        let (temp_dir, folder) = temp_artifacts();
+        let artifacts = temp_dir.path().join("work/.abide/artifacts");
+        symlink(temp_dir.path().join("secret"), artifacts.join("link")).unwrap();
+        symlink(temp_dir.path(), artifacts.join("up")).unwrap();
         for path in [
             "../secret",
             "../../../secret",
@@ -351,73 +352,85 @@ mod tests {
             "report.txt\0",
             "./report.txt",
         ] {
-            assert!(folder.open(path).is_none(), "{path:?}");
+            assert!(folder.open_file(path).is_none(), "{path:?}");
         }
-        assert_eq!(folder.list(LISTING).files.len(), 2);
+        assert_eq!(folder.list(LISTING_LIMITS).files.len(), 2);
     }
 
     #[test]
     fn a_folder_that_is_a_link_is_not_entered() {
-        let (place, folder) = place();
-        let artifacts = place.path().join("work/.abide/artifacts");
+        let (temp_dir, folder) = temp_artifacts();
+        let artifacts = temp_dir.path().join("work/.abide/artifacts");
         fs::remove_dir_all(&artifacts).unwrap();
-        symlink(place.path(), &artifacts).unwrap();
-        assert!(folder.open("secret").is_none());
-        assert!(folder.list(LISTING).files.is_empty());
+        symlink(temp_dir.path(), &artifacts).unwrap();
+        assert!(folder.open_file("secret").is_none());
+        assert!(folder.list(LISTING_LIMITS).files.is_empty());
     }
 
     #[test]
-    fn a_pipe_is_no_file_and_nobody_waits_for_it() {
-        let (place, folder) = place();
-        let path = place.path().join("work/.abide/artifacts/pipe");
+    fn a_workspace_that_is_replaced_by_a_link_is_not_entered() {
+        let (place, folder) = temp_artifacts();
+        let (workspace, other) = (place.path().join("work"), place.path().join("other"));
+        fs::create_dir_all(other.join(".abide/artifacts")).unwrap();
+        fs::write(other.join(".abide/artifacts/report.txt"), "foreign").unwrap();
+        fs::rename(&workspace, place.path().join("aside")).unwrap();
+        symlink(&other, &workspace).unwrap();
+        assert!(folder.open_file("report.txt").is_none());
+        assert!(folder.list(LISTING_LIMITS).files.is_empty());
+    }
+
+    #[test]
+    fn a_named_pipe_is_skipped_without_blocking() {
+        let (temp_dir, folder) = temp_artifacts();
+        let path = temp_dir.path().join("work/.abide/artifacts/pipe");
         let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
         rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
-        assert!(folder.open("pipe").is_none());
-        assert_eq!(folder.list(LISTING).files.len(), 2);
+        assert!(folder.open_file("pipe").is_none());
+        assert_eq!(folder.list(LISTING_LIMITS).files.len(), 2);
     }
 
     /// SECURITY finding 19: empty folders were not counted, and the walk continued after the limit.
     #[test]
-    fn a_listing_is_bounded_in_folders_too_and_says_so() {
-        let (place, folder) = place();
-        let artifacts = place.path().join("work/.abide/artifacts");
-        assert!(!folder.list(LISTING).truncated);
+    fn a_listing_counts_folders_and_reports_truncation() {
+        let (temp_dir, folder) = temp_artifacts();
+        let artifacts = temp_dir.path().join("work/.abide/artifacts");
+        assert!(!folder.list(LISTING_LIMITS).truncated);
         for number in 0..100 {
             fs::create_dir(artifacts.join(format!("empty-{number}"))).unwrap();
         }
-        let few = ListingLimits { max_entries: 50, ..LISTING };
+        let few = ListingLimits { max_entries: 50, ..LISTING_LIMITS };
         assert!(folder.list(few).truncated);
         // 100 folders, `sub`, and two files.
-        let enough = ListingLimits { max_entries: 103, ..LISTING };
+        let enough = ListingLimits { max_entries: 103, ..LISTING_LIMITS };
         let listing = folder.list(enough);
         assert_eq!((listing.files.len(), listing.truncated), (2, false));
-        assert!(folder.list(ListingLimits { max_time: Duration::ZERO, ..LISTING }).truncated);
+        assert!(folder.list(ListingLimits { max_time: Duration::ZERO, ..LISTING_LIMITS }).truncated);
     }
 
     #[test]
-    fn folders_that_lie_too_deep_are_not_listed_and_the_listing_says_so() {
-        let (place, folder) = place();
-        let mut deep = place.path().join("work/.abide/artifacts");
-        for _ in 0..LISTING.max_depth {
+    fn a_listing_is_truncated_at_the_maximum_depth() {
+        let (temp_dir, folder) = temp_artifacts();
+        let mut deep = temp_dir.path().join("work/.abide/artifacts");
+        for _ in 0..LISTING_LIMITS.max_depth {
             deep.push("d");
         }
         fs::create_dir_all(&deep).unwrap();
         fs::write(deep.join("file"), "").unwrap();
-        let listing = folder.list(LISTING);
+        let listing = folder.list(LISTING_LIMITS);
         assert_eq!((listing.files.len(), listing.truncated), (3, false));
         fs::create_dir(deep.join("deeper")).unwrap();
-        assert!(folder.list(LISTING).truncated);
+        assert!(folder.list(LISTING_LIMITS).truncated);
     }
 
     #[test]
     fn names_of_any_bytes_do_no_harm() {
         use std::os::unix::ffi::OsStrExt;
-        let (place, folder) = place();
-        let artifacts = place.path().join("work/.abide/artifacts");
+        let (temp_dir, folder) = temp_artifacts();
+        let artifacts = temp_dir.path().join("work/.abide/artifacts");
         fs::write(artifacts.join("new\nline"), "").unwrap();
         fs::write(artifacts.join(std::ffi::OsStr::from_bytes(b"\xff")), "").unwrap();
-        assert_eq!(folder.list(LISTING).files.len(), 3);
-        assert!(folder.open("new\nline").is_some());
+        assert_eq!(folder.list(LISTING_LIMITS).files.len(), 3);
+        assert!(folder.open_file("new\nline").is_some());
     }
 
     #[test]
@@ -425,7 +438,7 @@ mod tests {
         let with = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::RANGE, text.parse().unwrap());
-            range(&headers, 10).map_err(|problem| problem.code)
+            parse_range(&headers, 10).map_err(|problem| problem.code)
         };
         assert_eq!(with("bytes=0-3"), Ok(Some((0, 4))));
         assert_eq!(with("bytes=8-100"), Ok(Some((8, 2))));

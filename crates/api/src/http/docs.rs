@@ -12,8 +12,8 @@ use axum::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use sha2::{Digest, Sha256};
 
-const DOCS: &str = include_str!("docs/page.html");
-const LOGIN: &str = include_str!("docs/login.html");
+const DOCS_HTML: &str = include_str!("docs/page.html");
+const SIGN_IN_HTML: &str = include_str!("docs/login.html");
 
 /// What a request to the interface can look like, to read and to try.
 #[utoipa::path(
@@ -21,7 +21,7 @@ const LOGIN: &str = include_str!("docs/login.html");
     responses((status = 200, description = "A page.", content_type = "text/html", body = String)),
 )]
 pub(super) async fn show() -> Response {
-    page(StatusCode::OK, DOCS)
+    page(StatusCode::OK, DOCS_HTML)
 }
 
 /// Leads to the page about the routes.
@@ -29,20 +29,20 @@ pub(super) async fn show() -> Response {
     get, path = "/", tag = "service", operation_id = "start",
     responses((status = 307, description = "To `/docs`.")),
 )]
-pub(super) async fn start() -> Redirect {
+pub(super) async fn redirect_to_docs() -> Redirect {
     Redirect::temporary("/docs")
 }
 
 /// The sign-in page, served in place of a page that requires a credential.
-pub(super) fn login() -> Response {
-    page(StatusCode::UNAUTHORIZED, LOGIN)
+pub(super) fn sign_in_page() -> Response {
+    page(StatusCode::UNAUTHORIZED, SIGN_IN_HTML)
 }
 
 fn page(status: StatusCode, html: &'static str) -> Response {
     static POLICY: OnceLock<HeaderValue> = OnceLock::new();
     let policy = POLICY.get_or_init(|| {
-        let scripts: Vec<_> = [DOCS, LOGIN].into_iter().map(|page| allowance(page, "script")).collect();
-        let styles: Vec<_> = [DOCS, LOGIN].into_iter().map(|page| allowance(page, "style")).collect();
+        let scripts: Vec<_> = [DOCS_HTML, SIGN_IN_HTML].into_iter().map(|page| csp_hash(page, "script")).collect();
+        let styles: Vec<_> = [DOCS_HTML, SIGN_IN_HTML].into_iter().map(|page| csp_hash(page, "style")).collect();
         let policy = format!(
             "default-src 'none'; connect-src 'self'; script-src {}; style-src {}; base-uri 'none'; form-action 'self'; \
              frame-ancestors 'none'",
@@ -62,7 +62,7 @@ fn page(status: StatusCode, html: &'static str) -> Response {
 }
 
 /// Returns the CSP hash that permits the one inline element of that name in a page.
-fn allowance(page: &str, element: &str) -> String {
+fn csp_hash(page: &str, element: &str) -> String {
     let text = page.split_once(&format!("<{element}>")).map_or("", |(_, rest)| rest);
     let text = text.split_once(&format!("</{element}>")).map_or("", |(text, _)| text);
     format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text.as_bytes())))
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn pages_need_nothing_from_elsewhere() {
-        for page in [DOCS, LOGIN] {
+        for page in [DOCS_HTML, SIGN_IN_HTML] {
             assert!(
                 !page.contains("src=") && !page.contains("http://") && !page.contains("https://"),
                 "{page}"

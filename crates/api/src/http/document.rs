@@ -21,7 +21,7 @@ pub(super) fn complete(declared: OpenApi) -> Value {
     document["info"] = json!({
         "title": "Abide",
         "version": env!("CARGO_PKG_VERSION"),
-        "description": ABOUT,
+        "description": API_DESCRIPTION,
         "license": { "name": "Apache-2.0 OR MIT" },
     });
     document["tags"] = json!([
@@ -64,7 +64,7 @@ pub(super) fn complete(declared: OpenApi) -> Value {
 
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 
-const ABOUT: &str = "What people and programs ask of the daemon. Refusals are `application/problem+json` (RFC 9457) \
+const API_DESCRIPTION: &str = "What people and programs ask of the daemon. Refusals are `application/problem+json` (RFC 9457) \
 with a `code` for programs and a `detail` that says what to do. Lists take `cursor` and `limit` and answer `items` and \
 `next_cursor`, which is null on the last page. Times are RFC 3339 in UTC. Ids are prefixed and ordered by time. Answers \
 may gain fields; requests with fields that nobody knows are refused.";

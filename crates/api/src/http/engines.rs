@@ -18,7 +18,7 @@ use super::{HttpState, problem::HttpProblem, translate};
 pub(super) struct EngineCache(Mutex<Option<(Instant, Vec<wire::EngineView>)>>);
 
 /// Maximum age of the cached result.
-const BELIEVED: Duration = Duration::from_secs(60);
+const CACHE_MAX_AGE: Duration = Duration::from_secs(60);
 
 /// Lists engines: whether each can be used here, and what for.
 ///
@@ -31,10 +31,10 @@ pub(super) async fn list(
     State(interface): State<HttpState>,
 ) -> Result<Json<wire::ListResponse<wire::EngineView>>, HttpProblem> {
     let mut found = interface.0.engines.0.lock().await;
-    let items = match found.as_ref().filter(|(at, _)| at.elapsed() < BELIEVED) {
+    let items = match found.as_ref().filter(|(at, _)| at.elapsed() < CACHE_MAX_AGE) {
         Some((_, engines)) => engines.clone(),
         None => {
-            let engines = look(&interface).await;
+            let engines = probe_engines(&interface).await;
             *found = Some((Instant::now(), engines.clone()));
             engines
         }
@@ -42,14 +42,14 @@ pub(super) async fn list(
     Ok(Json(wire::ListResponse { items, next_cursor: None }))
 }
 
-async fn look(interface: &HttpState) -> Vec<wire::EngineView> {
+async fn probe_engines(interface: &HttpState) -> Vec<wire::EngineView> {
     let daemon = interface.daemon();
     let names = daemon.catalogue().names();
-    let looked = join_all(names.iter().map(|name| daemon.examine(name))).await;
-    names.into_iter().zip(looked).map(|(name, health)| engine(name, health)).collect()
+    let results = join_all(names.iter().map(|name| daemon.examine(name))).await;
+    names.into_iter().zip(results).map(|(name, health)| engine_view(name, health)).collect()
 }
 
-fn engine(name: String, health: Option<EngineHealth>) -> wire::EngineView {
+fn engine_view(name: String, health: Option<EngineHealth>) -> wire::EngineView {
     let Some(health) = health else {
         let probe = "it is switched off; see the setting engines.NAME.enabled".to_owned();
         return wire::EngineView {
@@ -61,7 +61,7 @@ fn engine(name: String, health: Option<EngineHealth>) -> wire::EngineView {
             probe,
         };
     };
-    let available = health.trouble.is_none();
+    let available = health.failure.is_none();
     let waits = match health.profile_kind() {
         ProfileKind::Resumable => "resumable",
         ProfileKind::StickyProcess => "sticky_process",
@@ -77,7 +77,7 @@ fn engine(name: String, health: Option<EngineHealth>) -> wire::EngineView {
             .filter(|_| available)
             .map(|ability| ability.name().to_owned())
             .collect(),
-        probe: match &health.trouble {
+        probe: match &health.failure {
             Some(trouble) => format!("{}: {}", translate::failure(trouble).code, trouble.message),
             None => health.resume.detail,
         },

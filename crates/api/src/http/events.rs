@@ -27,13 +27,13 @@ use utoipa::IntoParams;
 
 use super::{
     HttpState, StopMode,
-    body::{PathParams, QueryParams, limit},
+    body::{PathParams, QueryParams, validate_limit},
     budget,
-    feed::{BroadcastEntry, frame},
+    feed::{BroadcastEntry, sse_frame},
     guard::RequestCredential,
     pages,
     problem::{HttpProblem, ProblemCode},
-    runs::{find, run_id},
+    runs::{load_run, parse_run_id},
 };
 use crate::metrics::StreamReaderGuard;
 
@@ -75,7 +75,7 @@ pub(super) async fn all(
     headers: HeaderMap,
     QueryParams(from): QueryParams<EventsQuery>,
 ) -> Result<Response, HttpProblem> {
-    tell(&interface, &credential, None, &headers, &from).await
+    respond(&interface, &credential, None, &headers, &from).await
 }
 
 /// Tells what happens to one run.
@@ -103,20 +103,20 @@ pub(super) async fn of_run(
     headers: HeaderMap,
     QueryParams(from): QueryParams<EventsQuery>,
 ) -> Result<Response, HttpProblem> {
-    let run = run_id(&id)?;
-    find(&interface, run).await?;
-    tell(&interface, &credential, Some(run), &headers, &from).await
+    let run = parse_run_id(&id)?;
+    load_run(&interface, run).await?;
+    respond(&interface, &credential, Some(run), &headers, &from).await
 }
 
-async fn tell(
+async fn respond(
     interface: &HttpState,
     credential: &RequestCredential,
     run: Option<RunId>,
     headers: &HeaderMap,
     from: &EventsQuery,
 ) -> Result<Response, HttpProblem> {
-    let after = cursor(headers, from)?;
-    let most = limit(from.limit)?;
+    let after = start_position(headers, from)?;
+    let most = validate_limit(from.limit)?;
     let head = interface.daemon().store().head().await?;
     if after > head {
         return Err(HttpProblem::new(
@@ -127,7 +127,7 @@ async fn tell(
             ),
         ));
     }
-    match wanted(headers)? {
+    match negotiate_format(headers)? {
         EventsFormat::Page => page(interface, credential, run, after, most).await,
         EventsFormat::Stream => stream(interface, run, after).await,
     }
@@ -141,7 +141,7 @@ enum EventsFormat {
 }
 
 /// Selects a stream unless the client accepts only JSON.
-fn wanted(headers: &HeaderMap) -> Result<EventsFormat, HttpProblem> {
+fn negotiate_format(headers: &HeaderMap) -> Result<EventsFormat, HttpProblem> {
     let mut accepted = Vec::new();
     for value in headers.get_all(header::ACCEPT) {
         accepted.extend(
@@ -165,7 +165,7 @@ fn wanted(headers: &HeaderMap) -> Result<EventsFormat, HttpProblem> {
     Err(HttpProblem::new(ProblemCode::NotAcceptable, "events come as text/event-stream or application/json"))
 }
 
-fn cursor(headers: &HeaderMap, from: &EventsQuery) -> Result<JournalSeq, HttpProblem> {
+fn start_position(headers: &HeaderMap, from: &EventsQuery) -> Result<JournalSeq, HttpProblem> {
     let wrong =
         || HttpProblem::new(ProblemCode::InvalidCursor, "Last-Event-ID must be the id of an event, a number");
     let last = match headers.get("last-event-id") {
@@ -184,8 +184,8 @@ async fn page(
     after: JournalSeq,
     most: usize,
 ) -> Result<Response, HttpProblem> {
-    let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
-    let page = pages::read(interface.daemon(), run, after, most).await?;
+    let reservation = interface.0.budget.reserve(&credential.0, pages::PAGE_RESERVATION_BYTES).await;
+    let page = pages::read_page(interface.daemon(), run, after, most).await?;
     let mut text = Vec::from(b"{\"items\":[");
     for (number, entry) in page.entries.iter().enumerate() {
         text.extend_from_slice(if number > 0 { b"," } else { b"" });
@@ -196,7 +196,8 @@ async fn page(
         Some(last) => text.extend_from_slice(format!("\"{}\"}}", last.seq.0).as_bytes()),
         None => text.extend_from_slice(b"null}"),
     }
-    Ok(([(header::CONTENT_TYPE, "application/json")], budget::body(text, reservation)).into_response())
+    Ok(([(header::CONTENT_TYPE, "application/json")], budget::reserved_body(text, reservation))
+        .into_response())
 }
 
 async fn stream(
@@ -204,25 +205,25 @@ async fn stream(
     run: Option<RunId>,
     after: JournalSeq,
 ) -> Result<Response, HttpProblem> {
-    let place = interface.0.streams.clone().try_acquire_owned().map_err(|_| {
+    let permit = interface.0.streams.clone().try_acquire_owned().map_err(|_| {
         HttpProblem::new(
             ProblemCode::TooManyConnections,
             "too many streams are open (setting http.max_streams); close some",
         )
     })?;
-    let mut heartbeat = interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
+    let mut heartbeat = interval_at(Instant::now() + HEARTBEAT_INTERVAL, HEARTBEAT_INTERVAL);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let reader = EventStreamReader {
-        feed: interface.0.feed.listen().await?,
+        broadcast: interface.0.feed.subscribe().await?,
         stop: interface.0.stop.subscribe(),
         interface: interface.clone(),
         run,
-        last: after,
+        last_seq: after,
         caught_up: false,
         pending: VecDeque::from([Bytes::from_static(b": events\nretry: 1000\n\n")]),
         heartbeat,
-        _place: place,
-        _counted: interface.0.metrics.stream_reader(),
+        _permit: permit,
+        _reader_guard: interface.0.metrics.stream_reader(),
     };
     let frames = futures_util::stream::unfold(reader, |mut reader| async move {
         let frames = reader.next().await?;
@@ -237,26 +238,26 @@ async fn stream(
 }
 
 /// Interval of keep-alive comments on an idle stream.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 /// Delay before reading again from a store that failed.
-const RETRY: Duration = Duration::from_secs(1);
+const STORE_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Number of entries read from the store at a time for one client.
-const PAGE: usize = 32;
+const READ_ENTRIES: usize = 32;
 
 /// State of one event stream. It is polled only when its connection has room.
 struct EventStreamReader {
     interface: HttpState,
     run: Option<RunId>,
     /// All entries up to this one have been sent or are in `pending`.
-    last: JournalSeq,
-    feed: Receiver<BroadcastEntry>,
+    last_seq: JournalSeq,
+    broadcast: Receiver<BroadcastEntry>,
     /// Whether the stream has caught up with the store and needs only the feed.
     caught_up: bool,
     pending: VecDeque<Bytes>,
     heartbeat: Interval,
     stop: watch::Receiver<StopMode>,
-    _place: OwnedSemaphorePermit,
-    _counted: StreamReaderGuard,
+    _permit: OwnedSemaphorePermit,
+    _reader_guard: StreamReaderGuard,
 }
 
 impl EventStreamReader {
@@ -270,12 +271,12 @@ impl EventStreamReader {
                 return None;
             }
             if !self.caught_up {
-                self.read_on().await;
+                self.read_from_store().await;
                 continue;
             }
             tokio::select! {
-                told = self.feed.recv() => match told {
-                    Ok(told) => self.hear(told),
+                entry = self.broadcast.recv() => match entry {
+                    Ok(entry) => self.on_broadcast_entry(entry),
                     Err(RecvError::Lagged(_)) => self.caught_up = false,
                     Err(RecvError::Closed) => return None,
                 },
@@ -287,35 +288,35 @@ impl EventStreamReader {
 
     /// Reads from the store. An empty page means that all later entries arrive by the feed, which was subscribed to
     /// before.
-    async fn read_on(&mut self) {
-        match pages::read(self.interface.daemon(), self.run, self.last, PAGE).await {
+    async fn read_from_store(&mut self) {
+        match pages::read_page(self.interface.daemon(), self.run, self.last_seq, READ_ENTRIES).await {
             Ok(page) => {
                 self.caught_up = page.entries.is_empty();
                 if let Some(last) = page.entries.last() {
-                    self.last = last.seq;
+                    self.last_seq = last.seq;
                 }
-                self.pending.extend(page.entries.iter().map(frame));
+                self.pending.extend(page.entries.iter().map(sse_frame));
             }
             Err(_) => {
                 tokio::select! {
-                    () = tokio::time::sleep(RETRY) => {}
+                    () = tokio::time::sleep(STORE_RETRY_DELAY) => {}
                     _ = self.stop.changed() => {}
                 }
             }
         }
     }
 
-    fn hear(&mut self, told: BroadcastEntry) {
-        if told.seq <= self.last {
+    fn on_broadcast_entry(&mut self, entry: BroadcastEntry) {
+        if entry.seq <= self.last_seq {
             return;
         }
-        let is_wanted = self.run.is_none_or(|run| run == told.run);
-        match told.frame {
+        let is_wanted = self.run.is_none_or(|run| run == entry.run);
+        match entry.frame {
             // The feed does not carry this entry, so it is read from the store.
             None if is_wanted => self.caught_up = false,
-            None => self.last = told.seq,
+            None => self.last_seq = entry.seq,
             Some(frame) => {
-                self.last = told.seq;
+                self.last_seq = entry.seq;
                 self.pending.extend(Some(frame).filter(|_| is_wanted));
             }
         }
@@ -326,23 +327,23 @@ impl EventStreamReader {
 mod tests {
     use super::*;
 
-    fn form(accept: &[&'static str]) -> Option<EventsFormat> {
+    fn negotiated(accept: &[&'static str]) -> Option<EventsFormat> {
         let mut headers = HeaderMap::new();
         for accept in accept {
             headers.append(header::ACCEPT, HeaderValue::from_static(accept));
         }
-        wanted(&headers).ok()
+        negotiate_format(&headers).ok()
     }
 
     #[test]
-    fn a_page_is_given_to_those_who_take_json_and_no_stream() {
-        assert_eq!(form(&[]), Some(EventsFormat::Stream));
-        assert_eq!(form(&["*/*"]), Some(EventsFormat::Stream));
-        assert_eq!(form(&["text/event-stream"]), Some(EventsFormat::Stream));
-        assert_eq!(form(&["application/json"]), Some(EventsFormat::Page));
-        assert_eq!(form(&["application/json, */*;q=0.1"]), Some(EventsFormat::Page));
-        assert_eq!(form(&["Application/JSON; charset=utf-8"]), Some(EventsFormat::Page));
-        assert_eq!(form(&["application/json", "text/event-stream"]), Some(EventsFormat::Stream));
-        assert_eq!(form(&["image/png"]), None);
+    fn a_page_is_served_if_only_json_is_accepted() {
+        assert_eq!(negotiated(&[]), Some(EventsFormat::Stream));
+        assert_eq!(negotiated(&["*/*"]), Some(EventsFormat::Stream));
+        assert_eq!(negotiated(&["text/event-stream"]), Some(EventsFormat::Stream));
+        assert_eq!(negotiated(&["application/json"]), Some(EventsFormat::Page));
+        assert_eq!(negotiated(&["application/json, */*;q=0.1"]), Some(EventsFormat::Page));
+        assert_eq!(negotiated(&["Application/JSON; charset=utf-8"]), Some(EventsFormat::Page));
+        assert_eq!(negotiated(&["application/json", "text/event-stream"]), Some(EventsFormat::Stream));
+        assert_eq!(negotiated(&["image/png"]), None);
     }
 }

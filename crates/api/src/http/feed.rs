@@ -20,7 +20,7 @@ use super::pages::{self, EncodedEntry};
 #[derive(Debug)]
 pub(super) struct EventBroadcast {
     daemon: Daemon,
-    told: Sender<BroadcastEntry>,
+    sender: Sender<BroadcastEntry>,
     started: OnceCell<()>,
 }
 
@@ -34,27 +34,27 @@ pub(super) struct BroadcastEntry {
 }
 
 /// Capacity of the broadcast, in entries. A subscriber that is further behind reads the store.
-const KEPT: usize = 256;
+const BROADCAST_CAPACITY: usize = 256;
 /// Maximum size of a broadcast entry, in bytes.
 const MAX_FRAME_BYTES: usize = 64 << 10;
 /// Number of entries read from the store at a time.
-const PAGE: usize = 128;
+const READ_ENTRIES: usize = 128;
 /// Maximum time between two reads of the journal, in case a change notification is missed.
-const LONGEST_NAP: Duration = Duration::from_secs(2);
+const MAX_READ_INTERVAL: Duration = Duration::from_secs(2);
 
 impl EventBroadcast {
     pub(super) fn new(daemon: Daemon) -> Self {
-        Self { daemon, told: Sender::new(KEPT), started: OnceCell::new() }
+        Self { daemon, sender: Sender::new(BROADCAST_CAPACITY), started: OnceCell::new() }
     }
 
     /// Subscribes to entries from now on. Callers must read earlier entries from the store after this call, not before.
-    pub(super) async fn listen(&self) -> Result<Receiver<BroadcastEntry>, StoreError> {
-        let receiver = self.told.subscribe();
+    pub(super) async fn subscribe(&self) -> Result<Receiver<BroadcastEntry>, StoreError> {
+        let receiver = self.sender.subscribe();
         let begin = || async {
             // The head is taken before the first subscriber reads the store, so entries committed between the two are
             // broadcast.
             let head = self.daemon.store().head().await?;
-            tokio::spawn(pass_on(self.daemon.clone(), self.told.clone(), head));
+            tokio::spawn(broadcast_loop(self.daemon.clone(), self.sender.clone(), head));
             Ok(())
         };
         self.started.get_or_try_init(begin).await?;
@@ -62,46 +62,46 @@ impl EventBroadcast {
     }
 }
 
-async fn pass_on(daemon: Daemon, told: Sender<BroadcastEntry>, mut position: JournalSeq) {
+async fn broadcast_loop(daemon: Daemon, sender: Sender<BroadcastEntry>, mut position: JournalSeq) {
     let mut changes = daemon.changes();
     loop {
         changes.borrow_and_update();
         // If the store fails, the read is repeated from the same position, so nothing is skipped.
-        if let Ok(reached) = catch_up(&daemon, &told, position).await {
+        if let Ok(reached) = catch_up(&daemon, &sender, position).await {
             position = reached;
         }
         // On timeout the journal is read all the same.
-        tokio::time::timeout(LONGEST_NAP, changes.changed()).await.ok();
+        tokio::time::timeout(MAX_READ_INTERVAL, changes.changed()).await.ok();
     }
 }
 
 /// Broadcasts all entries after a position. Returns the position reached.
 async fn catch_up(
     daemon: &Daemon,
-    told: &Sender<BroadcastEntry>,
+    sender: &Sender<BroadcastEntry>,
     mut position: JournalSeq,
 ) -> Result<JournalSeq, StoreError> {
     let head = daemon.store().head().await?;
     // A client that subscribes after this check also reads the store after it, and so finds all entries up to this
     // head.
-    if told.receiver_count() == 0 {
+    if sender.receiver_count() == 0 {
         return Ok(head);
     }
     while position < head {
-        let page = pages::read(daemon, None, position, PAGE).await?;
+        let page = pages::read_page(daemon, None, position, READ_ENTRIES).await?;
         let Some(last) = page.entries.last() else { break };
         position = last.seq;
         for entry in &page.entries {
-            let frame = (entry.json.len() <= MAX_FRAME_BYTES).then(|| frame(entry));
+            let frame = (entry.json.len() <= MAX_FRAME_BYTES).then(|| sse_frame(entry));
             // An error means that there is no subscriber.
-            told.send(BroadcastEntry { seq: entry.seq, run: entry.run, frame }).ok();
+            sender.send(BroadcastEntry { seq: entry.seq, run: entry.run, frame }).ok();
         }
     }
     Ok(position)
 }
 
 /// An entry as a server-sent event.
-pub(super) fn frame(entry: &EncodedEntry) -> Bytes {
+pub(super) fn sse_frame(entry: &EncodedEntry) -> Bytes {
     let head = format!("id: {}\ndata: ", entry.seq.0);
     Bytes::from([head.as_bytes(), &entry.json, b"\n\n"].concat())
 }

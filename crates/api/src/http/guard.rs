@@ -35,9 +35,9 @@ pub(super) struct RequestCredential(pub(super) Arc<str>);
 #[derive(Debug)]
 enum GuardVerdict {
     /// The client presented this valid credential.
-    Known(Principal),
+    Authenticated(Principal),
     /// The route requires no credential.
-    Open,
+    Public,
     /// A browser without a credential gets the sign-in page.
     SignIn,
 }
@@ -50,10 +50,12 @@ pub(super) async fn check(State(interface): State<HttpState>, mut request: Reque
     let connection = request.extensions().get::<HttpConnection>().cloned();
     let origin = connection.as_ref().map(|connection| connection.origin);
     let address = origin.and_then(ConnectionOrigin::client);
-    let verdict = judge(&interface, &request, origin);
+    let verdict = authenticate(&interface, &request, origin);
     let client = match &verdict {
-        Ok(GuardVerdict::Known(principal)) => RateLimitKey::Known(principal.token.clone(), address),
-        Ok(GuardVerdict::Open | GuardVerdict::SignIn) => RateLimitKey::Open(address),
+        Ok(GuardVerdict::Authenticated(principal)) => {
+            RateLimitKey::Authenticated(principal.token.clone(), address)
+        }
+        Ok(GuardVerdict::Public | GuardVerdict::SignIn) => RateLimitKey::Public(address),
         Err(_) => RateLimitKey::Refused(address),
     };
     let is_allowed = interface.0.limits.allow(client, Instant::now());
@@ -62,13 +64,14 @@ pub(super) async fn check(State(interface): State<HttpState>, mut request: Reque
             ProblemCode::RateLimited,
             "too many requests at once (setting http.requests_per_second); slow down",
         )),
-        Ok(GuardVerdict::Known(principal)) => {
+        Ok(GuardVerdict::Authenticated(principal)) => {
             request.extensions_mut().insert(RequestCredential(principal.token.clone()));
             request.extensions_mut().insert(principal.clone());
-            let place = connection.as_ref().map_or(Ok(()), |connection| connection.admission.prove());
-            match place {
+            let permit_result =
+                connection.as_ref().map_or(Ok(()), |connection| connection.permit.mark_authenticated());
+            match permit_result {
                 Ok(()) => {
-                    let admitted = admit(&interface, &principal, request, next).await;
+                    let admitted = serve_authenticated(&interface, &principal, request, next).await;
                     return admitted.unwrap_or_else(HttpProblem::into_response);
                 }
                 Err(_) => Err(HttpProblem::new(
@@ -77,8 +80,8 @@ pub(super) async fn check(State(interface): State<HttpState>, mut request: Reque
                 )),
             }
         }
-        Ok(GuardVerdict::Open) => Ok(next.run(request).await),
-        Ok(GuardVerdict::SignIn) => Ok(docs::login()),
+        Ok(GuardVerdict::Public) => Ok(next.run(request).await),
+        Ok(GuardVerdict::SignIn) => Ok(docs::sign_in_page()),
         Err(problem) => Err(problem),
     };
     // An unauthenticated connection carries one request, so that it makes room for the next.
@@ -87,21 +90,21 @@ pub(super) async fn check(State(interface): State<HttpState>, mut request: Reque
     response
 }
 
-fn judge(
+fn authenticate(
     interface: &HttpState,
     request: &Request,
     origin: Option<ConnectionOrigin>,
 ) -> Result<GuardVerdict, HttpProblem> {
     let host = host(request.headers(), request.uri()).unwrap_or_default();
-    let is_called_right = match origin {
+    let is_host_allowed = match origin {
         // Web pages cannot connect to the Unix socket, whatever the `Host` header is.
         Some(ConnectionOrigin::Local) => true,
-        Some(ConnectionOrigin::Network { ours, .. }) => {
-            is_ours(host, ours, &interface.0.settings.allowed_hosts)
+        Some(ConnectionOrigin::Network { local_ip: ours, .. }) => {
+            is_allowed_host(host, ours, &interface.0.settings.allowed_hosts)
         }
-        None => is_ours(host, None, &interface.0.settings.allowed_hosts),
+        None => is_allowed_host(host, None, &interface.0.settings.allowed_hosts),
     };
-    if !is_called_right {
+    if !is_host_allowed {
         return Err(HttpProblem::new(
             ProblemCode::ForbiddenHost,
             "this name is not one of the daemon's; use 127.0.0.1 or localhost, or add it to the setting \
@@ -109,29 +112,29 @@ fn judge(
         ));
     }
     let path = request.uri().path();
-    let is_page = request.method() == Method::GET && PAGES.contains(&path);
+    let is_page = request.method() == Method::GET && HTML_PATHS.contains(&path);
     if !is_same_origin(request.headers(), host) || !is_from_own_page(request.headers(), is_page) {
         return Err(HttpProblem::new(
             ProblemCode::ForbiddenOrigin,
             "pages of other origins may not ask anything here",
         ));
     }
-    let shown = identify(interface, request.method(), request.headers());
-    match (shown, path) {
-        (PresentedCredential::Known(principal), _) => Ok(GuardVerdict::Known(principal)),
-        (_, "/healthz") => Ok(GuardVerdict::Open),
+    let credential = presented_credential(interface, request.method(), request.headers());
+    match (credential, path) {
+        (PresentedCredential::Valid(principal), _) => Ok(GuardVerdict::Authenticated(principal)),
+        (_, "/healthz") => Ok(GuardVerdict::Public),
         // Pages contain no secret, and a browser that navigates to one cannot send the page key.
-        (PresentedCredential::CookieOnly, _) if is_page && request.uri().query() != Some(SIGN_IN_AGAIN) => {
-            Ok(GuardVerdict::Open)
+        (PresentedCredential::CookieOnly, _) if is_page && request.uri().query() != Some(SIGN_IN_QUERY) => {
+            Ok(GuardVerdict::Public)
         }
-        (PresentedCredential::CookieOnly | PresentedCredential::Nothing, _) if is_page => {
+        (PresentedCredential::CookieOnly | PresentedCredential::None, _) if is_page => {
             Ok(GuardVerdict::SignIn)
         }
         (PresentedCredential::CookieOnly, _) => Err(HttpProblem::new(
             ProblemCode::Unauthorized,
             "the cookie of a sign-in counts only with the page's key in the header abide-session-key; sign in again",
         )),
-        (PresentedCredential::Nothing, _) => Err(HttpProblem::new(
+        (PresentedCredential::None, _) => Err(HttpProblem::new(
             ProblemCode::Unauthorized,
             "show the token from the file `token` in Abide's home: authorization: Bearer TOKEN",
         )),
@@ -140,12 +143,12 @@ fn judge(
 
 /// Pages for people. A browser without a credential gets the sign-in page in their place, and links on other sites may
 /// lead to them.
-const PAGES: [&str; 2] = ["/", "/docs"];
+const HTML_PATHS: [&str; 2] = ["/", "/docs"];
 /// Query with which a page that has lost its key requests the sign-in page.
-const SIGN_IN_AGAIN: &str = "sign-in";
+const SIGN_IN_QUERY: &str = "sign-in";
 
 /// Serves an authenticated client.
-async fn admit(
+async fn serve_authenticated(
     interface: &HttpState,
     principal: &Principal,
     request: Request,
@@ -184,58 +187,60 @@ fn save_uses(interface: &HttpState) {
 /// The credential presented by a client.
 #[derive(Debug)]
 enum PresentedCredential {
-    Known(Principal),
+    Valid(Principal),
     /// A sign-in cookie without the page key, or a change without an `Origin` header.
     CookieOnly,
-    Nothing,
+    None,
 }
 
 /// Determines the presented credential: a token, or a sign-in obtained with one.
-fn identify(interface: &HttpState, method: &Method, headers: &HeaderMap) -> PresentedCredential {
+fn presented_credential(interface: &HttpState, method: &Method, headers: &HeaderMap) -> PresentedCredential {
     let (access, now) = (&interface.0.access, interface.daemon().stamp().at);
     if let Some(token) = bearer(headers) {
-        return access.token(token, now).map_or(PresentedCredential::Nothing, PresentedCredential::Known);
+        return access
+            .authenticate_token(token, now)
+            .map_or(PresentedCredential::None, PresentedCredential::Valid);
     }
     let is_change =
         !(method == Method::GET || method == Method::HEAD) || headers.contains_key(header::UPGRADE);
     let page_key = page_key(headers);
-    let mut shown = PresentedCredential::Nothing;
+    let mut credential = PresentedCredential::None;
     for cookie in cookies(headers, &interface.0.cookie_name).take(MAX_COOKIES) {
-        match access.cookie(cookie, page_key, now) {
+        match access.check_cookie(cookie, page_key, now) {
             // An `Origin` that is present has been checked before.
-            CookieVerdict::Known(principal) if !is_change || headers.contains_key(header::ORIGIN) => {
-                return PresentedCredential::Known(principal);
+            CookieVerdict::Valid(principal) if !is_change || headers.contains_key(header::ORIGIN) => {
+                return PresentedCredential::Valid(principal);
             }
-            CookieVerdict::Known(_) | CookieVerdict::WithoutPageKey => {
-                shown = PresentedCredential::CookieOnly
+            CookieVerdict::Valid(_) | CookieVerdict::WithoutPageKey => {
+                credential = PresentedCredential::CookieOnly
             }
             CookieVerdict::Unknown => {}
         }
     }
-    shown
+    credential
 }
 
 /// Maximum number of cookies with our name that are checked.
 const MAX_COOKIES: usize = 4;
 /// Header with the page key.
-pub(super) const PAGE_KEY: &str = "abide-session-key";
+pub(super) const PAGE_KEY_HEADER: &str = "abide-session-key";
 /// Prefix of the WebSocket subprotocol that carries the page key, because pages cannot set headers on a WebSocket.
-const PAGE_KEY_PROTOCOL: &str = "abide.key.";
+const PAGE_KEY_PROTOCOL_PREFIX: &str = "abide.key.";
 
 fn page_key(headers: &HeaderMap) -> Option<&str> {
-    if let Some(key) = headers.get(PAGE_KEY) {
+    if let Some(key) = headers.get(PAGE_KEY_HEADER) {
         return key.to_str().ok();
     }
     let offered =
         headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
     let mut offered = offered.flat_map(|text| text.split(',')).map(str::trim);
-    offered.find_map(|protocol| protocol.strip_prefix(PAGE_KEY_PROTOCOL))
+    offered.find_map(|protocol| protocol.strip_prefix(PAGE_KEY_PROTOCOL_PREFIX))
 }
 
-fn cookies<'a>(headers: &'a HeaderMap, ours: &'a str) -> impl Iterator<Item = &'a str> {
+fn cookies<'a>(headers: &'a HeaderMap, cookie_name: &'a str) -> impl Iterator<Item = &'a str> {
     let texts = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.filter(move |(name, _)| *name == ours).map(|(_, value)| value)
+    pairs.filter(move |(name, _)| *name == cookie_name).map(|(_, value)| value)
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -257,11 +262,11 @@ fn host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
 
 /// Returns whether the host cannot be under an attacker's control: an address of this machine, which no DNS server can
 /// assign, or an allowed name.
-fn is_ours(host: &str, ours: Option<IpAddr>, allowed: &[String]) -> bool {
+fn is_allowed_host(host: &str, own_address: Option<IpAddr>, allowed: &[String]) -> bool {
     let name = without_port(host);
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     name.eq_ignore_ascii_case("localhost")
-        || address.is_ok_and(|address| address.is_loopback() || Some(address) == ours)
+        || address.is_ok_and(|address| address.is_loopback() || Some(address) == own_address)
         || allowed
             .iter()
             .any(|allowed| allowed.eq_ignore_ascii_case(name) || allowed.eq_ignore_ascii_case(host))
@@ -279,8 +284,8 @@ fn is_same_origin(headers: &HeaderMap, host: &str) -> bool {
     let mut origins = headers.get_all(header::ORIGIN).iter();
     origins.all(|origin| {
         let origin = origin.to_str().unwrap_or_default();
-        let called = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-        called.is_some_and(|called| called.eq_ignore_ascii_case(host))
+        let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host))
     })
 }
 
@@ -300,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_our_own_are_answered_to() {
+    fn only_own_host_names_are_served() {
         let allowed = ["abide.example".to_owned()];
         for ours in [
             "127.0.0.1:4870",
@@ -313,19 +318,22 @@ mod tests {
             "abide.example",
             "Abide.Example:443",
         ] {
-            assert!(is_ours(ours, None, &allowed), "{ours}");
+            assert!(is_allowed_host(ours, None, &allowed), "{ours}");
         }
         for foreign in
             ["", "evil.example:4870", "localhost.evil.example", "10.0.0.1:4870", "abide.example.evil", ":80"]
         {
-            assert!(!is_ours(foreign, None, &allowed), "{foreign}");
+            assert!(!is_allowed_host(foreign, None, &allowed), "{foreign}");
         }
         let own = "10.0.0.1".parse().ok();
-        assert!(is_ours("10.0.0.1:4870", own, &allowed) && !is_ours("10.0.0.2:4870", own, &allowed));
+        assert!(
+            is_allowed_host("10.0.0.1:4870", own, &allowed)
+                && !is_allowed_host("10.0.0.2:4870", own, &allowed)
+        );
     }
 
     #[test]
-    fn a_page_must_come_from_where_it_asks() {
+    fn a_page_must_be_same_origin() {
         let with = |origin: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::ORIGIN, origin.parse().unwrap());

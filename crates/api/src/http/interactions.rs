@@ -28,7 +28,7 @@ use super::{
     pages, permissions,
     person::RequestPerson,
     problem::{HttpProblem, ProblemCode},
-    runs::{PageQuery, find, page_of, run_id},
+    runs::{PageQuery, load_run, page_of, parse_run_id},
     translate,
 };
 use crate::access::Principal;
@@ -73,10 +73,10 @@ pub(super) async fn inbox(
 ) -> Result<Response, HttpProblem> {
     let InteractionsQuery { state: None | Some(InteractionFilter::Open), cursor, limit } = inbox;
     let page = page_of(cursor, limit)?;
-    let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
+    let reservation = interface.0.budget.reserve(&credential.0, pages::PAGE_RESERVATION_BYTES).await;
     let listing = interface.daemon().store().open_interactions(page).await?;
     let items = listing.items.iter().map(translate::interaction).collect();
-    Ok(pages::answer(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
+    Ok(pages::json_response(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
 }
 
 /// Lists a run's questions, the first first.
@@ -95,14 +95,14 @@ pub(super) async fn of_run(
     PathParams(id): PathParams<String>,
     QueryParams(part): QueryParams<PageQuery>,
 ) -> Result<Response, HttpProblem> {
-    let (run, page) = (run_id(&id)?, part.page()?);
-    let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
+    let (run, page) = (parse_run_id(&id)?, part.page()?);
+    let reservation = interface.0.budget.reserve(&credential.0, pages::PAGE_RESERVATION_BYTES).await;
     let listing = interface.daemon().store().interactions_of(run, page).await?;
     if listing.items.is_empty() {
-        find(&interface, run).await?;
+        load_run(&interface, run).await?;
     }
     let items = listing.items.iter().map(translate::interaction).collect();
-    Ok(pages::answer(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
+    Ok(pages::json_response(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
 }
 
 /// Answers a question. The first answer counts.
@@ -136,11 +136,12 @@ pub(super) async fn reply(
     let wire::ReplyRequest { text, idempotency_key } = body.parsed;
     check_length("text", &text, 0, 1_000_000)?;
     check_length("idempotency_key", idempotency_key.as_deref().unwrap_or("-"), 1, 200)?;
-    let shown: String = id.chars().take(100).collect();
-    let interaction_id: InteractionId = id.parse().map_err(|_| HttpProblem::no_interaction(&shown))?;
+    let id_excerpt: String = id.chars().take(100).collect();
+    let interaction_id: InteractionId =
+        id.parse().map_err(|_| HttpProblem::interaction_not_found(&id_excerpt))?;
     let daemon = interface.daemon();
     let interaction = daemon.store().interaction(interaction_id).await?;
-    let interaction = interaction.ok_or_else(|| HttpProblem::no_interaction(&shown))?;
+    let interaction = interaction.ok_or_else(|| HttpProblem::interaction_not_found(&id_excerpt))?;
     permissions::require(&principal, permissions::needed_for(&interaction))?;
     let is_approval = interaction.is_approval();
     let reply = InteractionReply { interaction_id, text, by: ReplyAuthor::Person(by), idempotency_key };
@@ -149,11 +150,11 @@ pub(super) async fn reply(
         RequestOutcome::Absorbed | RequestOutcome::Repeated(_) => wire::ReplyResolution::Idempotent,
     };
     // Only the reply to an approval has a verdict. Other replies are acknowledged without a second read.
-    let answered = match is_approval {
+    let result = match is_approval {
         true => daemon.store().interaction(interaction_id).await?,
         false => None,
     };
-    let verdict = answered.and_then(|answered| match answered.state {
+    let verdict = result.and_then(|result| match result.state {
         InteractionState::Answered(resolution) => resolution.verdict.map(translate::verdict),
         InteractionState::Open | InteractionState::Closed { .. } => None,
     });
@@ -178,10 +179,11 @@ pub(super) async fn content(
     State(interface): State<HttpState>,
     PathParams(id): PathParams<String>,
 ) -> Result<Response, HttpProblem> {
-    let shown: String = id.chars().take(100).collect();
-    let interaction_id: InteractionId = id.parse().map_err(|_| HttpProblem::no_interaction(&shown))?;
+    let id_excerpt: String = id.chars().take(100).collect();
+    let interaction_id: InteractionId =
+        id.parse().map_err(|_| HttpProblem::interaction_not_found(&id_excerpt))?;
     let found = interface.daemon().store().interaction(interaction_id).await?;
-    let interaction = found.ok_or_else(|| HttpProblem::no_interaction(&shown))?;
+    let interaction = found.ok_or_else(|| HttpProblem::interaction_not_found(&id_excerpt))?;
     let headers = [
         (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
         (header::CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox"),
@@ -200,21 +202,21 @@ pub(super) async fn content(
         ContentError::Damaged | ContentError::Unreadable(_) => HttpProblem::internal(error.to_string()),
     })?;
     let end = match interaction.is_approval() {
-        true => format!("\n\nTo approve all of this, answer: yes {}\n", hidden.digits()),
+        true => format!("\n\nTo approve all of this, answer: yes {}\n", hidden.approval_digits()),
         false => String::new(),
     };
     let reader: Box<dyn Read + Send> = Box::new(reader.chain(Cursor::new(end.into_bytes())));
-    Ok((headers, Body::from_stream(pieces(reader))).into_response())
+    Ok((headers, Body::from_stream(stream_content(reader))).into_response())
 }
 
 /// Size of the pieces in which content is streamed, in bytes.
-const PIECE_BYTES: usize = 64 << 10;
+const STREAM_CHUNK_BYTES: usize = 64 << 10;
 
-fn pieces(reader: Box<dyn Read + Send>) -> impl Stream<Item = io::Result<Vec<u8>>> {
+fn stream_content(reader: Box<dyn Read + Send>) -> impl Stream<Item = io::Result<Vec<u8>>> {
     futures_util::stream::try_unfold(reader, |mut reader| async move {
         let read = tokio::task::spawn_blocking(move || {
-            let mut piece = Vec::with_capacity(PIECE_BYTES);
-            reader.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece).map(|_| (piece, reader))
+            let mut piece = Vec::with_capacity(STREAM_CHUNK_BYTES);
+            reader.by_ref().take(STREAM_CHUNK_BYTES as u64).read_to_end(&mut piece).map(|_| (piece, reader))
         });
         let (piece, reader) = read.await.map_err(io::Error::other)??;
         Ok((!piece.is_empty()).then_some((piece, reader)))

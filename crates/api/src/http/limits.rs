@@ -22,23 +22,23 @@ pub(super) struct RateLimiter {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RateLimitKey {
     /// A credential, used from an address.
-    Known(Arc<str>, Option<IpAddr>),
+    Authenticated(Arc<str>, Option<IpAddr>),
     /// An address, for routes without a credential.
-    Open(Option<IpAddr>),
+    Public(Option<IpAddr>),
     /// An address, for rejected requests.
     Refused(Option<IpAddr>),
 }
 
 #[derive(Clone, Copy, Debug)]
 struct TokenBucket {
-    left: f64,
-    at: Instant,
+    tokens: f64,
+    refilled_at: Instant,
 }
 
 /// Capacity of a bucket, in seconds of the rate.
-const BURST: f64 = 2.0;
+const BURST_SEC: f64 = 2.0;
 /// Number of buckets above which full ones are removed.
-const REMEMBERED: usize = 10_000;
+const MAX_BUCKETS: usize = 10_000;
 
 impl RateLimiter {
     /// Allows `per_second` requests; 0 disables the limit.
@@ -51,21 +51,21 @@ impl RateLimiter {
         if self.per_second == 0.0 {
             return true;
         }
-        let full = self.per_second * BURST;
+        let full = self.per_second * BURST_SEC;
         let refilled = |bucket: &TokenBucket| {
-            let since = now.saturating_duration_since(bucket.at).as_secs_f64();
-            (bucket.left + since * self.per_second).min(full)
+            let since = now.saturating_duration_since(bucket.refilled_at).as_secs_f64();
+            (bucket.tokens + since * self.per_second).min(full)
         };
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        if buckets.len() >= REMEMBERED {
+        if buckets.len() >= MAX_BUCKETS {
             buckets.retain(|_, bucket| refilled(bucket) < full);
         }
-        let bucket = buckets.entry(client).or_insert(TokenBucket { left: full, at: now });
-        bucket.left = refilled(bucket);
-        bucket.at = now;
-        let allowed = bucket.left >= 1.0;
+        let bucket = buckets.entry(client).or_insert(TokenBucket { tokens: full, refilled_at: now });
+        bucket.tokens = refilled(bucket);
+        bucket.refilled_at = now;
+        let allowed = bucket.tokens >= 1.0;
         if allowed {
-            bucket.left -= 1.0;
+            bucket.tokens -= 1.0;
         }
         allowed
     }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_gets_its_burst_then_its_rate_and_nobody_else_pays() {
+    fn a_client_gets_its_burst_and_rate_independently_of_others() {
         let limits = RateLimiter::new(10);
         let here = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let one = RateLimitKey::Refused(here);
@@ -86,7 +86,9 @@ mod tests {
         let allowed = (0..100).filter(|_| limits.allow(one.clone(), start)).count();
         assert_eq!(allowed, 20);
         let elsewhere = RateLimitKey::Refused(Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2))));
-        for other in [elsewhere, RateLimitKey::Open(here), RateLimitKey::Known("owner".into(), here)] {
+        for other in
+            [elsewhere, RateLimitKey::Public(here), RateLimitKey::Authenticated("owner".into(), here)]
+        {
             assert!(limits.allow(other, start));
         }
         let later = start + Duration::from_millis(500);
@@ -97,7 +99,7 @@ mod tests {
     fn no_limit_is_no_limit() {
         let limits = RateLimiter::new(0);
         let now = Instant::now();
-        assert!((0..10_000).all(|_| limits.allow(RateLimitKey::Open(None), now)));
+        assert!((0..10_000).all(|_| limits.allow(RateLimitKey::Public(None), now)));
     }
 
     #[test]
@@ -106,8 +108,8 @@ mod tests {
         let start = Instant::now();
         for number in 0..30_000_u32 {
             let at = start + Duration::from_secs(u64::from(number));
-            assert!(limits.allow(RateLimitKey::Open(Some(IpAddr::V4(Ipv4Addr::from_bits(number)))), at));
+            assert!(limits.allow(RateLimitKey::Public(Some(IpAddr::V4(Ipv4Addr::from_bits(number)))), at));
         }
-        assert!(limits.buckets.lock().unwrap().len() <= REMEMBERED);
+        assert!(limits.buckets.lock().unwrap().len() <= MAX_BUCKETS);
     }
 }

@@ -9,7 +9,7 @@ use super::{
     HttpState,
     body::{JsonBody, PathParams, check_length},
     problem::{HttpProblem, ProblemCode},
-    runs::{CHANNEL, fresh_message, run_id},
+    runs::{CHANNEL, new_message_key, parse_run_id},
     translate,
 };
 
@@ -38,10 +38,10 @@ pub(super) async fn send(
     let wire::SendMessageRequest { message_id, text, on_busy } = body.parsed;
     check_length("message_id", message_id.as_deref().unwrap_or("-"), 1, 200)?;
     check_length("text", &text, 1, 1_000_000)?;
-    let run = run_id(&id)?;
+    let run = parse_run_id(&id)?;
     let key = match message_id {
         Some(message_id) => MessageKey { channel: CHANNEL.to_owned(), message_id },
-        None => fresh_message(&interface),
+        None => new_message_key(&interface),
     };
     let message = InboundMessage { key: key.clone(), text };
     let daemon = interface.daemon();
@@ -59,8 +59,8 @@ pub(super) async fn send(
     let inbound =
         inbound.ok_or_else(|| HttpProblem::internal("the message was taken and is not in the ledger"))?;
     let execution_status = translate::inbound_status(inbound.execution_status);
-    let taken = wire::SendMessageResponse { message_id: key.message_id, execution_status, duplicate };
-    Ok((StatusCode::ACCEPTED, Json(taken)))
+    let response = wire::SendMessageResponse { message_id: key.message_id, execution_status, duplicate };
+    Ok((StatusCode::ACCEPTED, Json(response)))
 }
 
 /// Shows a message as the ledger has it.

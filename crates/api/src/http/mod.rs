@@ -26,9 +26,11 @@ mod runs;
 mod server;
 mod service;
 mod settings;
+mod terminal_socket;
 mod terminals;
 mod tokens;
 mod translate;
+mod websocket;
 
 use std::sync::Arc;
 
@@ -40,7 +42,7 @@ pub use router::{openapi, router};
 pub use server::{LocalListener, serve};
 pub use settings::HttpConfig;
 
-use budget::ByteBudget;
+use budget::{ByteBudget, ByteCounter};
 use engines::EngineCache;
 use feed::EventBroadcast;
 use limits::RateLimiter;
@@ -88,6 +90,12 @@ struct HttpStateInner {
     engines: EngineCache,
     limits: RateLimiter,
     budget: ByteBudget,
+    /// Budget for large requests that are being received, as bodies or messages of WebSockets.
+    received: ByteBudget,
+    /// Events for WebSockets that are not yet serialised.
+    unread: ByteCounter,
+    /// Requests of WebSockets that have no reply yet.
+    waiting: ByteCounter,
     /// Permits for event streams and WebSockets.
     streams: Arc<Semaphore>,
     started_at: String,
@@ -102,7 +110,10 @@ impl HttpState {
             feed: EventBroadcast::new(daemon.clone()),
             engines: EngineCache::default(),
             limits: RateLimiter::new(settings.requests_per_second),
-            budget: ByteBudget::default(),
+            budget: ByteBudget::of_responses(),
+            received: ByteBudget::of_received(),
+            unread: ByteCounter::new(terminal_socket::MAX_UNREAD_BYTES),
+            waiting: ByteCounter::new(terminal_socket::MAX_WAITING_BYTES),
             streams: Arc::new(Semaphore::new(settings.max_streams)),
             started_at: translate::time(daemon.stamp().at),
             daemon,

@@ -17,16 +17,16 @@ use super::{
 /// Target size of a page. The last entry may exceed it.
 pub(super) const MAX_PAGE_BYTES: usize = 1 << 20;
 /// Bytes reserved while a page is read and serialised. The last item may be the longest result of a turn, 4 MiB.
-pub(super) const RESERVED_BYTES: usize = 6 << 20;
+pub(super) const PAGE_RESERVATION_BYTES: usize = 6 << 20;
 /// Number of entries in the first read, when their size is unknown, and the maximum number per read.
-const FIRST_ENTRIES: usize = 8;
-const MAX_ENTRIES: usize = 128;
+const FIRST_READ_ENTRIES: usize = 8;
+const MAX_READ_ENTRIES: usize = 128;
 
 /// Builds a response of up to page size with the reservation made before it was read.
-pub(super) fn answer(value: &impl Serialize, reservation: Option<ByteReservation>) -> Response {
+pub(super) fn json_response(value: &impl Serialize, reservation: Option<ByteReservation>) -> Response {
     // Serialising text, numbers and JSON values does not fail.
     let text = serde_json::to_vec(value).unwrap_or_default();
-    ([(header::CONTENT_TYPE, "application/json")], budget::body(text, reservation)).into_response()
+    ([(header::CONTENT_TYPE, "application/json")], budget::reserved_body(text, reservation)).into_response()
 }
 
 /// A journal entry, serialised for clients.
@@ -46,24 +46,24 @@ pub(super) struct EntryPage {
 }
 
 /// Reads the entries after a position: at most `most`, about one page of bytes, and at least one if there is one.
-pub(super) async fn read(
+pub(super) async fn read_page(
     daemon: &Daemon,
     run: Option<RunId>,
     after: JournalSeq,
     most: usize,
 ) -> Result<EntryPage, StoreError> {
-    let (mut entries, mut bytes, mut after, mut step) = (Vec::new(), 0, after, FIRST_ENTRIES);
+    let (mut entries, mut bytes, mut after, mut step) = (Vec::new(), 0, after, FIRST_READ_ENTRIES);
     loop {
         // One more than requested, to detect whether there is a next page.
-        let wanted = step.min(most + 1 - entries.len());
-        let found = load(daemon, run, after, wanted).await?;
-        let is_end = found.len() < wanted;
+        let count = step.min(most + 1 - entries.len());
+        let found = load(daemon, run, after, count).await?;
+        let is_end = found.len() < count;
         let mut largest = 1;
         for entry in &found {
             if entries.len() == most || bytes >= MAX_PAGE_BYTES {
                 return Ok(EntryPage { entries, has_more: true });
             }
-            let json = write(entry);
+            let json = encode(entry);
             (bytes, largest, after) = (bytes + json.len(), largest.max(json.len()), entry.seq);
             entries.push(EncodedEntry { seq: entry.seq, run: entry.run_id, json });
         }
@@ -72,7 +72,7 @@ pub(super) async fn read(
         }
         // As many as fit if each has the size of the largest one so far.
         let left = MAX_PAGE_BYTES.saturating_sub(bytes);
-        step = (left / largest + 1).min(step * 4).min(MAX_ENTRIES);
+        step = (left / largest + 1).min(step * 4).min(MAX_READ_ENTRIES);
     }
 }
 
@@ -88,7 +88,7 @@ async fn load(
     }
 }
 
-fn write(entry: &JournalEntry) -> Vec<u8> {
+fn encode(entry: &JournalEntry) -> Vec<u8> {
     // Serialising text, numbers and JSON values does not fail, and compact JSON contains no line breaks.
     serde_json::to_vec(&translate::event(entry)).unwrap_or_default()
 }

@@ -65,16 +65,16 @@ const ROUTES: &[(&str, &str, RouteAccess)] = &[
 ];
 
 /// Returns the requirement of a route. Any credential may see the "not found" response for an unknown path.
-fn of(method: &Method, route: Option<&str>) -> RouteAccess {
+fn route_access(method: &Method, route: Option<&str>) -> RouteAccess {
     let Some(route) = route else { return Credential };
     let method = if method == Method::HEAD { "GET" } else { method.as_str() };
-    let known = ROUTES.iter().find(|(known, path, _)| *known == method && *path == route);
-    known.map_or(Needs(Admin), |(_, _, access)| *access)
+    let entry = ROUTES.iter().find(|(entry, path, _)| *entry == method && *path == route);
+    entry.map_or(Needs(Admin), |(_, _, access)| *access)
 }
 
 /// Rejects a client whose credential does not permit this route.
 pub(super) fn check(principal: &Principal, method: &Method, route: Option<&str>) -> Result<(), HttpProblem> {
-    match of(method, route) {
+    match route_access(method, route) {
         Credential | Question => Ok(()),
         Needs(permission) => require(principal, permission),
         Token if principal.sign_in.is_none() => Ok(()),
@@ -87,7 +87,7 @@ pub(super) fn check(principal: &Principal, method: &Method, route: Option<&str>)
 
 /// Rejects a client without this permission.
 pub(super) fn require(principal: &Principal, needed: Permission) -> Result<(), HttpProblem> {
-    if principal.permissions.permit(needed) {
+    if principal.permissions.includes(needed) {
         return Ok(());
     }
     Err(HttpProblem::new(
@@ -135,10 +135,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_table_needs_admin() {
-        assert_eq!(of(&Method::PUT, Some("/v1/runs")), Needs(Admin));
-        assert_eq!(of(&Method::GET, Some("/v1/secret")), Needs(Admin));
-        assert_eq!(of(&Method::HEAD, Some("/v1/runs")), Needs(Read));
-        assert_eq!(of(&Method::GET, None), Credential);
+    fn a_route_missing_in_the_table_needs_admin() {
+        assert_eq!(route_access(&Method::PUT, Some("/v1/runs")), Needs(Admin));
+        assert_eq!(route_access(&Method::GET, Some("/v1/secret")), Needs(Admin));
+        assert_eq!(route_access(&Method::HEAD, Some("/v1/runs")), Needs(Read));
+        assert_eq!(route_access(&Method::GET, None), Credential);
     }
 }

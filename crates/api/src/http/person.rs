@@ -8,13 +8,13 @@ use axum::{
 
 use super::problem::HttpProblem;
 
-pub(super) const HEADER: &str = "abide-person";
+pub(super) const PERSON_HEADER: &str = "abide-person";
 
 /// Name used if the header is missing.
-const NOBODY: &str = "api";
+const DEFAULT_PERSON: &str = "api";
 
 /// Maximum length of a name, in characters.
-const LONGEST: usize = 100;
+const MAX_NAME_CHARS: usize = 100;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RequestPerson(pub(super) String);
@@ -23,18 +23,19 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestPerson {
     type Rejection = HttpProblem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, HttpProblem> {
-        named(&parts.headers)
+        parse_person(&parts.headers)
     }
 }
 
-fn named(headers: &HeaderMap) -> Result<RequestPerson, HttpProblem> {
-    let mut given = headers.get_all(HEADER).iter();
-    let Some(name) = given.next() else { return Ok(RequestPerson(NOBODY.to_owned())) };
-    let fits =
-        |name: &&str| (1..=LONGEST).contains(&name.chars().count()) && !name.chars().any(char::is_control);
+fn parse_person(headers: &HeaderMap) -> Result<RequestPerson, HttpProblem> {
+    let mut values = headers.get_all(PERSON_HEADER).iter();
+    let Some(name) = values.next() else { return Ok(RequestPerson(DEFAULT_PERSON.to_owned())) };
+    let fits = |name: &&str| {
+        (1..=MAX_NAME_CHARS).contains(&name.chars().count()) && !name.chars().any(char::is_control)
+    };
     let name = std::str::from_utf8(name.as_bytes()).ok().map(str::trim).filter(fits);
     let advice = "Abide-Person must be given once, as a name of 1 to 100 characters";
-    let name = name.filter(|_| given.next().is_none()).ok_or_else(|| HttpProblem::invalid(advice))?;
+    let name = name.filter(|_| values.next().is_none()).ok_or_else(|| HttpProblem::invalid(advice))?;
     Ok(RequestPerson(name.to_owned()))
 }
 
@@ -47,9 +48,9 @@ mod tests {
     fn check(names: &[&str]) -> Option<String> {
         let mut headers = HeaderMap::new();
         for name in names {
-            headers.append(HEADER, HeaderValue::from_bytes(name.as_bytes()).unwrap());
+            headers.append(PERSON_HEADER, HeaderValue::from_bytes(name.as_bytes()).unwrap());
         }
-        named(&headers).ok().map(|person| person.0)
+        parse_person(&headers).ok().map(|person| person.0)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Error responses: always `application/problem+json` (RFC 9457), with a code for programs.
 //!
-//! [`ProblemCode::decide`] is the only place that selects a status. The detail states the remedy. The cause of an
+//! [`ProblemCode::status_and_code`] is the only place that selects a status. The detail states the remedy. The cause of an
 //! internal error is not exposed.
 
 use abide_daemon::RequestError;
@@ -63,7 +63,7 @@ pub(super) enum ProblemCode {
 
 impl ProblemCode {
     /// Returns the HTTP status and the code text.
-    pub(super) fn decide(self) -> (StatusCode, &'static str) {
+    pub(super) fn status_and_code(self) -> (StatusCode, &'static str) {
         match self {
             Self::InvalidRequest => (StatusCode::BAD_REQUEST, "INVALID_REQUEST"),
             Self::UnknownOption => (StatusCode::BAD_REQUEST, "UNKNOWN_OPTION"),
@@ -177,14 +177,14 @@ impl HttpProblem {
         Self::new(ProblemCode::InvalidRequest, detail)
     }
 
-    pub(super) fn no_run(id: &str) -> Self {
+    pub(super) fn run_not_found(id: &str) -> Self {
         Self::new(
             ProblemCode::RunNotFound,
             format!("there is no run {id}; GET /v1/runs lists the runs there are"),
         )
     }
 
-    pub(super) fn no_interaction(id: &str) -> Self {
+    pub(super) fn interaction_not_found(id: &str) -> Self {
         Self::new(
             ProblemCode::InteractionNotFound,
             format!(
@@ -199,7 +199,7 @@ impl HttpProblem {
     }
 
     pub(super) fn to_wire(&self) -> wire::ProblemDetails {
-        let (status, code) = self.code.decide();
+        let (status, code) = self.code.status_and_code();
         wire::ProblemDetails {
             kind: "about:blank".to_owned(),
             title: status.canonical_reason().unwrap_or("Refused").to_owned(),
@@ -214,7 +214,7 @@ pub(super) const PROBLEM_JSON: &str = "application/problem+json";
 
 impl IntoResponse for HttpProblem {
     fn into_response(self) -> Response {
-        let (status, _) = self.code.decide();
+        let (status, _) = self.code.status_and_code();
         // Serialising text and a number does not fail.
         let body = serde_json::to_vec(&self.to_wire()).unwrap_or_default();
         let mut response = (status, [(header::CONTENT_TYPE, PROBLEM_JSON)], body).into_response();
@@ -241,16 +241,16 @@ impl From<StoreError> for HttpProblem {
             StoreError::OutcomeUnknown { .. } => ProblemCode::OutcomeUnknown,
             StoreError::Full { .. } => ProblemCode::StoreFull,
             // Acknowledged input may be missing, so no further input is acknowledged.
-            StoreError::Gone { .. } | StoreError::Lost { .. } => ProblemCode::StoreGone,
+            StoreError::FilesGone { .. } | StoreError::InputLost { .. } => ProblemCode::StoreGone,
             StoreError::InUse { .. } => ProblemCode::StoreInUse,
-            StoreError::Taken { .. } => ProblemCode::IdempotencyConflict,
+            StoreError::KeyTaken { .. } => ProblemCode::IdempotencyConflict,
             StoreError::Invalid { .. } => {
                 let advice = "use a next_cursor as it was given, or leave it out to start from the beginning";
                 return Self::new(ProblemCode::InvalidCursor, format!("{error}; {advice}"));
             }
-            StoreError::Unsupported { .. } | StoreError::Damaged { .. } | StoreError::Mismatched { .. } => {
-                ProblemCode::Internal
-            }
+            StoreError::Unsupported { .. }
+            | StoreError::Damaged { .. }
+            | StoreError::IncompatibleVersion { .. } => ProblemCode::Internal,
         };
         Self::new(code, error.to_string())
     }
@@ -308,6 +308,7 @@ impl From<RequestError> for HttpProblem {
                     "{shortage}; free some space, or lower the limit; open questions can still be answered"
                 ),
             ),
+            RequestError::Workspace(error) => Self::new(ProblemCode::WorkspaceUnusable, error.to_string()),
             RequestError::Store(error) => error.into(),
         }
     }

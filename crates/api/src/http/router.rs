@@ -23,7 +23,7 @@ use crate::metrics;
 /// Builds the router with all routes and middleware.
 pub fn router(service: HttpService) -> Router {
     let interface = HttpState::new(service);
-    let (router, _) = declared().split_for_parts();
+    let (router, _) = declared_routes().split_for_parts();
     router
         .fallback(|| async {
             HttpProblem::new(ProblemCode::NotFound, "there is no such path; /openapi.json lists all")
@@ -36,17 +36,17 @@ pub fn router(service: HttpService) -> Router {
         })
         .layer(DefaultBodyLimit::max(interface.0.settings.max_body_bytes))
         .layer(middleware::from_fn_with_state(interface.clone(), guard::check))
-        .layer(middleware::from_fn(survive))
-        .layer(middleware::from_fn_with_state(interface.0.metrics.clone(), metrics::measure))
+        .layer(middleware::from_fn(catch_panics))
+        .layer(middleware::from_fn_with_state(interface.0.metrics.clone(), metrics::count_requests))
         .with_state(interface)
 }
 
 /// Returns the OpenAPI 3.1 document.
 pub fn openapi() -> Value {
-    document::complete(declared().into_openapi())
+    document::complete(declared_routes().into_openapi())
 }
 
-fn declared() -> OpenApiRouter<HttpState> {
+fn declared_routes() -> OpenApiRouter<HttpState> {
     OpenApiRouter::new()
         .routes(routes!(runs::create, runs::list))
         .routes(routes!(runs::show))
@@ -73,7 +73,7 @@ fn declared() -> OpenApiRouter<HttpState> {
         .routes(routes!(tokens::end_sign_in))
         .routes(routes!(document::show))
         .routes(routes!(docs::show))
-        .routes(routes!(docs::start))
+        .routes(routes!(docs::redirect_to_docs))
         .routes(routes!(service::health))
         .routes(routes!(service::ready))
         .routes(routes!(service::metrics))
@@ -83,7 +83,7 @@ fn declared() -> OpenApiRouter<HttpState> {
 
 /// Middleware that turns a panic of a handler into an error response and sets security headers: browsers must not guess
 /// the content type or cache the response.
-async fn survive(request: Request, next: Next) -> Response {
+async fn catch_panics(request: Request, next: Next) -> Response {
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         Err(_) => {
@@ -114,7 +114,7 @@ mod tests {
         let mut router: Router = Router::new()
             .route("/broken", get(|| async { panic!("on purpose") as &'static str }))
             .route("/whole", get(|| async { "fine" }))
-            .layer(middleware::from_fn(survive));
+            .layer(middleware::from_fn(catch_panics));
         let ask = |path: &str| Request::builder().uri(path).body(Body::empty()).unwrap();
         let broken = router.call(ask("/broken")).await.unwrap();
         assert_eq!(broken.status(), StatusCode::INTERNAL_SERVER_ERROR);

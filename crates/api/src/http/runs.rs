@@ -8,8 +8,8 @@ use abide_domain::{
     refused::RequestRefused,
     run::Run,
 };
-use abide_ports::{store::PageRequest, workspace::RunSkill};
-use abide_wire::{run as wire, service};
+use abide_ports::{engine::IsolationMode, store::PageRequest, workspace::RunSkill};
+use abide_wire::{access::Permission, run as wire, service};
 use axum::{
     Json,
     extract::{Extension, State},
@@ -23,14 +23,16 @@ use utoipa::IntoParams;
 
 use super::{
     HttpState,
-    body::{JsonBody, PathParams, QueryParams, check_length, limit},
+    body::{JsonBody, PathParams, QueryParams, check_length, validate_limit},
     ends,
     guard::RequestCredential,
     pages,
+    permissions::require,
     person::RequestPerson,
     problem::{HttpProblem, ProblemCode},
     translate,
 };
+use crate::access::Principal;
 
 /// Channel name of all messages received over HTTP.
 pub(super) const CHANNEL: &str = "api";
@@ -70,7 +72,10 @@ impl PageQuery {
 
 /// Validates cursor and limit of a page.
 pub(super) fn page_of(cursor: Option<String>, most: Option<u32>) -> Result<PageRequest, HttpProblem> {
-    Ok(PageRequest { cursor, ..PageRequest::first(limit(most)?).within(pages::MAX_PAGE_BYTES) })
+    Ok(PageRequest {
+        cursor,
+        ..PageRequest::first(validate_limit(most)?).with_max_bytes(pages::MAX_PAGE_BYTES)
+    })
 }
 
 /// Starts a run.
@@ -94,37 +99,40 @@ pub(super) fn page_of(cursor: Option<String>, most: Option<u32>) -> Result<PageR
 )]
 pub(super) async fn create(
     State(interface): State<HttpState>,
+    Extension(principal): Extension<Principal>,
     headers: HeaderMap,
     body: JsonBody<wire::CreateRunRequest>,
 ) -> Result<Response, HttpProblem> {
-    let JsonBody { parsed: new, sent } = body;
-    check(&new)?;
+    let JsonBody { parsed: new, raw } = body;
+    validate_request(&new)?;
     let daemon = interface.daemon();
-    if daemon.catalogue().engine(&new.engine).is_none() {
-        let known = daemon.catalogue().names().join(", ");
+    let Some(engine) = daemon.catalogue().engine(&new.engine) else {
+        let engine_names = daemon.catalogue().names().join(", ");
         return Err(HttpProblem::new(
             ProblemCode::UnknownEngine,
-            format!("there is no engine of that name here, or it is switched off; known are {known}"),
+            format!("there is no engine of that name here, or it is switched off; known are {engine_names}"),
         ));
-    }
+    };
+    check_isolation(&principal, new.options.isolation, engine.installation.isolation)?;
     let idempotency =
-        idempotency_key(&headers)?.map(|key| IdempotencyClaim { key, fingerprint: fingerprint(&sent) });
+        idempotency_key(&headers)?.map(|key| IdempotencyClaim { key, fingerprint: fingerprint(&raw) });
     let run_id = RunId(daemon.stamp().fresh);
     let workspace = match &new.workspace {
-        Some(given) => usable(given.clone()).await?,
+        Some(requested) => resolve_workspace(requested.clone()).await?,
         None => daemon.own_workspace(run_id),
     };
     let (settings, text) = translate::settings(new, workspace);
-    let message = InboundMessage { key: fresh_message(&interface), text };
-    let new = NewRun { run_id, settings, message, idempotency, rules: abide_domain::run::RULES };
+    let message = InboundMessage { key: new_message_key(&interface), text };
+    let new =
+        NewRun { run_id, settings, message, idempotency, rules: abide_domain::run::CURRENT_RULES_VERSION };
     match daemon.create(new).await? {
         RequestOutcome::Changed(run) => {
             let location = [(header::LOCATION, format!("/v1/runs/{run_id}"))];
-            Ok((StatusCode::CREATED, location, Json(shown(&interface, &run))).into_response())
+            Ok((StatusCode::CREATED, location, Json(run_view(&interface, &run))).into_response())
         }
         RequestOutcome::Repeated(run_id) => {
-            let run = find(&interface, run_id).await?;
-            Ok(Json(shown(&interface, &run)).into_response())
+            let run = load_run(&interface, run_id).await?;
+            Ok(Json(run_view(&interface, &run)).into_response())
         }
         RequestOutcome::Absorbed => {
             Err(HttpProblem::internal("a new run was taken for an old one; please report it"))
@@ -147,10 +155,10 @@ pub(super) async fn list(
     QueryParams(runs): QueryParams<RunsQuery>,
 ) -> Result<Response, HttpProblem> {
     let page = page_of(runs.cursor, runs.limit)?;
-    let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
+    let reservation = interface.0.budget.reserve(&credential.0, pages::PAGE_RESERVATION_BYTES).await;
     let listing = interface.daemon().store().runs(runs.status.map(translate::status), page).await?;
-    let items = listing.items.iter().map(|run| shown(&interface, run)).collect();
-    Ok(pages::answer(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
+    let items = listing.items.iter().map(|run| run_view(&interface, run)).collect();
+    Ok(pages::json_response(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
 }
 
 /// Shows a run.
@@ -167,9 +175,9 @@ pub(super) async fn show(
     Extension(credential): Extension<RequestCredential>,
     PathParams(id): PathParams<String>,
 ) -> Result<Response, HttpProblem> {
-    let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
-    let run = find(&interface, run_id(&id)?).await?;
-    Ok(pages::answer(&shown(&interface, &run), reservation))
+    let reservation = interface.0.budget.reserve(&credential.0, pages::PAGE_RESERVATION_BYTES).await;
+    let run = load_run(&interface, parse_run_id(&id)?).await?;
+    Ok(pages::json_response(&run_view(&interface, &run), reservation))
 }
 
 /// Lists a run's turns, the first first.
@@ -188,16 +196,16 @@ pub(super) async fn turns(
     PathParams(id): PathParams<String>,
     QueryParams(part): QueryParams<PageQuery>,
 ) -> Result<Response, HttpProblem> {
-    let (run, page) = (run_id(&id)?, part.page()?);
-    let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
+    let (run, page) = (parse_run_id(&id)?, part.page()?);
+    let reservation = interface.0.budget.reserve(&credential.0, pages::PAGE_RESERVATION_BYTES).await;
     let listing = interface.daemon().store().turns_of(run, page).await?;
     if listing.items.is_empty() {
-        find(&interface, run).await?;
+        load_run(&interface, run).await?;
     }
     let mut turns = listing.items;
-    ends::fill_in(interface.daemon().store(), run, &mut turns).await?;
+    ends::add_missing_exits(interface.daemon().store(), run, &mut turns).await?;
     let items = turns.iter().map(translate::turn).collect();
-    Ok(pages::answer(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
+    Ok(pages::json_response(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
 }
 
 /// Stops the turn at work.
@@ -220,7 +228,7 @@ pub(super) async fn interrupt(
     PathParams(id): PathParams<String>,
     RequestPerson(by): RequestPerson,
 ) -> Result<Json<wire::AcceptedResponse>, HttpProblem> {
-    stopped(&id, interface.daemon().interrupt(run_id(&id)?, &by).await)
+    accepted_response(&id, interface.daemon().interrupt(parse_run_id(&id)?, &by).await)
 }
 
 /// Ends a run for good.
@@ -241,10 +249,10 @@ pub(super) async fn cancel(
     PathParams(id): PathParams<String>,
     RequestPerson(by): RequestPerson,
 ) -> Result<Json<wire::AcceptedResponse>, HttpProblem> {
-    stopped(&id, interface.daemon().cancel(run_id(&id)?, &by).await)
+    accepted_response(&id, interface.daemon().cancel(parse_run_id(&id)?, &by).await)
 }
 
-fn stopped(
+fn accepted_response(
     id: &str,
     outcome: Result<RequestOutcome, RequestError>,
 ) -> Result<Json<wire::AcceptedResponse>, HttpProblem> {
@@ -254,41 +262,41 @@ fn stopped(
         Err(RequestError::Refused(
             RequestRefused::RunFinished { .. } | RequestRefused::NothingToInterrupt { .. },
         )) => false,
-        Err(RequestError::Refused(RequestRefused::NoSuchRun)) => return Err(HttpProblem::no_run(id)),
+        Err(RequestError::Refused(RequestRefused::NoSuchRun)) => return Err(HttpProblem::run_not_found(id)),
         Err(error) => return Err(error.into()),
     };
     Ok(Json(wire::AcceptedResponse { accepted }))
 }
 
 /// Parses the run id of a path.
-pub(super) fn run_id(text: &str) -> Result<RunId, HttpProblem> {
-    let shown: String = text.chars().take(100).collect();
-    text.parse().map_err(|_| HttpProblem::no_run(&shown))
+pub(super) fn parse_run_id(text: &str) -> Result<RunId, HttpProblem> {
+    let id_excerpt: String = text.chars().take(100).collect();
+    text.parse().map_err(|_| HttpProblem::run_not_found(&id_excerpt))
 }
 
 /// Loads a run, or returns the "not found" problem.
-pub(super) async fn find(interface: &HttpState, run: RunId) -> Result<Run, HttpProblem> {
-    interface.daemon().store().run(run).await?.ok_or_else(|| HttpProblem::no_run(&run.to_string()))
+pub(super) async fn load_run(interface: &HttpState, run: RunId) -> Result<Run, HttpProblem> {
+    interface.daemon().store().run(run).await?.ok_or_else(|| HttpProblem::run_not_found(&run.to_string()))
 }
 
 /// Converts a run to its wire view, with the values that only the daemon has.
-pub(super) fn shown(interface: &HttpState, run: &Run) -> wire::RunView {
+pub(super) fn run_view(interface: &HttpState, run: &Run) -> wire::RunView {
     let daemon = interface.daemon();
-    let mut shown = translate::run(run, daemon.queue_position(run.run_id), daemon.stalled_since(run));
-    if shown.status == wire::RunStatusValue::Queued {
-        shown.held_back = daemon.shortage(Some(&run.settings.workspace)).map(|shortage| shortage.to_string());
+    let mut view = translate::run(run, daemon.queue_position(run.run_id), daemon.stalled_since(run));
+    if view.status == wire::RunStatusValue::Queued {
+        view.held_back = daemon.shortage(Some(&run.settings.workspace)).map(|shortage| shortage.to_string());
     }
-    shown
+    view
 }
 
 /// Generates a key for a message without one.
-pub(super) fn fresh_message(interface: &HttpState) -> MessageKey {
+pub(super) fn new_message_key(interface: &HttpState) -> MessageKey {
     let message_id = format!("msg_{}", interface.daemon().stamp().fresh);
     MessageKey { channel: CHANNEL.to_owned(), message_id }
 }
 
 /// Checks lengths and ranges that the schema states and the types do not.
-fn check(new: &wire::CreateRunRequest) -> Result<(), HttpProblem> {
+fn validate_request(new: &wire::CreateRunRequest) -> Result<(), HttpProblem> {
     check_length("engine", &new.engine, 1, 100)?;
     check_length("prompt", &new.prompt, 1, 1_000_000)?;
     check_length("workspace", new.workspace.as_deref().unwrap_or_default(), 0, 4096)?;
@@ -319,23 +327,43 @@ fn check(new: &wire::CreateRunRequest) -> Result<(), HttpProblem> {
     Ok(())
 }
 
+/// Rejects an isolation that may protect less than the configured one, unless the client has `admin`: an agent without
+/// isolation can read the owner's token.
+fn check_isolation(
+    principal: &Principal,
+    wanted: Option<wire::IsolationValue>,
+    configured: IsolationMode,
+) -> Result<(), HttpProblem> {
+    let wanted = wanted.map(translate::isolation).filter(|wanted| wanted.may_be_weaker_than(configured));
+    let Some(wanted) = wanted else { return Ok(()) };
+    require(principal, Permission::Admin).map_err(|problem| HttpProblem {
+        detail: format!(
+            "options.isolation {:?} may protect less than the configured {:?}: {}",
+            wanted.name(),
+            configured.name(),
+            problem.detail
+        ),
+        ..problem
+    })
+}
+
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, HttpProblem> {
-    let mut given = headers.get_all("idempotency-key").iter();
-    let Some(key) = given.next() else { return Ok(None) };
+    let mut values = headers.get_all("idempotency-key").iter();
+    let Some(key) = values.next() else { return Ok(None) };
     let fits = |key: &&str| (1..=200).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
-    let key = key.to_str().ok().filter(fits).filter(|_| given.next().is_none());
+    let key = key.to_str().ok().filter(fits).filter(|_| values.next().is_none());
     let advice = "Idempotency-Key must be given once, with 1 to 200 visible ASCII characters";
     key.map(|key| Some(key.to_owned())).ok_or_else(|| HttpProblem::invalid(advice))
 }
 
 /// Digest of the request, independent of the order of its fields.
-fn fingerprint(sent: &Value) -> String {
+fn fingerprint(body: &Value) -> String {
     let mut text = String::new();
-    canonical(sent, &mut text);
+    write_canonical(body, &mut text);
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn canonical(value: &Value, text: &mut String) {
+fn write_canonical(value: &Value, text: &mut String) {
     match value {
         Value::Object(fields) => {
             let mut sorted: Vec<_> = fields.iter().collect();
@@ -344,7 +372,7 @@ fn canonical(value: &Value, text: &mut String) {
             for (key, value) in sorted {
                 text.push_str(&Value::from(key.as_str()).to_string());
                 text.push(':');
-                canonical(value, text);
+                write_canonical(value, text);
                 text.push(',');
             }
             text.push('}');
@@ -352,7 +380,7 @@ fn canonical(value: &Value, text: &mut String) {
         Value::Array(items) => {
             text.push('[');
             for item in items {
-                canonical(item, text);
+                write_canonical(item, text);
                 text.push(',');
             }
             text.push(']');
@@ -365,7 +393,7 @@ fn canonical(value: &Value, text: &mut String) {
 
 /// Returns the canonical path of the workspace if a run can work there. Links are resolved only here, so that a link
 /// changed later cannot redirect the run.
-async fn usable(workspace: String) -> Result<String, HttpProblem> {
+async fn resolve_workspace(workspace: String) -> Result<String, HttpProblem> {
     let unusable = |why: &str| {
         HttpProblem::new(
             ProblemCode::WorkspaceUnusable,
@@ -375,11 +403,12 @@ async fn usable(workspace: String) -> Result<String, HttpProblem> {
     if !workspace.starts_with('/') {
         return Err(unusable("the workspace must be an absolute path"));
     }
-    let looked = tokio::task::spawn_blocking(move || {
+    let resolution = tokio::task::spawn_blocking(move || {
         let resolved = std::fs::canonicalize(&workspace).ok().filter(|path| path.is_dir())?;
         Some(resolved.into_os_string().into_string())
     });
-    let found = looked.await.map_err(|_| HttpProblem::internal("the workspace could not be looked at"))?;
+    let found =
+        resolution.await.map_err(|_| HttpProblem::internal("the workspace could not be looked at"))?;
     let resolved = found.ok_or_else(|| unusable("the workspace is not a directory that is there"))?;
     resolved.map_err(|_| unusable("the workspace leads to a directory whose name is not UTF-8"))
 }
@@ -403,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_cannot_pose_as_structure() {
+    fn text_and_structure_have_different_fingerprints() {
         assert_ne!(
             fingerprint(&json!({ "a": "1\",\"b\":\"2" })),
             fingerprint(&json!({ "a": "1", "b": "2" }))

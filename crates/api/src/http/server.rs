@@ -41,7 +41,7 @@ use super::{
 #[derive(Clone, Debug)]
 pub(super) struct HttpConnection {
     pub(super) origin: ConnectionOrigin,
-    pub(super) admission: Arc<ConnectionPermit>,
+    pub(super) permit: Arc<ConnectionPermit>,
 }
 
 /// Origin of a connection.
@@ -50,8 +50,8 @@ pub(super) enum ConnectionOrigin {
     /// The Unix socket, whose listener has checked the peer. Browsers cannot connect to it.
     Local,
     Network {
-        client: Option<IpAddr>,
-        ours: Option<IpAddr>,
+        client_ip: Option<IpAddr>,
+        local_ip: Option<IpAddr>,
     },
 }
 
@@ -59,7 +59,7 @@ impl ConnectionOrigin {
     pub(super) fn client(self) -> Option<IpAddr> {
         match self {
             Self::Local => None,
-            Self::Network { client, .. } => client,
+            Self::Network { client_ip: client, .. } => client,
         }
     }
 }
@@ -69,28 +69,28 @@ impl ConnectionOrigin {
 pub struct LocalListener {
     pub listener: UnixListener,
     /// Returns the reason if a peer is refused.
-    pub refusal: fn(&dyn AsFd) -> Option<String>,
+    pub check_peer: fn(&dyn AsFd) -> Option<String>,
 }
 
 impl LocalListener {
     async fn accept(local: Option<&Self>) -> io::Result<(UnixStream, Option<String>)> {
         let Some(local) = local else { return std::future::pending().await };
         let (stream, _) = local.listener.accept().await?;
-        let refusal = (local.refusal)(&stream);
+        let refusal = (local.check_peer)(&stream);
         Ok((stream, refusal))
     }
 }
 
 /// Maximum size of a request head and of the write buffer of a connection, in bytes.
-const HEAD: usize = 64 << 10;
+const MAX_HEAD_BYTES: usize = 64 << 10;
 /// Maximum number of header lines.
-const HEADERS: usize = 100;
+const MAX_HEADERS: usize = 100;
 /// Time limit for responses in progress at shutdown.
-const GRACE: Duration = Duration::from_secs(10);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// Authentication timeout of a connection, unless `patience_sec` is shorter.
-const UNPROVEN_TIMEOUT: Duration = Duration::from_secs(5);
+const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before the next accept after a failure, such as no free file descriptors.
-const BREATH: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves until the future completes, then finishes requests in progress.
 pub async fn serve(
@@ -99,12 +99,12 @@ pub async fn serve(
     service: HttpService,
     until: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let places = ConnectionLimiter::new(service.settings.max_connections);
+    let limiter = ConnectionLimiter::new(service.settings.max_connections);
     // Separate slots, so that TCP connections cannot exhaust those of local commands.
-    let local_places = ConnectionLimiter::new(service.settings.max_connections);
-    let patience = Duration::from_secs(u64::from(service.settings.patience_sec));
+    let local_limiter = ConnectionLimiter::new(service.settings.max_connections);
+    let idle_timeout = Duration::from_secs(u64::from(service.settings.idle_timeout_sec));
     let router = router(service);
-    let (going, gone) = watch::channel(false);
+    let (shutdown_sender, shutdown) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut until = pin!(until);
     loop {
@@ -116,41 +116,41 @@ pub async fn serve(
             Some(_) = connections.join_next() => continue,
             () = &mut until => break,
         };
-        let (router, gone) = (router.clone(), gone.clone());
+        let (router, shutdown) = (router.clone(), shutdown.clone());
         match accepted {
             Ok(AcceptedStream::Network(stream)) => {
                 // If this fails, responses are only slower.
                 stream.set_nodelay(true).ok();
                 let origin = ConnectionOrigin::Network {
-                    client: stream.peer_addr().ok().map(|address| address.ip()),
-                    ours: stream.local_addr().ok().map(|address| address.ip()),
+                    client_ip: stream.peer_addr().ok().map(|address| address.ip()),
+                    local_ip: stream.local_addr().ok().map(|address| address.ip()),
                 };
-                let connection = HttpConnection { origin, admission: places.admit() };
-                connections.spawn(converse(stream, connection, router, patience, gone));
+                let connection = HttpConnection { origin, permit: limiter.admit() };
+                connections.spawn(serve_connection(stream, connection, router, idle_timeout, shutdown));
             }
             Ok(AcceptedStream::Local(stream, None)) => {
                 let connection =
-                    HttpConnection { origin: ConnectionOrigin::Local, admission: local_places.admit() };
-                connections.spawn(converse(stream, connection, router, patience, gone));
+                    HttpConnection { origin: ConnectionOrigin::Local, permit: local_limiter.admit() };
+                connections.spawn(serve_connection(stream, connection, router, idle_timeout, shutdown));
             }
             Ok(AcceptedStream::Local(stream, Some(reason))) => {
-                let admission = local_places.admit();
+                let admission = local_limiter.admit();
                 connections.spawn(async move {
                     tokio::select! {
                         // An error means that the client disconnected.
-                        _ = turn_away(stream, reason) => {}
-                        () = admission.expired(UNPROVEN_TIMEOUT) => {}
+                        _ = reject_peer(stream, reason) => {}
+                        () = admission.wait_for_expiry(AUTHENTICATION_TIMEOUT) => {}
                     }
                 });
             }
             // The client disconnected early, or no file descriptors are free. Neither stops the server.
-            Err(_) => sleep(BREATH).await,
+            Err(_) => sleep(ACCEPT_RETRY_DELAY).await,
         }
     }
     drop((listener, local));
-    going.send_replace(true);
+    shutdown_sender.send_replace(true);
     // Connections that do not end in time are aborted when the set is dropped.
-    timeout(GRACE, async { while connections.join_next().await.is_some() {} }).await.ok();
+    timeout(SHUTDOWN_GRACE, async { while connections.join_next().await.is_some() {} }).await.ok();
     Ok(())
 }
 
@@ -160,45 +160,45 @@ enum AcceptedStream {
     Local(UnixStream, Option<String>),
 }
 
-async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     connection: HttpConnection,
     router: Router,
-    patience: Duration,
-    mut gone: watch::Receiver<bool>,
+    timeout: Duration,
+    mut shutdown: watch::Receiver<bool>,
 ) {
-    let admission = connection.admission.clone();
+    let admission = connection.permit.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(connection.clone());
         router.clone().call(request)
     });
-    let io = TokioIo::new(IdleTimeoutStream { stream, patience, stuck: None });
+    let io = TokioIo::new(IdleTimeoutStream { stream, timeout, blocked_write_timer: None });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(patience)
-        .max_buf_size(HEAD)
-        .max_headers(HEADERS)
+        .header_read_timeout(timeout)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS)
         .serve_connection(io, service)
         .with_upgrades();
     let mut connection = pin!(connection);
     tokio::select! {
         _hung_up = connection.as_mut() => return,
-        () = admission.expired(patience.min(UNPROVEN_TIMEOUT)) => return,
-        _ = gone.wait_for(|gone| *gone) => connection.as_mut().graceful_shutdown(),
+        () = admission.wait_for_expiry(timeout.min(AUTHENTICATION_TIMEOUT)) => return,
+        _ = shutdown.wait_for(|shutdown| *shutdown) => connection.as_mut().graceful_shutdown(),
     }
     // An error means that the client closed the connection.
     connection.await.ok();
 }
 
 /// Sends the reason for the refusal, whatever the request is.
-async fn turn_away(mut stream: UnixStream, reason: String) -> io::Result<()> {
+async fn reject_peer(mut stream: UnixStream, reason: String) -> io::Result<()> {
     let problem = HttpProblem::new(ProblemCode::ForbiddenPeer, reason);
-    let status = problem.code.decide().0;
+    let status = problem.code.status_and_code().0;
     let response = problem.into_response();
     let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.unwrap_or_default().to_owned();
-    let body = axum::body::to_bytes(response.into_body(), HEAD).await.unwrap_or_default();
+    let body = axum::body::to_bytes(response.into_body(), MAX_HEAD_BYTES).await.unwrap_or_default();
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
         body.len(),
@@ -215,24 +215,24 @@ async fn turn_away(mut stream: UnixStream, reason: String) -> io::Result<()> {
 /// A stream that fails if the peer accepts no data for the timeout.
 struct IdleTimeoutStream<S> {
     stream: S,
-    patience: Duration,
+    timeout: Duration,
     /// Runs while a write is blocked.
-    stuck: Option<Pin<Box<Sleep>>>,
+    blocked_write_timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> IdleTimeoutStream<S> {
-    fn judge(
+    fn apply_write_timeout(
         &mut self,
         written: Poll<io::Result<usize>>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         if written.is_ready() {
-            self.stuck = None;
+            self.blocked_write_timer = None;
             return written;
         }
-        let patience = self.patience;
-        let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(patience)));
-        match stuck.as_mut().poll(context) {
+        let patience = self.timeout;
+        let timer = self.blocked_write_timer.get_or_insert_with(|| Box::pin(sleep(patience)));
+        match timer.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
         }
@@ -256,7 +256,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for IdleTimeoutStream<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.judge(written, context)
+        self.apply_write_timeout(written, context)
     }
 
     fn poll_write_vectored(
@@ -265,7 +265,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for IdleTimeoutStream<S> {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
-        self.judge(written, context)
+        self.apply_write_timeout(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {

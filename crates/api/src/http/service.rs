@@ -51,7 +51,7 @@ pub(super) async fn ready(
         content_type = "application/openmetrics-text")),
 )]
 pub(super) async fn metrics(State(interface): State<HttpState>) -> Result<impl IntoResponse, HttpProblem> {
-    let text = interface.0.metrics.text(interface.daemon()).await?;
+    let text = interface.0.metrics.encode(interface.daemon()).await?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text))
 }
 
@@ -65,9 +65,9 @@ pub(super) async fn status(
 ) -> Result<Json<wire::DaemonStatus>, HttpProblem> {
     let daemon = interface.daemon();
     let (held, queued) = daemon.occupancy();
-    let tally = daemon.store().tally().await?;
+    let tally = daemon.store().count_by_status().await?;
     let count = |status: RunStatus| (status.name().to_owned(), tally.get(&status).copied().unwrap_or(0));
-    let stalled = metrics::stalled(daemon).await?;
+    let stalled = metrics::stalled_runs(daemon).await?;
     Ok(Json(wire::DaemonStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -76,7 +76,7 @@ pub(super) async fn status(
         slots_max: daemon.habits().slots as u64,
         slots_held: held as u64,
         queued: queued as u64,
-        open_interactions: daemon.store().count_open().await?,
+        open_interactions: daemon.store().count_open_interactions().await?,
         runs: STATUSES.into_iter().map(count).collect(),
         stalled: stalled.iter().map(ToString::to_string).collect(),
         troubled: daemon.troubled().await?,

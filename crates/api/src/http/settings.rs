@@ -14,22 +14,22 @@ pub struct HttpConfig {
     /// Sustained rate per client; 0 disables the limit.
     pub requests_per_second: u32,
     /// Timeout in seconds for receiving a request head, and for a client that reads nothing of a response.
-    pub patience_sec: u32,
+    pub idle_timeout_sec: u32,
     /// Path of the artifacts folder, relative to the workspace.
-    pub artifacts: String,
+    pub artifacts_folder: String,
 }
 
 impl HttpConfig {
     /// Returns the defaults.
-    pub fn standard(artifacts: &str) -> Self {
+    pub fn with_defaults(artifacts: &str) -> Self {
         Self {
             allowed_hosts: Vec::new(),
             max_body_bytes: 1 << 20,
             max_connections: 1024,
             max_streams: 512,
             requests_per_second: 1000,
-            patience_sec: 30,
-            artifacts: artifacts.to_owned(),
+            idle_timeout_sec: 30,
+            artifacts_folder: artifacts.to_owned(),
         }
     }
 }

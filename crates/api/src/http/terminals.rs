@@ -1,36 +1,28 @@
 //! The terminal methods over HTTP: a single call by POST, or a JSON-RPC conversation over a WebSocket.
 //!
-//! All clients share the daemon's runtime. A client that does not read its WebSocket applies backpressure to the
-//! sessions of its calls until the server's timeout disconnects it. Responses and streams count alike. Sessions belong
-//! to the daemon and outlive the connection that created them; missed output can be read with `exec.output`.
+//! All clients share the daemon's runtime. Sessions belong to the daemon and outlive the connection that created them;
+//! missed output can be read with `exec.output`. The conversation itself is in `terminal_socket`.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
-};
+use std::sync::Arc;
 
-use abide_terminal::{ClientFlow, EventListener, MAX_PAGE_BYTES, TerminalCall, TerminalEvent};
+use abide_terminal::{ClientFlow, EventListener, MAX_PAGE_BYTES, TerminalCall, TerminalEvent, TerminalReply};
 use abide_wire::rpc as wire;
 use axum::{
-    body::Bytes,
-    extract::{
-        Extension, FromRequestParts, Request, State, WebSocketUpgrade,
-        ws::{CloseFrame, Message, WebSocket, close_code},
-    },
+    extract::{Extension, Request, State},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use tokio::sync::{
-    mpsc::{UnboundedReceiver, unbounded_channel},
-    watch,
-};
+use hyper_util::rt::TokioIo;
+use tokio::sync::mpsc::unbounded_channel;
 
 use super::{
-    HttpState, StopMode,
+    HttpState,
     body::RawJson,
-    budget::{self, ByteReservation},
+    budget,
     guard::RequestCredential,
     problem::{HttpProblem, ProblemCode},
+    terminal_socket,
+    websocket::{self, WebSocketUpgrade},
 };
 use crate::rpc::RpcConnection;
 
@@ -51,61 +43,85 @@ use crate::rpc::RpcConnection;
 pub(super) async fn call(
     State(interface): State<HttpState>,
     Extension(credential): Extension<RequestCredential>,
-    RawJson(sent): RawJson,
+    RawJson(body): RawJson,
 ) -> Result<Response, HttpProblem> {
-    check(&sent)?;
+    check_request(&body)?;
     let terminals = interface.0.terminals.clone();
-    let (say, mut said) = unbounded_channel();
+    let (event_sender, mut event_receiver) = unbounded_channel();
     let listener: EventListener = Arc::new(move |event| {
         // The receiver is dropped when the client has disconnected.
-        say.send(event).ok();
-        ClientFlow::Go
+        event_sender.send(event).ok();
+        ClientFlow::Continue
     });
-    let mut talk = RpcConnection::default();
-    let mut made = None;
-    talk.hear(&sent, |ticket, call| made = Some((ticket, call)));
+    let mut connection = RpcConnection::default();
+    let mut parsed_call = None;
+    connection.on_line(&body, |ticket, call| parsed_call = Some((ticket, call)));
+    // A command may run for long, and its request is not needed any more.
+    drop(body);
     let mut reservation = None;
-    if let Some((ticket, call)) = made {
+    if let Some((ticket, call)) = parsed_call {
         // A command may run for long, so memory for its result is reserved only when the result is available.
         let expected = expected_bytes(&call);
         if expected > 0 {
-            reservation = interface.0.budget.reserve(&credential.0, expected * WRITTEN_OUT).await;
+            reservation = interface.0.budget.reserve(&credential.0, expected).await;
         }
-        terminals.attend(terminals.client(), ticket, call, listener);
-        if let Some(event) = said.recv().await {
+        terminals.call_for(terminals.register_client(), ticket, call, listener);
+        if let Some(event) = event_receiver.recv().await {
             if expected == 0 {
-                reservation = interface.0.budget.reserve(&credential.0, written_bytes(&event)).await;
+                reservation = interface.0.budget.reserve(&credential.0, serialized_bytes(&event)).await;
             }
-            talk.take(event);
+            connection.on_event(event);
         }
     }
-    if talk.out.is_empty() {
+    if connection.output.is_empty() {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    Ok(([(header::CONTENT_TYPE, "application/json")], budget::body(talk.out, reservation)).into_response())
+    Ok(([(header::CONTENT_TYPE, "application/json")], budget::reserved_body(connection.output, reservation))
+        .into_response())
 }
 
-/// Maximum memory of a result relative to its size: the result itself plus its escaped form.
-const WRITTEN_OUT: usize = 7;
+/// Maximum memory of a result relative to its size: the result, its text, and the escaped form of the text.
+const SERIALIZED_SIZE_FACTOR: usize = 8;
+/// Memory of an event besides its output, in bytes.
+const EVENT_BYTES: usize = 512;
 
-/// Returns the memory needed to serialise an event: the event itself plus its escaped form.
-fn written_bytes(event: &TerminalEvent) -> usize {
-    let escaped = |byte: &u8| match byte {
-        b'\n' | b'\r' | b'\t' | 8 | 12 | b'"' | b'\\' => 2,
-        0..0x20 => 6,
+/// Returns the memory needed to serialise an event: the event, the text of its output, and the escaped form.
+pub(super) fn serialized_bytes(event: &TerminalEvent) -> usize {
+    let written = |byte: &u8| match byte {
+        // A control character is one byte of text and `\u0000`, if it has no shorter escape.
+        b'\n' | b'\r' | b'\t' | 8 | 12 | b'"' | b'\\' => 3,
+        0..0x20 => 7,
         // Each byte of invalid UTF-8 becomes a replacement character of three bytes.
-        0x80.. => 3,
-        _ => 1,
+        0x80.. => 6,
+        // Base64 is a third longer than its input.
+        _ => 3,
     };
-    event.output_bytes() + event.outputs().into_iter().flatten().map(escaped).sum::<usize>()
+    let [first, second] = event.outputs();
+    // The output of some events, such as a list of sessions, is not bytes but values.
+    let values = event.output_bytes().saturating_sub(first.len() + second.len());
+    let text = first.iter().chain(second).map(written).sum::<usize>();
+    EVENT_BYTES + event.output_bytes() + 2 * values + text + drawing_bytes(event)
 }
 
-/// Returns the maximum size of the response to a call, if it is known and the response is immediate; otherwise 0.
+fn drawing_bytes(event: &TerminalEvent) -> usize {
+    match event {
+        TerminalEvent::Reply(_, answer) => match &**answer {
+            Ok(TerminalReply::Screen(screen)) => screen.drawing_bytes(),
+            Ok(_) | Err(_) => 0,
+        },
+        TerminalEvent::Chunk(..) => 0,
+    }
+}
+
+/// Returns the maximum memory of the response to a call, if it is known and the response is immediate; otherwise 0.
 fn expected_bytes(call: &TerminalCall) -> usize {
     let page = usize::try_from(MAX_PAGE_BYTES).unwrap_or(usize::MAX);
     match call {
-        TerminalCall::Output(range) => usize::try_from(range.limit).map_or(page, |limit| limit.min(page)),
-        TerminalCall::Screen(_) => page,
+        TerminalCall::Output(range) => {
+            usize::try_from(range.limit).map_or(page, |limit| limit.min(page)) * SERIALIZED_SIZE_FACTOR
+        }
+        // The largest screen takes the whole budget of a credential.
+        TerminalCall::Screen(_) => usize::MAX,
         TerminalCall::Create(_)
         | TerminalCall::Info(_)
         | TerminalCall::List
@@ -120,8 +136,8 @@ fn expected_bytes(call: &TerminalCall) -> usize {
 }
 
 /// Rejects invalid requests and methods that need a WebSocket.
-fn check(sent: &[u8]) -> Result<(), HttpProblem> {
-    let request: wire::JsonRpcRequest = serde_json::from_slice(sent)
+fn check_request(body: &[u8]) -> Result<(), HttpProblem> {
+    let request: wire::JsonRpcRequest = serde_json::from_slice(body)
         .map_err(|error| HttpProblem::invalid(format!("not a JSON-RPC 2.0 request: {error}")))?;
     let named = request.id.is_none_or(|id| id.is_string() || id.is_number());
     if request.jsonrpc != "2.0" || !named {
@@ -150,202 +166,27 @@ pub(super) async fn connect(
     Extension(credential): Extension<RequestCredential>,
     request: Request,
 ) -> Result<Response, HttpProblem> {
-    let (mut parts, _) = request.into_parts();
-    let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &interface).await.map_err(|_| {
-        HttpProblem::new(
+    let Some(WebSocketUpgrade { response, connection }) = websocket::upgrade(request, RPC_SUBPROTOCOL) else {
+        return Err(HttpProblem::new(
             ProblemCode::UpgradeRequired,
             "ask for a WebSocket, or make single calls with POST /v1/rpc",
-        )
-    })?;
-    let place = interface.0.streams.clone().try_acquire_owned().map_err(|_| {
+        ));
+    };
+    let permit = interface.0.streams.clone().try_acquire_owned().map_err(|_| {
         HttpProblem::new(
             ProblemCode::TooManyConnections,
             "too many streams are open (setting http.max_streams); close some",
         )
     })?;
-    let upgrade = upgrade
-        .protocols([PROTOCOL])
-        .max_message_size(interface.0.settings.max_body_bytes)
-        .max_frame_size(interface.0.settings.max_body_bytes);
-    Ok(upgrade.on_upgrade(async move |socket| {
-        serve(interface, credential, socket).await;
-        drop(place);
-    }))
+    tokio::spawn(async move {
+        // An error means that the client has disconnected.
+        if let Ok(stream) = connection.await {
+            terminal_socket::serve(interface, credential, TokioIo::new(stream)).await;
+        }
+        drop(permit);
+    });
+    Ok(response)
 }
 
 /// Subprotocol that pages offer beside the one with their key, so that the server has one to select.
-const PROTOCOL: &str = "abide.rpc";
-
-/// Unread bytes above which the sessions of the client's calls are paused.
-const HOLD_AT: usize = 1 << 20;
-/// The same limit while all clients together exceed theirs.
-const HOLD_AT_WHEN_FULL: usize = HOLD_AT / 16;
-/// Unread bytes above which no further requests of the client are read.
-const STOP_AT: usize = 4 << 20;
-
-/// Unread bytes of one client, in responses and streams. Shared by the runtime's thread and the client's task.
-#[derive(Debug)]
-struct ClientBacklog {
-    interface: HttpState,
-    bytes: AtomicUsize,
-    /// Whether a session is paused because of this client.
-    holds: AtomicBool,
-}
-
-impl ClientBacklog {
-    fn new(interface: HttpState) -> Self {
-        Self { interface, bytes: AtomicUsize::new(0), holds: AtomicBool::new(false) }
-    }
-
-    fn add(&self, event: &TerminalEvent) -> ClientFlow {
-        let more = event.output_bytes();
-        if more == 0 {
-            return ClientFlow::Go;
-        }
-        let has_room = self.interface.0.budget.add_streamed(more);
-        let bytes = self.bytes.fetch_add(more, Ordering::AcqRel) + more;
-        if bytes < if has_room { HOLD_AT } else { HOLD_AT_WHEN_FULL } {
-            return ClientFlow::Go;
-        }
-        self.holds.store(true, Ordering::Release);
-        ClientFlow::Hold
-    }
-
-    /// Subtracts sent bytes. Returns whether paused sessions may resume.
-    fn remove(&self, told: usize) -> bool {
-        let left = self.bytes.fetch_sub(told, Ordering::AcqRel) - told;
-        self.interface.0.budget.remove_streamed(told);
-        left < HOLD_AT_WHEN_FULL / 2 && self.holds.swap(false, Ordering::AcqRel)
-    }
-
-    fn takes_requests(&self) -> bool {
-        self.bytes.load(Ordering::Acquire) < STOP_AT
-    }
-}
-
-impl Drop for ClientBacklog {
-    fn drop(&mut self) {
-        self.interface.0.budget.remove_streamed(*self.bytes.get_mut());
-    }
-}
-
-async fn serve(interface: HttpState, credential: RequestCredential, mut socket: WebSocket) {
-    let terminals = interface.0.terminals.clone();
-    let client = terminals.client();
-    let load = Arc::new(ClientBacklog::new(interface.clone()));
-    let (say, mut said) = unbounded_channel();
-    let listener: EventListener = {
-        let load = load.clone();
-        Arc::new(move |event| {
-            let (flow, bytes) = (load.add(&event), event.output_bytes());
-            if say.send(event).is_ok() {
-                return flow;
-            }
-            // A disconnected client pauses no session; the output of its commands is in their spools.
-            load.remove(bytes);
-            ClientFlow::Go
-        })
-    };
-    let mut stop = interface.0.stop.subscribe();
-    let mut talk = RpcConnection::default();
-    let mut next = None;
-    loop {
-        // Memory for a large response is reserved before it is serialised, and released when it is sent.
-        let mut reservation: Option<ByteReservation> = None;
-        tokio::select! {
-            received = socket.recv(), if load.takes_requests() => match received {
-                Some(Ok(Message::Text(text))) => talk.hear(text.as_bytes(), |ticket, call| {
-                    terminals.attend(client, ticket, call, listener.clone());
-                }),
-                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
-                Some(Ok(Message::Binary(_))) => {
-                    close(&mut socket, close_code::UNSUPPORTED, "one JSON object a text message, please").await;
-                    break;
-                }
-                Some(Ok(Message::Close(_)) | Err(_)) | None => break,
-            },
-            Some(event) = following(&mut next, &mut said) => {
-                if event.output_bytes() >= LARGE_BYTES {
-                    reservation = interface.0.budget.reserve(&credential.0, written_bytes(&event)).await;
-                }
-                let told = hear(&mut talk, event, &mut said, &mut next);
-                if load.remove(told) {
-                    terminals.release(client);
-                }
-            }
-            () = stopped(&mut stop) => {
-                close(&mut socket, close_code::AWAY, "the daemon is stopping").await;
-                break;
-            }
-        }
-        if let Some(reservation) = &mut reservation {
-            reservation.shrink_to(talk.out.len());
-        }
-        if tell(&mut socket, &mut talk).await.is_err() {
-            break;
-        }
-    }
-    said.close();
-    while let Some(event) = next.take().or_else(|| said.try_recv().ok()) {
-        load.remove(event.output_bytes());
-    }
-    terminals.leave(client);
-}
-
-async fn stopped(stop: &mut watch::Receiver<StopMode>) {
-    // An error means that the sender is dropped: the daemon stops.
-    stop.wait_for(|stop| *stop != StopMode::No).await.ok();
-}
-
-/// Size from which an event is serialised only after its memory is reserved.
-const LARGE_BYTES: usize = 64 << 10;
-
-/// Returns the deferred event, or the next one.
-async fn following(
-    next: &mut Option<TerminalEvent>,
-    said: &mut UnboundedReceiver<TerminalEvent>,
-) -> Option<TerminalEvent> {
-    match next.take() {
-        Some(event) => Some(event),
-        None => said.recv().await,
-    }
-}
-
-/// Takes pending events of the runtime, up to the limit. Returns the number of output bytes. A large event is deferred,
-/// because it needs a reservation of its own.
-fn hear(
-    talk: &mut RpcConnection,
-    first: TerminalEvent,
-    said: &mut UnboundedReceiver<TerminalEvent>,
-    next: &mut Option<TerminalEvent>,
-) -> usize {
-    let mut told = first.output_bytes();
-    talk.take(first);
-    while talk.out.len() < HOLD_AT / 4
-        && let Ok(event) = said.try_recv()
-    {
-        if event.output_bytes() >= LARGE_BYTES {
-            *next = Some(event);
-            break;
-        }
-        told += event.output_bytes();
-        talk.take(event);
-    }
-    told
-}
-
-/// Sends each line as one message.
-async fn tell(socket: &mut WebSocket, talk: &mut RpcConnection) -> Result<(), axum::Error> {
-    let lines = Bytes::from(std::mem::take(&mut talk.out));
-    for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        // The lines are JSON that we serialised, so they are UTF-8.
-        let Ok(text) = str::from_utf8(line) else { continue };
-        socket.send(Message::text(text)).await?;
-    }
-    Ok(())
-}
-
-async fn close(socket: &mut WebSocket, code: u16, reason: &'static str) {
-    // The client may have closed the connection already.
-    socket.send(Message::Close(Some(CloseFrame { code, reason: reason.into() }))).await.ok();
-}
+const RPC_SUBPROTOCOL: &str = "abide.rpc";

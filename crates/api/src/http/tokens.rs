@@ -12,8 +12,8 @@ use utoipa::IntoParams;
 
 use super::{
     HttpState,
-    body::{JsonBody, PathParams, QueryParams, limit},
-    guard::PAGE_KEY,
+    body::{JsonBody, PathParams, QueryParams, validate_limit},
+    guard::PAGE_KEY_HEADER,
     problem::{HttpProblem, ProblemCode},
 };
 use crate::access::{AccessError, AccessRegistry, Principal, SIGN_IN_MAX_AGE};
@@ -64,7 +64,7 @@ pub(super) async fn create(
     body: JsonBody<wire::CreateTokenRequest>,
 ) -> Result<(StatusCode, Json<wire::IssuedToken>), HttpProblem> {
     let now = interface.daemon().stamp().at;
-    let issued = change(&interface, move |access| access.new_token(&body.parsed, now)).await?;
+    let issued = change(&interface, move |access| access.create_token(&body.parsed, now)).await?;
     Ok((StatusCode::CREATED, Json(issued)))
 }
 
@@ -104,7 +104,7 @@ pub(super) async fn revoke(
 ) -> Result<StatusCode, HttpProblem> {
     // The id of a sign-in is not a token name.
     if name.starts_with("sin_") {
-        return Err(AccessError::Unknown(name).into());
+        return Err(AccessError::NotFound(name).into());
     }
     change(&interface, move |access| access.revoke(&name)).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -142,7 +142,7 @@ pub(super) async fn end_sign_in(
     PathParams(id): PathParams<String>,
 ) -> Result<StatusCode, HttpProblem> {
     if !id.starts_with("sin_") {
-        return Err(AccessError::Unknown(id).into());
+        return Err(AccessError::NotFound(id).into());
     }
     change(&interface, move |access| access.revoke(&id)).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -169,13 +169,13 @@ pub(super) async fn open_session(
 ) -> Result<Response, HttpProblem> {
     let now = interface.daemon().stamp().at;
     let browser = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
-    let browser = browser.map(|name| name.chars().take(MAX_BROWSER_NAME).collect());
+    let browser = browser.map(|name| name.chars().take(MAX_BROWSER_NAME_CHARS).collect());
     let token = principal.token.clone();
     let signed_in = change(&interface, move |access| access.sign_in(&token, browser, now)).await?;
     let cookie = cookie(&interface, &headers, &signed_in.cookie, SIGN_IN_MAX_AGE.0);
     let mut response = (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response();
     if let Ok(key) = HeaderValue::from_str(&signed_in.page_key) {
-        response.headers_mut().insert(PAGE_KEY, key);
+        response.headers_mut().insert(PAGE_KEY_HEADER, key);
     }
     Ok(response)
 }
@@ -202,7 +202,7 @@ pub(super) async fn close_session(
 }
 
 /// Maximum stored length of a browser's name, in characters.
-const MAX_BROWSER_NAME: usize = 200;
+const MAX_BROWSER_NAME_CHARS: usize = 200;
 
 fn cookie(interface: &HttpState, headers: &HeaderMap, value: &str, max_age: u32) -> String {
     let name = interface.0.access.cookie_name();
@@ -232,7 +232,7 @@ fn page<T>(
     part: &TokensQuery,
     key: impl Fn(&T) -> String,
 ) -> Result<service::ListResponse<T>, HttpProblem> {
-    let most = limit(part.limit)?;
+    let most = validate_limit(part.limit)?;
     let mut items: Vec<T> = items
         .into_iter()
         .filter(|item| part.cursor.as_ref().is_none_or(|cursor| key(item) > *cursor))
@@ -246,11 +246,11 @@ fn page<T>(
 impl From<AccessError> for HttpProblem {
     fn from(error: AccessError) -> Self {
         let code = match &error {
-            AccessError::Exists(_) => ProblemCode::TokenExists,
-            AccessError::Unknown(_) => ProblemCode::TokenNotFound,
-            AccessError::Owner => ProblemCode::OwnerToken,
+            AccessError::NameTaken(_) => ProblemCode::TokenExists,
+            AccessError::NotFound(_) => ProblemCode::TokenNotFound,
+            AccessError::OwnerNotRevocable => ProblemCode::OwnerToken,
             AccessError::Invalid(_) => ProblemCode::InvalidRequest,
-            AccessError::Full => ProblemCode::TooManyTokens,
+            AccessError::TooManyTokens => ProblemCode::TooManyTokens,
             AccessError::Storage(_) | AccessError::Damaged(_) => ProblemCode::Internal,
         };
         Self::new(code, error.to_string())

@@ -62,10 +62,10 @@ pub(super) const OUTCOMES: [&str; 6] =
     ["completed", "failed", "interrupted", "recovery_required", "superseded", "waiting_user_input"];
 
 /// Seconds; from 0.25 ms to 2 s.
-const COMMIT_BOUNDS: [f64; 14] =
+const COMMIT_BUCKETS_SEC: [f64; 14] =
     [0.000_25, 0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048];
 /// Seconds; from 0.1 s to one day.
-const LONG_BOUNDS: [f64; 12] =
+const DURATION_BUCKETS_SEC: [f64; 12] =
     [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0];
 
 impl MetricFamilies {
@@ -80,10 +80,10 @@ impl MetricFamilies {
             runs: Family::default(),
             runs_finished: Family::default(),
             turns: Family::default(),
-            turn_seconds: Histogram::new(LONG_BOUNDS),
+            turn_seconds: Histogram::new(DURATION_BUCKETS_SEC),
             turns_stalled: Gauge::default(),
-            delivery_lag_seconds: Histogram::new(LONG_BOUNDS),
-            commit_seconds: Histogram::new(COMMIT_BOUNDS),
+            delivery_lag_seconds: Histogram::new(DURATION_BUCKETS_SEC),
+            commit_seconds: Histogram::new(COMMIT_BUCKETS_SEC),
             commits_failed: Counter::default(),
             journal_head: Gauge::default(),
             stream_readers: Gauge::default(),
@@ -97,10 +97,10 @@ impl MetricFamilies {
             // Creates the series, so that an outcome without turns is exported as 0.
             families.turns(outcome);
         }
-        families.registered()
+        families.register_all()
     }
 
-    fn registered(mut self) -> Self {
+    fn register_all(mut self) -> Self {
         let r = &mut self.registry;
         r.register("queue_depth", "Runs that wait for a slot", self.queued.clone());
         r.register("slots_held", "Slots that are taken", self.slots_held.clone());

@@ -21,7 +21,7 @@ use abide_ports::{
 };
 
 use families::{KindLabel, MetricFamilies, OutcomeLabel};
-pub use requests::measure;
+pub use requests::count_requests;
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -36,14 +36,14 @@ pub struct StreamReaderGuard(DaemonMetrics);
 /// Kinds of items that retention removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetentionItem {
-    Private,
+    PrivateFolder,
     Workspace,
     /// Files that a keeper left of a process.
     Process,
 }
 
 /// Maximum number of running runs that are checked for a stall. There are no more running runs than slots.
-const MOST_RUNNING: usize = 10_000;
+const MAX_STALL_CHECKED_RUNS: usize = 10_000;
 
 impl Default for DaemonMetrics {
     fn default() -> Self {
@@ -57,8 +57,8 @@ impl DaemonMetrics {
     }
 
     /// Encodes all metrics as text.
-    pub async fn text(&self, daemon: &Daemon) -> Result<String, StoreError> {
-        self.look(daemon).await?;
+    pub async fn encode(&self, daemon: &Daemon) -> Result<String, StoreError> {
+        self.update_gauges(daemon).await?;
         Ok(self.0.encode())
     }
 
@@ -68,9 +68,9 @@ impl DaemonMetrics {
     }
 
     /// Counts an item removed by retention.
-    pub fn removed(&self, what: RetentionItem) {
-        let kind = match what {
-            RetentionItem::Private => "private",
+    pub fn count_removed(&self, item: RetentionItem) {
+        let kind = match item {
+            RetentionItem::PrivateFolder => "private",
             RetentionItem::Workspace => "workspace",
             RetentionItem::Process => "process",
         };
@@ -78,23 +78,23 @@ impl DaemonMetrics {
     }
 
     /// Counts log lines or spans that were dropped because they could not be delivered.
-    pub fn dropped(&self, kind: &'static str, count: u64) {
+    pub fn count_dropped(&self, kind: &'static str, count: u64) {
         self.0.dropped.get_or_create(&KindLabel { kind }).inc_by(count);
     }
 
     /// Updates the gauges.
-    async fn look(&self, daemon: &Daemon) -> Result<(), StoreError> {
+    async fn update_gauges(&self, daemon: &Daemon) -> Result<(), StoreError> {
         let families = &*self.0;
         let store = daemon.store();
-        let tally = store.tally().await?;
+        let tally = store.count_by_status().await?;
         for status in STATUSES {
             let count = tally.get(&status).copied().unwrap_or(0);
             families.runs(status.name()).set(count.cast_signed());
         }
-        families.interactions_open.set(store.count_open().await?.cast_signed());
+        families.interactions_open.set(store.count_open_interactions().await?.cast_signed());
         let oldest = store.open_interactions(PageRequest::first(1)).await?.items.into_iter().next();
         let now = daemon.stamp().at;
-        let age = oldest.map_or(TimeSpan(0), |oldest| oldest.opened_at.until(now));
+        let age = oldest.map_or(TimeSpan(0), |oldest| oldest.opened_at.span_until(now));
         families.oldest_interaction_age.set(seconds(age).as_secs_f64());
         families.journal_head.set(store.head().await?.0.cast_signed());
         let (held, queued) = daemon.occupancy();
@@ -102,16 +102,19 @@ impl DaemonMetrics {
         families.slots_max.set(daemon.habits().slots as i64);
         families.queued.set(queued as i64);
         families.ready.set(i64::from(daemon.is_ready()));
-        families.turns_stalled.set(stalled(daemon).await?.len() as i64);
+        families.turns_stalled.set(stalled_runs(daemon).await?.len() as i64);
         families.resident_bytes.set(resident_bytes().unwrap_or(0));
         Ok(())
     }
 }
 
 /// Returns the runs whose turn has produced no output for longer than the stall threshold.
-pub async fn stalled(daemon: &Daemon) -> Result<Vec<RunId>, StoreError> {
-    let running =
-        daemon.store().runs(Some(RunStatus::Running), PageRequest::first(MOST_RUNNING)).await?.items;
+pub async fn stalled_runs(daemon: &Daemon) -> Result<Vec<RunId>, StoreError> {
+    let running = daemon
+        .store()
+        .runs(Some(RunStatus::Running), PageRequest::first(MAX_STALL_CHECKED_RUNS))
+        .await?
+        .items;
     if running.is_empty() {
         return Ok(vec![]);
     }
@@ -137,8 +140,8 @@ pub(crate) const STATUSES: [RunStatus; 7] = [
 
 /// Returns the resident memory of this process, if the system reports it.
 fn resident_bytes() -> Option<i64> {
-    let told = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = told.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<i64>().ok()? * 1024)
 }
 
@@ -147,24 +150,24 @@ fn seconds(span: TimeSpan) -> Duration {
 }
 
 impl CommitObserver for DaemonMetrics {
-    fn committed(&self, sight: &CommitReport<'_>) {
+    fn on_commit(&self, report: &CommitReport<'_>) {
         let families = &*self.0;
-        families.commit_seconds.observe(sight.took.as_secs_f64());
-        if sight.outcome.is_err() {
+        families.commit_seconds.observe(report.duration.as_secs_f64());
+        if report.outcome.is_err() {
             families.commits_failed.inc();
             return;
         }
-        for milestone in sight.milestones {
+        for milestone in report.completed_items {
             match milestone {
                 CompletedItem::Turn(turn) => {
                     families.turns(turn.status.name()).inc();
-                    let took = seconds(turn.started_at.until(turn.ended_at));
+                    let took = seconds(turn.started_at.span_until(turn.ended_at));
                     families.turn_seconds.observe(took.as_secs_f64());
                 }
                 CompletedItem::Run(run) => {
                     families.runs_finished.get_or_create(&OutcomeLabel { outcome: run.status.name() }).inc();
                 }
-                CompletedItem::Delivered(lag) => {
+                CompletedItem::Delivery(lag) => {
                     families.delivery_lag_seconds.observe(seconds(*lag).as_secs_f64())
                 }
             }

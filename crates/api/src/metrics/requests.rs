@@ -10,9 +10,9 @@ use axum::{
 use super::{DaemonMetrics, families::RequestLabels};
 
 /// Middleware that counts every request by route template, method and status.
-pub async fn measure(State(metrics): State<DaemonMetrics>, request: Asked, next: Next) -> Response {
+pub async fn count_requests(State(metrics): State<DaemonMetrics>, request: Asked, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let method = word(request.method());
+    let method = method_label(request.method());
     let response = next.run(request).await;
     let (route, status) = (route.unwrap_or_else(|| "other".to_owned()), response.status().as_u16());
     metrics.0.requests.get_or_create(&RequestLabels { method, route, status }).inc();
@@ -20,7 +20,7 @@ pub async fn measure(State(metrics): State<DaemonMetrics>, request: Asked, next:
 }
 
 /// Non-standard methods share one label, so that clients cannot create series.
-fn word(method: &Method) -> &'static str {
+fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
         Method::HEAD => "HEAD",

@@ -8,16 +8,20 @@ use abide_testkit::history::HistoryGenerator;
 use super::*;
 
 /// Commits a random history and notifies the metrics as an observed store does.
-async fn watched(metrics: &DaemonMetrics, store: &MemoryStore, commits: Vec<JournalCommit>) {
+async fn commit_observed(metrics: &DaemonMetrics, store: &MemoryStore, commits: Vec<JournalCommit>) {
     for commit in commits {
         let milestones = CompletedItem::of(&commit);
         let committed = store.commit(commit).await.expect("a legal commit is taken");
         let took = Duration::from_millis(3);
-        metrics.committed(&CommitReport { took, outcome: Ok(committed.last), milestones: &milestones });
+        metrics.on_commit(&CommitReport {
+            duration: took,
+            outcome: Ok(committed.last),
+            completed_items: &milestones,
+        });
     }
 }
 
-fn figure(text: &str, line: &str) -> u64 {
+fn metric_value(text: &str, line: &str) -> u64 {
     let value = text.lines().find_map(|found| found.strip_prefix(line)).map(str::trim);
     value.unwrap_or_else(|| panic!("no line {line} in\n{text}")).parse().expect("a number")
 }
@@ -26,7 +30,7 @@ fn figure(text: &str, line: &str) -> u64 {
 async fn every_ended_turn_and_run_of_the_ledger_is_counted_once() {
     let (metrics, store) = (DaemonMetrics::new(), MemoryStore::new());
     let mut author = HistoryGenerator::new(8, 1).with_runs(30);
-    watched(&metrics, &store, author.commits(900)).await;
+    commit_observed(&metrics, &store, author.commits(900)).await;
     let (mut turns, mut finished) = (0, 0);
     for run in store.runs(None, PageRequest::first(1000)).await.unwrap().items {
         finished += u64::from(run.status().is_final());
@@ -35,10 +39,10 @@ async fn every_ended_turn_and_run_of_the_ledger_is_counted_once() {
     }
     assert!(turns > 20 && finished > 3, "the history has {turns} ended turns and {finished} finished runs");
     let text = metrics.0.encode();
-    assert_eq!(figure(&text, "abide_turn_duration_seconds_count"), turns);
+    assert_eq!(metric_value(&text, "abide_turn_duration_seconds_count"), turns);
     let by_outcome: u64 = families::OUTCOMES
         .iter()
-        .map(|it| figure(&text, &format!("abide_turns_total{{outcome=\"{it}\"}}")))
+        .map(|it| metric_value(&text, &format!("abide_turns_total{{outcome=\"{it}\"}}")))
         .sum();
     assert_eq!(by_outcome, turns, "every outcome has its line:\n{text}");
     let ended = [RunStatus::Succeeded, RunStatus::Failed, RunStatus::Canceled].into_iter().map(|status| {
@@ -46,17 +50,17 @@ async fn every_ended_turn_and_run_of_the_ledger_is_counted_once() {
         text.lines().find_map(|found| found.strip_prefix(&line)).map_or(0, |it| it.trim().parse().unwrap())
     });
     assert_eq!(ended.sum::<u64>(), finished);
-    assert_eq!(figure(&text, "abide_commit_duration_seconds_count"), 900);
-    assert!(store.count_open().await.unwrap() > 0, "the history has open questions");
+    assert_eq!(metric_value(&text, "abide_commit_duration_seconds_count"), 900);
+    assert!(store.count_open_interactions().await.unwrap() > 0, "the history has open questions");
 }
 
 #[test]
 fn a_commit_that_failed_ends_nothing() {
     let metrics = DaemonMetrics::new();
     let error = StoreError::Unavailable { reason: "away".to_owned() };
-    metrics.committed(&CommitReport { took: Duration::ZERO, outcome: Err(&error), milestones: &[] });
+    metrics.on_commit(&CommitReport { duration: Duration::ZERO, outcome: Err(&error), completed_items: &[] });
     let text = metrics.0.encode();
-    assert_eq!(figure(&text, "abide_commits_failed_total"), 1);
+    assert_eq!(metric_value(&text, "abide_commits_failed_total"), 1);
     assert!(text.ends_with("# EOF\n"));
 }
 
@@ -64,7 +68,7 @@ fn a_commit_that_failed_ends_nothing() {
 fn a_reader_is_counted_for_as_long_as_it_reads() {
     let metrics = DaemonMetrics::new();
     let readers = [metrics.stream_reader(), metrics.stream_reader()];
-    assert_eq!(figure(&metrics.0.encode(), "abide_stream_readers"), 2);
+    assert_eq!(metric_value(&metrics.0.encode(), "abide_stream_readers"), 2);
     drop(readers);
-    assert_eq!(figure(&metrics.0.encode(), "abide_stream_readers"), 0);
+    assert_eq!(metric_value(&metrics.0.encode(), "abide_stream_readers"), 0);
 }

@@ -12,43 +12,43 @@ pub(super) const OUTPUT: ExternalFd = 1;
 /// One descriptor and its registration.
 #[derive(Debug)]
 pub(super) struct ClientFd {
-    which: ExternalFd,
-    wants: Option<FdInterest>,
-    waitable: bool,
+    id: ExternalFd,
+    interest: Option<FdInterest>,
+    pollable: bool,
 }
 
 /// The readiness that is polled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FdInterest {
-    In,
-    Out,
+    Readable,
+    Writable,
     /// Only hang-up.
-    End,
-    Nothing,
+    HangUp,
+    None,
 }
 
 impl ClientFd {
     pub(super) fn new(which: ExternalFd) -> Self {
-        Self { which, wants: None, waitable: true }
+        Self { id: which, interest: None, pollable: true }
     }
 
     /// Changes the registration; no system call is made if it is unchanged.
-    pub(super) fn wants(&mut self, runtime: &TerminalRuntime, end: impl AsFd, wants: FdInterest) {
-        if self.wants == Some(wants) {
+    pub(super) fn set_interest(&mut self, runtime: &TerminalRuntime, end: impl AsFd, wants: FdInterest) {
+        if self.interest == Some(wants) {
             return;
         }
-        self.wants = Some(wants);
+        self.interest = Some(wants);
         let flags = match wants {
-            FdInterest::In => EventFlags::IN,
-            FdInterest::Out => EventFlags::OUT,
-            FdInterest::End => EventFlags::empty(),
-            FdInterest::Nothing => return runtime.ignore(end),
+            FdInterest::Readable => EventFlags::IN,
+            FdInterest::Writable => EventFlags::OUT,
+            FdInterest::HangUp => EventFlags::empty(),
+            FdInterest::None => return runtime.unwatch_fd(end),
         };
-        self.waitable = runtime.watch(end, self.which, flags).is_ok();
+        self.pollable = runtime.watch_fd(end, self.id, flags).is_ok();
     }
 
     /// Whether the descriptor cannot be polled because it is always ready.
     pub(super) fn is_always_ready(&self) -> bool {
-        !self.waitable && matches!(self.wants, Some(FdInterest::In | FdInterest::Out))
+        !self.pollable && matches!(self.interest, Some(FdInterest::Readable | FdInterest::Writable))
     }
 }

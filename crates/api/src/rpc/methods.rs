@@ -23,33 +23,33 @@ pub(super) fn parse(
 ) -> Result<Option<(TerminalCall, ResponseShape)>, TerminalError> {
     let session = |params: wire::SessionParams| SessionId::from_text(&params.session_id);
     Ok(Some(match method {
-        "session.create" => (translate::create(from(params)?), ResponseShape::Created),
-        "session.info" => (TerminalCall::Info(session(from(params)?)), ResponseShape::Plain),
+        "session.create" => (translate::create(parse_params(params)?), ResponseShape::Created),
+        "session.info" => (TerminalCall::Info(session(parse_params(params)?)), ResponseShape::Plain),
         "session.list" => (TerminalCall::List, ResponseShape::Plain),
         "session.destroy" => {
-            let params: wire::DestroySessionParams = from(params)?;
+            let params: wire::DestroySessionParams = parse_params(params)?;
             let session = SessionId::from_text(&params.session_id);
             (TerminalCall::Destroy { session, force: params.force }, ResponseShape::Plain)
         }
         "exec.run" => {
-            let params: wire::ExecParams = from(params)?;
+            let params: wire::ExecParams = parse_params(params)?;
             let shape = ResponseShape::Run(params.encoding);
             (TerminalCall::Run(translate::execute(params)), shape)
         }
         "exec.stream" => {
-            let params: wire::ExecParams = from(params)?;
+            let params: wire::ExecParams = parse_params(params)?;
             let shape = ResponseShape::Stream(params.encoding);
             (TerminalCall::Stream(translate::execute(params)), shape)
         }
-        "exec.input" => (translate::input(from(params)?)?, ResponseShape::Plain),
-        "exec.cancel" => (TerminalCall::Cancel(session(from(params)?)), ResponseShape::Plain),
+        "exec.input" => (translate::input(parse_params(params)?)?, ResponseShape::Plain),
+        "exec.cancel" => (TerminalCall::Cancel(session(parse_params(params)?)), ResponseShape::Plain),
         "exec.output" => {
-            let params: wire::ExecOutputParams = from(params)?;
+            let params: wire::ExecOutputParams = parse_params(params)?;
             (translate::output(&params)?, ResponseShape::Output(params.stream, params.encoding))
         }
-        "session.screen" => (TerminalCall::Screen(session(from(params)?)), ResponseShape::Plain),
+        "session.screen" => (TerminalCall::Screen(session(parse_params(params)?)), ResponseShape::Plain),
         "session.resize" => {
-            let params: wire::ResizeSessionParams = from(params)?;
+            let params: wire::ResizeSessionParams = parse_params(params)?;
             let size = TerminalSize { rows: params.rows, cols: params.cols };
             (TerminalCall::Resize(SessionId::from_text(&params.session_id), size), ResponseShape::Plain)
         }
@@ -58,7 +58,7 @@ pub(super) fn parse(
     }))
 }
 
-fn from<P: DeserializeOwned>(params: Option<&RawValue>) -> Result<P, TerminalError> {
+fn parse_params<P: DeserializeOwned>(params: Option<&RawValue>) -> Result<P, TerminalError> {
     serde_json::from_str::<StrictJson<P>>(params.map_or("{}", RawValue::get))
         .map(|params| params.0)
         .map_err(|error| TerminalError::new(TerminalErrorCode::InvalidParams, error.to_string()))
@@ -69,14 +69,14 @@ pub(super) struct RawRpcRequest<'a> {
     #[serde(default)]
     pub(super) jsonrpc: std::borrow::Cow<'a, str>,
     /// Absent for a notification. `null` is a valid id, although JSON-RPC discourages it.
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, default, deserialize_with = "deserialize_present")]
     pub(super) id: Option<&'a RawValue>,
     pub(super) method: String,
     #[serde(borrow)]
     pub(super) params: Option<&'a RawValue>,
 }
 
-fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
+fn deserialize_present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(from).map(Some)
 }
 

@@ -16,7 +16,7 @@ pub(super) struct ExecStreamState {
     pub(super) ends: [u64; 2],
 }
 impl RpcConnection {
-    pub(super) fn chunk(&mut self, ticket: u64, chunk: ExecChunk) {
+    pub(super) fn on_chunk(&mut self, ticket: u64, chunk: ExecChunk) {
         let Some(mut state) = self.streams.remove(&ticket) else { return };
         match chunk {
             ExecChunk::Output { stream, offset, bytes } => {
@@ -29,7 +29,13 @@ impl RpcConnection {
                     }
                 };
                 if !data.is_empty() {
-                    self.send_chunk(&mut state, name(stream), offset - early as u64, data, (None, None));
+                    self.send_chunk(
+                        &mut state,
+                        stream_name(stream),
+                        offset - early as u64,
+                        data,
+                        (None, None),
+                    );
                 }
                 self.streams.insert(ticket, state);
             }
@@ -37,11 +43,11 @@ impl RpcConnection {
                 for stream in OutputStream::ALL {
                     if let Some((data, length)) = state.text[stream.index()].finish() {
                         let offset = state.ends[stream.index()] - length as u64;
-                        self.send_chunk(&mut state, name(stream), offset, data, (None, None));
+                        self.send_chunk(&mut state, stream_name(stream), offset, data, (None, None));
                     }
                 }
                 let offset = state.ends[0];
-                self.send_chunk(&mut state, "exit", offset, String::new(), translate::ended(&chunk));
+                self.send_chunk(&mut state, "exit", offset, String::new(), translate::exit_and_error(&chunk));
             }
         }
     }
@@ -70,16 +76,16 @@ impl RpcConnection {
         // The data is escaped directly into the output; an intermediate copy would cost as much as sending it.
         let (head, tail) =
             line.split_at(line.find(EMPTY_DATA).map_or(line.len(), |at| at + EMPTY_DATA.len() - 1));
-        self.out.extend_from_slice(head.as_bytes());
-        escape(&data, &mut self.out);
-        self.out.extend_from_slice(tail.as_bytes());
-        self.out.push(b'\n');
+        self.output.extend_from_slice(head.as_bytes());
+        escape(&data, &mut self.output);
+        self.output.extend_from_slice(tail.as_bytes());
+        self.output.push(b'\n');
     }
 }
 
 const EMPTY_DATA: &str = "\"data\":\"\"";
 
-fn name(stream: OutputStream) -> &'static str {
+fn stream_name(stream: OutputStream) -> &'static str {
     match stream {
         OutputStream::Stdout => "stdout",
         OutputStream::Stderr => "stderr",

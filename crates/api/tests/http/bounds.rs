@@ -11,17 +11,17 @@ use tokio::{
 
 use crate::{
     client::TestRequest,
-    house::{HttpFixture, until},
+    house::{HttpFixture, poll_until},
 };
 
 #[tokio::test]
-async fn a_client_in_a_circle_is_slowed_down() {
-    let house = HttpFixture::with(|bounds| bounds.requests_per_second = 5).await;
+async fn a_client_over_its_rate_is_limited() {
+    let fixture = HttpFixture::with_config(|bounds| bounds.requests_per_second = 5).await;
     let mut refused = 0;
     for _ in 0..40 {
-        let said = TestRequest::get("/healthz").of(house.address).await;
+        let said = TestRequest::get("/healthz").send(fixture.address).await;
         if said.status != 200 {
-            assert_eq!(said.refusal(), (429, "RATE_LIMITED".to_owned()));
+            assert_eq!(said.problem(), (429, "RATE_LIMITED".to_owned()));
             assert_eq!(said.header("retry-after"), Some("1"));
             refused += 1;
         }
@@ -30,22 +30,22 @@ async fn a_client_in_a_circle_is_slowed_down() {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_told_so() {
-    let house = HttpFixture::with(|bounds| bounds.max_connections = 2).await;
+async fn a_connection_over_the_limit_is_refused() {
+    let fixture = HttpFixture::with_config(|bounds| bounds.max_connections = 2).await;
     let mut held = Vec::new();
     for _ in 0..2 {
-        held.push(house.listen("/v1/events").await);
+        held.push(fixture.event_stream("/v1/events").await);
     }
-    let answered = async || house.get("/v1/status").await;
-    assert_eq!(answered().await.refusal(), (503, "TOO_MANY_CONNECTIONS".to_owned()));
+    let answered = async || fixture.get("/v1/status").await;
+    assert_eq!(answered().await.problem(), (503, "TOO_MANY_CONNECTIONS".to_owned()));
     drop(held);
-    until("room for others", async || answered().await.status == 200).await;
+    poll_until("room for others", async || answered().await.status == 200).await;
 }
 
 /// SECURITY finding 13.
 #[tokio::test]
 async fn refused_requests_do_not_use_up_the_rate_of_clients_with_a_token() {
-    let house = HttpFixture::with(|bounds| bounds.requests_per_second = 50).await;
+    let fixture = HttpFixture::with_config(|bounds| bounds.requests_per_second = 50).await;
     let mut refusals = std::collections::BTreeSet::new();
     let hostile = |number: u32| match number % 4 {
         0 => TestRequest::get("/v1/status").header("host", "evil.example"),
@@ -54,31 +54,31 @@ async fn refused_requests_do_not_use_up_the_rate_of_clients_with_a_token() {
         _ => TestRequest::get("/v1/status").header("sec-fetch-site", "cross-site"),
     };
     for number in 0..4_000 {
-        refusals.insert(hostile(number).of(house.address).await.refusal().0);
+        refusals.insert(hostile(number).send(fixture.address).await.problem().0);
         if number % 100 == 0 {
-            assert_eq!(house.get("/v1/status").await.status, 200, "after {number}");
+            assert_eq!(fixture.get("/v1/status").await.status, 200, "after {number}");
         }
     }
     assert!(refusals.contains(&429), "refused requests have a bucket of their own: {refusals:?}");
-    assert_eq!(TestRequest::get("/healthz").of(house.address).await.status, 200, "health has one too");
+    assert_eq!(TestRequest::get("/healthz").send(fixture.address).await.status, 200, "health has one too");
 }
 
 /// SECURITY finding 13.
 #[tokio::test]
 async fn silent_connections_do_not_keep_clients_with_a_token_out() {
-    let house = HttpFixture::open().await;
-    let working = house.listen("/v1/events").await;
+    let fixture = HttpFixture::open().await;
+    let working = fixture.event_stream("/v1/events").await;
     let mut silent = Vec::new();
     for number in 0..1_030 {
-        let mut stream = TcpStream::connect(house.address).await.unwrap();
+        let mut stream = TcpStream::connect(fixture.address).await.unwrap();
         stream.write_all(b"G").await.unwrap();
         silent.push(stream);
         if number % 100 == 0 {
-            assert_eq!(house.get("/v1/status").await.status, 200, "beside {number}");
+            assert_eq!(fixture.get("/v1/status").await.status, 200, "beside {number}");
         }
     }
-    assert_eq!(house.get("/v1/status").await.status, 200);
-    assert_eq!(TestRequest::get("/healthz").of(house.address).await.status, 200);
+    assert_eq!(fixture.get("/v1/status").await.status, 200);
+    assert_eq!(TestRequest::get("/healthz").send(fixture.address).await.status, 200);
     // The oldest of them was evicted: its connection ends.
     let mut answer = Vec::new();
     let ended = timeout(Duration::from_secs(60), silent[0].read_to_end(&mut answer)).await;
@@ -88,9 +88,9 @@ async fn silent_connections_do_not_keep_clients_with_a_token_out() {
 
 #[tokio::test]
 async fn a_connection_without_a_token_carries_one_request() {
-    let house = HttpFixture::open().await;
-    let mut stream = TcpStream::connect(house.address).await.unwrap();
-    let request = format!("GET /healthz HTTP/1.1\r\nhost: {}\r\n\r\n", house.address);
+    let fixture = HttpFixture::open().await;
+    let mut stream = TcpStream::connect(fixture.address).await.unwrap();
+    let request = format!("GET /healthz HTTP/1.1\r\nhost: {}\r\n\r\n", fixture.address);
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     let ended = timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await;
@@ -99,20 +99,20 @@ async fn a_connection_without_a_token_carries_one_request() {
 }
 
 #[tokio::test]
-async fn one_stream_too_many_is_told_so() {
-    let house = HttpFixture::with(|bounds| bounds.max_streams = 1).await;
-    let listening = house.listen("/v1/events").await;
-    assert_eq!(house.get("/v1/events").await.refusal(), (503, "TOO_MANY_CONNECTIONS".to_owned()));
+async fn a_stream_over_the_limit_is_refused() {
+    let fixture = HttpFixture::with_config(|bounds| bounds.max_streams = 1).await;
+    let listening = fixture.event_stream("/v1/events").await;
+    assert_eq!(fixture.get("/v1/events").await.problem(), (503, "TOO_MANY_CONNECTIONS".to_owned()));
     drop(listening);
     let page = || TestRequest::get("/v1/events").header("accept", "application/json");
-    assert_eq!(house.ask(page()).await.status, 200, "a page is no stream");
+    assert_eq!(fixture.send(page()).await.status, 200, "a page is no stream");
 }
 
 /// Follows the cursors of a list. Returns the size in bytes and the items of each page.
-async fn pages(house: &HttpFixture, path: &str) -> Vec<(usize, Vec<serde_json::Value>)> {
+async fn pages(fixture: &HttpFixture, path: &str) -> Vec<(usize, Vec<serde_json::Value>)> {
     let (mut pages, mut cursor) = (Vec::new(), String::new());
     loop {
-        let said = house.get(&format!("{path}?limit=500{cursor}")).await;
+        let said = fixture.get(&format!("{path}?limit=500{cursor}")).await;
         assert_eq!(said.status, 200, "{said:?}");
         let page = said.json();
         let items = page["items"].as_array().cloned().expect("a page has items");
@@ -127,19 +127,20 @@ async fn pages(house: &HttpFixture, path: &str) -> Vec<(usize, Vec<serde_json::V
 /// Issue 14, limits: lists are limited in bytes like pages of events, and no item is lost.
 #[tokio::test]
 async fn pages_of_lists_are_bounded_in_bytes_and_cursors_lead_to_the_rest() {
-    let house = HttpFixture::open().await;
+    let fixture = HttpFixture::open().await;
     let (mut asked, mut last) = (Vec::new(), None);
     for _ in 0..40 {
-        let (run, question) =
-            house.asking_text(InteractionKind::OpenText, &"?".repeat(60_000), &"s".repeat(50_000)).await;
+        let (run, question) = fixture
+            .create_run_asking_text(InteractionKind::OpenText, &"?".repeat(60_000), &"s".repeat(50_000))
+            .await;
         asked.push(question.to_string());
         last = Some(run);
     }
     for _ in 0..6 {
-        house.queued(&"p".repeat(400_000)).await;
+        fixture.create_queued_run(&"p".repeat(400_000)).await;
     }
     let most = (1 << 20) + 500_000;
-    let inbox = pages(&house, "/v1/interactions").await;
+    let inbox = pages(&fixture, "/v1/interactions").await;
     assert!(inbox.len() >= 3 && inbox.iter().all(|(bytes, _)| *bytes < most), "{} pages", inbox.len());
     let shown: Vec<String> = inbox
         .iter()
@@ -147,23 +148,24 @@ async fn pages_of_lists_are_bounded_in_bytes_and_cursors_lead_to_the_rest() {
         .map(|item| item["interaction_id"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(shown, asked, "whole, once and in order");
-    let runs = pages(&house, "/v1/runs").await;
+    let runs = pages(&fixture, "/v1/runs").await;
     assert!(runs.len() >= 2, "queued runs hold their prompts");
     assert_eq!(runs.iter().map(|(_, items)| items.len()).sum::<usize>(), 46);
     // A page has at least one item, however large it is.
-    let (large, _) = house.asking_text(InteractionKind::OpenText, "?", &"s".repeat(3 << 20)).await;
+    let (large, _) =
+        fixture.create_run_asking_text(InteractionKind::OpenText, "?", &"s".repeat(3 << 20)).await;
     for (run, least) in [(large, 3 << 20), (last.unwrap(), 50_000)] {
-        let turns = pages(&house, &format!("/v1/runs/{run}/turns")).await;
+        let turns = pages(&fixture, &format!("/v1/runs/{run}/turns")).await;
         assert_eq!(turns.len(), 1);
         assert!(turns[0].0 > least && turns[0].1.len() == 1);
-        assert_eq!(pages(&house, &format!("/v1/runs/{run}/interactions")).await.len(), 1);
+        assert_eq!(pages(&fixture, &format!("/v1/runs/{run}/interactions")).await.len(), 1);
     }
 }
 
 #[tokio::test]
-async fn whoever_never_finishes_a_request_is_cut_off() {
-    let house = HttpFixture::with(|bounds| bounds.patience_sec = 1).await;
-    let mut slow = TcpStream::connect(house.address).await.unwrap();
+async fn an_unfinished_request_times_out() {
+    let fixture = HttpFixture::with_config(|bounds| bounds.idle_timeout_sec = 1).await;
+    let mut slow = TcpStream::connect(fixture.address).await.unwrap();
     slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: ").await.unwrap();
     let mut said = Vec::new();
     // The connection ends because the daemon closes it, and not before the timeout.
@@ -172,18 +174,18 @@ async fn whoever_never_finishes_a_request_is_cut_off() {
     assert!(ended.is_ok(), "the daemon still waits for the rest of the request");
     assert!(start.elapsed() >= Duration::from_millis(900), "{:?}", start.elapsed());
     assert_eq!(String::from_utf8_lossy(&said), "", "a request that never was is not answered");
-    assert_eq!(house.get("/healthz").await.status, 200);
+    assert_eq!(fixture.get("/healthz").await.status, 200);
 }
 
 #[tokio::test]
-async fn a_head_beyond_all_measure_is_refused() {
-    let house = HttpFixture::open().await;
+async fn an_overlong_head_is_refused() {
+    let fixture = HttpFixture::open().await;
     for (length, status) in [(30_000, 200), (200_000, 431), (2_000_000, 431)] {
-        let said = house.ask(TestRequest::get("/healthz").header("x-long", &"x".repeat(length))).await;
+        let said = fixture.send(TestRequest::get("/healthz").header("x-long", &"x".repeat(length))).await;
         assert_eq!(said.status, status, "{length}: {said:?}");
     }
     let many: Vec<String> = (0..150).map(|number| format!("x-{number}")).collect();
     let ask = many.iter().fold(TestRequest::get("/healthz"), |ask, name| ask.header(name, "x"));
-    assert_eq!(house.ask(ask).await.status, 431, "too many lines");
-    assert_eq!(house.get("/healthz").await.status, 200);
+    assert_eq!(fixture.send(ask).await.status, 431, "too many lines");
+    assert_eq!(fixture.get("/healthz").await.status, 200);
 }

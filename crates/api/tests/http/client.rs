@@ -10,7 +10,7 @@ use tokio::{
 };
 
 /// Upper bound for any test step, so that a hang fails with a message.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
 pub(crate) struct TestRequest {
@@ -69,7 +69,7 @@ impl TestRequest {
     }
 
     /// Sends the request and reads the whole response.
-    pub(crate) async fn of(self, address: SocketAddr) -> TestResponse {
+    pub(crate) async fn send(self, address: SocketAddr) -> TestResponse {
         let whole = async {
             let mut stream = TcpStream::connect(address).await.expect("the daemon listens");
             // The server may reject the request before it has read all of it.
@@ -79,7 +79,7 @@ impl TestRequest {
             stream.read_to_end(&mut text).await.ok();
             TestResponse::parse(&text)
         };
-        timeout(PATIENCE, whole).await.expect("an answer comes")
+        timeout(STEP_TIMEOUT, whole).await.expect("an answer comes")
     }
 
     /// Sends the request and returns a reader for the streamed response.
@@ -116,7 +116,7 @@ impl TestResponse {
 
     /// Returns status and code of an error response, after checking its format.
     #[track_caller]
-    pub(crate) fn refusal(&self) -> (u16, String) {
+    pub(crate) fn problem(&self) -> (u16, String) {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let problem = self.json();
         assert_eq!(problem["status"], self.status, "{problem}");
@@ -135,7 +135,7 @@ impl TestEventReader {
     /// Returns the next line; `None` at the end of the response.
     pub(crate) async fn line(&mut self) -> Option<String> {
         let mut line = Vec::new();
-        let read = timeout(PATIENCE, self.stream.read_until(b'\n', &mut line));
+        let read = timeout(STEP_TIMEOUT, self.stream.read_until(b'\n', &mut line));
         match read.await.expect("something is said") {
             Ok(0) | Err(_) => None,
             Ok(_) => Some(String::from_utf8_lossy(&line).into_owned()),

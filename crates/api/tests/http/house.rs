@@ -41,33 +41,35 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use crate::client::{TestEventReader, TestRequest, TestResponse};
 
 pub(crate) const TOKEN: &str = "a-token";
+/// A directory of this name is refused as a workspace.
+pub(crate) const FORBIDDEN: &str = "forbidden";
 
 pub(crate) struct HttpFixture {
     pub(crate) address: SocketAddr,
-    pub(crate) place: tempfile::TempDir,
+    pub(crate) temp_dir: tempfile::TempDir,
     daemon: Daemon,
-    desk: Arc<RunService>,
+    run_service: Arc<RunService>,
     store: Arc<MemoryStore>,
     clock: Arc<FakeClock>,
     stop: watch::Sender<StopMode>,
-    served: JoinHandle<std::io::Result<()>>,
+    server_task: JoinHandle<std::io::Result<()>>,
 }
 
 impl HttpFixture {
     pub(crate) async fn open() -> Self {
-        Self::with(|_| {}).await
+        Self::with_config(|_| {}).await
     }
 
-    pub(crate) async fn with(change: impl FnOnce(&mut Bounds)) -> Self {
-        let mut bounds = Bounds::standard("artifacts");
+    pub(crate) async fn with_config(change: impl FnOnce(&mut Bounds)) -> Self {
+        let mut bounds = Bounds::with_defaults("artifacts");
         change(&mut bounds);
-        Self::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), bounds).await.reconciled().await
+        Self::start(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), bounds).await.reconciled().await
     }
 
     /// A daemon that has not yet completed recovery.
     pub(crate) async fn starting() -> Self {
-        let bounds = Bounds::standard("artifacts");
-        Self::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), bounds).await
+        let bounds = Bounds::with_defaults("artifacts");
+        Self::start(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), bounds).await
     }
 
     /// Completes recovery.
@@ -80,10 +82,10 @@ impl HttpFixture {
     pub(crate) async fn reopen(self) -> Self {
         let (store, clock) = (self.store.clone(), self.clock.clone());
         self.close().await;
-        Self::on(store, clock, Bounds::standard("artifacts")).await.reconciled().await
+        Self::start(store, clock, Bounds::with_defaults("artifacts")).await.reconciled().await
     }
 
-    async fn on(store: Arc<MemoryStore>, clock: Arc<FakeClock>, bounds: Bounds) -> Self {
+    async fn start(store: Arc<MemoryStore>, clock: Arc<FakeClock>, bounds: Bounds) -> Self {
         let place = tempfile::tempdir().expect("there is room");
         let path = |name: &str| place.path().join(name).to_string_lossy().into_owned();
         let desk =
@@ -103,7 +105,7 @@ impl HttpFixture {
         let habits = DaemonConfig { stall_after: Seconds(600), slots: 0, workspaces: path("workspaces") };
         let daemon = Daemon::new(world, habits);
         let terminals = abide_terminal::RuntimeHandle::start(TerminalConfig {
-            keepers: place.path().join("keepers"),
+            keepers_dir: place.path().join("keepers"),
             launcher: KeeperLauncher { program: "/nowhere".into(), arguments: vec![], groups: None },
             env: vec![],
             cwd: "/".to_owned(),
@@ -127,55 +129,55 @@ impl HttpFixture {
             // An error means that the sender is dropped.
             stopping.wait_for(|stop| *stop != StopMode::No).await.ok();
         }));
-        Self { address, place, daemon, desk, store, clock, stop, served }
+        Self { address, temp_dir: place, daemon, run_service: desk, store, clock, stop, server_task: served }
     }
 
     /// Shuts down and waits until all connections are closed.
     pub(crate) async fn close(self) {
         self.stop.send_replace(StopMode::Keep);
-        self.served.await.expect("it does not panic").expect("it ends well");
+        self.server_task.await.expect("it does not panic").expect("it ends well");
     }
 
     /// Sends a request with the owner's token.
-    pub(crate) async fn ask(&self, ask: TestRequest) -> TestResponse {
-        ask.token(TOKEN).of(self.address).await
+    pub(crate) async fn send(&self, ask: TestRequest) -> TestResponse {
+        ask.token(TOKEN).send(self.address).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> TestResponse {
-        self.ask(TestRequest::get(path)).await
+        self.send(TestRequest::get(path)).await
     }
 
     pub(crate) async fn post(&self, path: &str, body: Value) -> TestResponse {
-        self.ask(TestRequest::post(path, &body)).await
+        self.send(TestRequest::post(path, &body)).await
     }
 
-    pub(crate) async fn listen(&self, path: &str) -> TestEventReader {
+    pub(crate) async fn event_stream(&self, path: &str) -> TestEventReader {
         TestRequest::get(path).token(TOKEN).stream(self.address).await
     }
 
     /// Creates a run that stays queued, because there are no slots.
-    pub(crate) async fn queued(&self, prompt: &str) -> String {
+    pub(crate) async fn create_queued_run(&self, prompt: &str) -> String {
         let made = self.post("/v1/runs", json!({ "engine": "any", "prompt": prompt })).await;
         assert_eq!(made.status, 201, "{made:?}");
         made.json()["run_id"].as_str().expect("it has a name").to_owned()
     }
 
     /// Creates a run with an open question.
-    pub(crate) async fn asking(&self) -> (RunId, InteractionId) {
-        self.asking_for(InteractionKind::ChooseOne).await
+    pub(crate) async fn create_asking_run(&self) -> (RunId, InteractionId) {
+        self.create_run_asking_kind(InteractionKind::ChooseOne).await
     }
 
     /// Creates a run with an open question of this kind.
-    pub(crate) async fn asking_for(&self, kind: InteractionKind) -> (RunId, InteractionId) {
-        self.asking_text(kind, "which?", "so far").await
+    pub(crate) async fn create_run_asking_kind(&self, kind: InteractionKind) -> (RunId, InteractionId) {
+        self.create_run_asking_text(kind, "which?", "so far").await
     }
 
     /// Creates a run with an open question of this kind and text, after some output.
-    pub(crate) async fn asking_text(
+    pub(crate) async fn create_run_asking_text(
         &self,
         kind: InteractionKind,
         prompt: &str,
-        said: &str,
+        answer_text: &str,
     ) -> (RunId, InteractionId) {
         let run_id = RunId(self.clock.stamp().fresh);
         let key = MessageKey { channel: "api".into(), message_id: run_id.to_string() };
@@ -185,10 +187,10 @@ impl HttpFixture {
             settings: settings(),
             message,
             idempotency: None,
-            rules: abide_domain::run::RULES,
+            rules: abide_domain::run::CURRENT_RULES_VERSION,
         };
-        self.desk.create(new).await.expect("it is made");
-        let take = async |event| match self.desk.take(run_id, event).await {
+        self.run_service.create(new).await.expect("it is made");
+        let take = async |event| match self.run_service.take(run_id, event).await {
             Ok(RequestOutcome::Changed(run)) => abide_domain::run::Run::clone(&run),
             other => panic!("a change was expected, not {other:?}"),
         };
@@ -221,7 +223,7 @@ impl HttpFixture {
         };
         let turn_id =
             self.store.run(run_id).await.expect("it can be read").expect("it is there").turns[0].turn_id;
-        let ending = TurnOutcome::Asked { text: said.into(), question };
+        let ending = TurnOutcome::Asked { text: answer_text.into(), question };
         let aftermath = ProcessAfterTurn::Exited(ExitStatus::Code(0));
         let asked = RunEvent::TurnEnded { attempt, turn_id, position: OutputPosition(2), ending, aftermath };
         let waiting = take(asked).await;
@@ -255,8 +257,8 @@ impl EngineLookup for NoopPorts {
     fn engine(&self, name: &str) -> Option<InstalledEngine> {
         (name == "any").then(|| InstalledEngine {
             engine: Arc::new(Self),
-            installation: EngineInstallation::named("any"),
-            own_name: None,
+            installation: EngineInstallation::for_program("any"),
+            binary_placeholder: None,
         })
     }
 
@@ -275,18 +277,18 @@ impl Engine for NoopPorts {
     }
 
     fn installation(&self) -> EngineInstallation {
-        EngineInstallation::named("any")
+        EngineInstallation::for_program("any")
     }
 
-    fn checks(&self, _: &EngineInstallation) -> Vec<ProbeCommand> {
+    fn probe_commands(&self, _: &EngineInstallation) -> Vec<ProbeCommand> {
         vec![]
     }
 
-    fn judge(&self, _: &[ProbeResult]) -> EngineHealth {
-        EngineHealth::unseen()
+    fn assess_health(&self, _: &[ProbeResult]) -> EngineHealth {
+        EngineHealth::unchecked()
     }
 
-    fn name_session(&self, _: &str) -> Option<EngineSessionHandle> {
+    fn new_session_handle(&self, _: &str) -> Option<EngineSessionHandle> {
         None
     }
 
@@ -305,14 +307,14 @@ impl Engine for NoopPorts {
 
 impl Processes for NoopPorts {
     fn start(&self, name: &str, _: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
-        Err(StartError::System(name.to_owned()))
+        Err(StartError::SystemError(name.to_owned()))
     }
 
     fn find(&self, _: &str) -> ProcessLookup {
-        ProcessLookup::Never
+        ProcessLookup::NotStarted
     }
 
-    fn last_heard(&self, _: &str) -> Option<Timestamp> {
+    fn last_output_at(&self, _: &str) -> Option<Timestamp> {
         None
     }
 
@@ -328,7 +330,7 @@ impl Processes for NoopPorts {
         Err(ProcessUnreachable { reason: name.to_owned() })
     }
 
-    fn end(&self, _: &str) -> Result<abide_domain::process::ExitStatus, ProcessUnreachable> {
+    fn terminate(&self, _: &str) -> Result<abide_domain::process::ExitStatus, ProcessUnreachable> {
         Ok(abide_domain::process::ExitStatus::Unseen)
     }
 
@@ -338,13 +340,20 @@ impl Processes for NoopPorts {
 }
 
 impl Workspaces for NoopPorts {
+    fn check(&self, workspace: &str) -> Result<(), WorkspaceError> {
+        match workspace.ends_with(FORBIDDEN) {
+            true => Err(WorkspaceError(format!("{workspace} is forbidden"))),
+            false => Ok(()),
+        }
+    }
+
     fn prepare(&self, _: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
         Ok(())
     }
 }
 
 /// Polls until the condition holds. Each poll is a request, so no delay is needed between two of them.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
+pub(crate) async fn poll_until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
     let asked = async {
         while !holds().await {
             tokio::task::yield_now().await;

@@ -4,17 +4,17 @@ use serde_json::{Value, json};
 
 use crate::{
     client::TestRequest,
-    house::{HttpFixture, TOKEN, until},
+    house::{HttpFixture, TOKEN, poll_until},
 };
 
 #[tokio::test]
 async fn events_come_in_order_as_a_page_and_as_a_stream() {
-    let house = HttpFixture::open().await;
-    let (run, _) = house.asking().await;
+    let fixture = HttpFixture::open().await;
+    let (run, _) = fixture.create_asking_run().await;
     let page = |query: &str| {
         TestRequest::get(format!("/v1/runs/{run}/events{query}")).header("accept", "application/json")
     };
-    let all = house.ask(page("")).await.json();
+    let all = fixture.send(page("")).await.json();
     let kinds: Vec<_> = all["items"].as_array().unwrap().iter().map(|event| event["type"].clone()).collect();
     let expected =
         ["run_created", "admitted", "profile_resolved", "attempt_started", "handle_announced", "turn_ended"];
@@ -26,11 +26,11 @@ async fn events_come_in_order_as_a_page_and_as_a_stream() {
         (ended["outcome"].clone(), ended["question"]["prompt"].clone()),
         (json!("asked"), json!("which?"))
     );
-    let first = house.ask(page("?limit=2")).await.json();
+    let first = fixture.send(page("?limit=2")).await.json();
     assert_eq!(first["next_cursor"], "2");
-    let rest = house.ask(page("?cursor=2&limit=100")).await.json();
+    let rest = fixture.send(page("?cursor=2&limit=100")).await.json();
     assert_eq!(rest["items"][0]["seq"], 3);
-    let mut listening = house.listen(&format!("/v1/runs/{run}/events?after=1")).await;
+    let mut listening = fixture.event_stream(&format!("/v1/runs/{run}/events?after=1")).await;
     assert!(listening.head.contains("content-type: text/event-stream"), "{}", listening.head);
     for expected in all["items"].as_array().unwrap().iter().skip(1) {
         assert_eq!(listening.event().await.as_ref(), Some(expected));
@@ -39,42 +39,48 @@ async fn events_come_in_order_as_a_page_and_as_a_stream() {
 
 #[tokio::test]
 async fn a_reader_goes_on_where_it_stopped_after_a_restart() {
-    let house = HttpFixture::open().await;
-    house.queued("one").await;
-    let mut listening = house.listen("/v1/events").await;
+    let fixture = HttpFixture::open().await;
+    fixture.create_queued_run("one").await;
+    let mut listening = fixture.event_stream("/v1/events").await;
     let first = listening.event().await.unwrap();
     assert_eq!((first["seq"].clone(), first["data"]["prompt"].clone()), (json!(1), json!("one")));
-    house.queued("two").await;
+    fixture.create_queued_run("two").await;
     let second = listening.event().await.unwrap();
-    let house = house.reopen().await;
+    let fixture = fixture.reopen().await;
     assert_eq!(listening.event().await, None, "a stream ends when the daemon goes");
-    house.queued("three").await;
+    fixture.create_queued_run("three").await;
     let seq = second["seq"].to_string();
     let mut listening = TestRequest::get("/v1/events?after=0")
         .token(TOKEN)
         .header("last-event-id", &seq)
-        .stream(house.address)
+        .stream(fixture.address)
         .await;
     assert_eq!(listening.event().await.unwrap()["data"]["prompt"], "three");
-    house.queued("four").await;
+    fixture.create_queued_run("four").await;
     assert_eq!(listening.event().await.unwrap()["data"]["prompt"], "four");
 }
 
 /// SECURITY findings 9 and 14: the memory of one request does not depend on the size of events.
 #[tokio::test]
 async fn pages_are_bounded_in_bytes_and_nothing_is_left_out() {
-    let house = HttpFixture::open().await;
-    let mut listening = house.listen("/v1/events").await;
+    let fixture = HttpFixture::open().await;
+    let mut listening = fixture.event_stream("/v1/events").await;
     let long = "x".repeat(400_000);
     for number in 0..12 {
-        house.queued(&if number % 4 == 0 { format!("{number}") } else { format!("{number} {long}") }).await;
+        fixture
+            .create_queued_run(&if number % 4 == 0 {
+                format!("{number}")
+            } else {
+                format!("{number} {long}")
+            })
+            .await;
     }
     let first = |text: &Value| text.as_str().unwrap().split(' ').next().unwrap().to_owned();
     let (mut prompts, mut cursor, mut pages) = (Vec::new(), String::new(), 0);
     loop {
         let ask =
             TestRequest::get(format!("/v1/events?limit=500{cursor}")).header("accept", "application/json");
-        let said = house.ask(ask).await;
+        let said = fixture.send(ask).await;
         assert!(said.body.len() < (1 << 20) + 500_000, "a page has {} bytes", said.body.len());
         let page = said.json();
         prompts.extend(page["items"].as_array().unwrap().iter().map(|event| first(&event["data"]["prompt"])));
@@ -93,13 +99,13 @@ async fn pages_are_bounded_in_bytes_and_nothing_is_left_out() {
 }
 
 #[tokio::test]
-async fn a_reader_of_one_run_hears_of_no_other() {
-    let house = HttpFixture::open().await;
-    let (one, other) = (house.queued("one").await, house.queued("other").await);
-    let mut listening = house.listen(&format!("/v1/runs/{one}/events")).await;
+async fn a_stream_of_one_run_has_no_other_events() {
+    let fixture = HttpFixture::open().await;
+    let (one, other) = (fixture.create_queued_run("one").await, fixture.create_queued_run("other").await);
+    let mut listening = fixture.event_stream(&format!("/v1/runs/{one}/events")).await;
     assert_eq!(listening.event().await.unwrap()["type"], "run_created");
     for id in [&other, &one] {
-        house.ask(TestRequest::method("POST", format!("/v1/runs/{id}/cancel"))).await;
+        fixture.send(TestRequest::method("POST", format!("/v1/runs/{id}/cancel"))).await;
     }
     let next = listening.event().await.unwrap();
     assert_eq!(
@@ -109,11 +115,11 @@ async fn a_reader_of_one_run_hears_of_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_that_does_not_read_blocks_nobody_and_is_cut_off() {
+async fn a_reader_that_does_not_read_is_disconnected() {
     const RUNS: usize = 400;
-    let house = HttpFixture::with(|bounds| bounds.patience_sec = 1).await;
-    let mut stalled = house.listen("/v1/events").await;
-    let mut lively = house.listen("/v1/events").await;
+    let fixture = HttpFixture::with_config(|bounds| bounds.idle_timeout_sec = 1).await;
+    let mut stalled = fixture.event_stream("/v1/events").await;
+    let mut lively = fixture.event_stream("/v1/events").await;
     let prompt = "x".repeat(100_000);
     // 40 MB, far more than the socket buffers of a connection.
     let told = async {
@@ -125,13 +131,13 @@ async fn a_reader_that_does_not_read_blocks_nobody_and_is_cut_off() {
     };
     let made = async {
         for _ in 0..RUNS {
-            house.queued(&prompt).await;
+            fixture.create_queued_run(&prompt).await;
         }
     };
     tokio::join!(told, made);
     // The stream slot of a client is released when it is disconnected, and only then.
-    until("the stalled reader being cut off", async || {
-        house.get("/v1/status").await.json()["streams"] == json!(1)
+    poll_until("the stalled reader being cut off", async || {
+        fixture.get("/v1/status").await.json()["streams"] == json!(1)
     })
     .await;
     let mut heard = 0;

@@ -2,20 +2,26 @@
 
 use serde_json::json;
 
-use crate::{client::TestRequest, house::HttpFixture};
+use crate::{
+    client::TestRequest,
+    house::{FORBIDDEN, HttpFixture},
+};
 
 #[tokio::test]
-async fn whatever_is_wrong_is_a_problem_with_a_code() {
-    let house = HttpFixture::with(|bounds| bounds.max_body_bytes = 4096).await;
-    let id = house.queued("x").await;
+async fn every_error_is_a_problem_with_a_code() {
+    let fixture = HttpFixture::with_config(|bounds| bounds.max_body_bytes = 4096).await;
+    let id = fixture.create_queued_run("x").await;
     let new = |change: serde_json::Value| {
         let mut body = json!({ "engine": "any", "prompt": "x" });
         body.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
         TestRequest::post("/v1/runs", &body)
     };
     let text = |text: &str| TestRequest::text("/v1/runs", text).header("content-type", "application/json");
-    let file = house.place.path().join("file");
+    let file = fixture.temp_dir.path().join("file");
     std::fs::write(&file, "").unwrap();
+    let [forbidden, link_to_forbidden] = [FORBIDDEN, "link"].map(|name| fixture.temp_dir.path().join(name));
+    std::fs::create_dir(&forbidden).unwrap();
+    std::os::unix::fs::symlink(&forbidden, &link_to_forbidden).unwrap();
     for (ask, status, code) in [
         (TestRequest::get("/nowhere"), 404, "NOT_FOUND"),
         (TestRequest::method("DELETE", "/v1/runs"), 405, "METHOD_NOT_ALLOWED"),
@@ -73,6 +79,8 @@ async fn whatever_is_wrong_is_a_problem_with_a_code() {
         (new(json!({ "workspace": "here" })), 400, "WORKSPACE_UNUSABLE"),
         (new(json!({ "workspace": "/no/such/place" })), 400, "WORKSPACE_UNUSABLE"),
         (new(json!({ "workspace": file })), 400, "WORKSPACE_UNUSABLE"),
+        (new(json!({ "workspace": forbidden })), 400, "WORKSPACE_UNUSABLE"),
+        (new(json!({ "workspace": link_to_forbidden })), 400, "WORKSPACE_UNUSABLE"),
         (new(json!({})).header("idempotency-key", "two words"), 400, "INVALID_REQUEST"),
         (
             TestRequest::post("/v1/rpc", &json!({ "jsonrpc": "2.0", "id": 1, "method": "exec.stream" })),
@@ -87,20 +95,20 @@ async fn whatever_is_wrong_is_a_problem_with_a_code() {
         (TestRequest::post("/v1/rpc", &json!([])), 400, "INVALID_REQUEST"),
     ] {
         let asked = format!("{ask:?}");
-        let said = house.ask(ask).await;
-        assert_eq!(said.refusal(), (status, code.to_owned()), "{asked}");
+        let said = fixture.send(ask).await;
+        assert_eq!(said.problem(), (status, code.to_owned()), "{asked}");
         assert_eq!(said.header("x-content-type-options"), Some("nosniff"));
     }
-    let said = house.ask(TestRequest::method("DELETE", "/v1/runs")).await;
+    let said = fixture.send(TestRequest::method("DELETE", "/v1/runs")).await;
     assert!(said.header("allow").is_some_and(|allowed| allowed.contains("GET") && allowed.contains("POST")));
-    let said = house.post("/v1/runs", json!({ "engine": "any", "prompt": "x", "workspce": "/" })).await;
+    let said = fixture.post("/v1/runs", json!({ "engine": "any", "prompt": "x", "workspce": "/" })).await;
     assert!(said.json()["detail"].as_str().unwrap().contains("did you mean `workspace`?"));
 }
 
 #[tokio::test]
 async fn terminal_methods_answer_as_json_rpc_does() {
-    let house = HttpFixture::open().await;
-    let call = |body| house.post("/v1/rpc", body);
+    let fixture = HttpFixture::open().await;
+    let call = |body| fixture.post("/v1/rpc", body);
     let said = call(json!({ "jsonrpc": "2.0", "id": "a", "method": "system.ping" })).await;
     assert_eq!(said.json(), json!({ "jsonrpc": "2.0", "id": "a", "result": { "pong": true } }));
     let said = call(json!({ "jsonrpc": "2.0", "id": 1, "method": "session.explode" })).await;

@@ -6,7 +6,7 @@ use crate::{client::TestRequest, house::HttpFixture};
 
 #[tokio::test]
 async fn an_array_is_no_object_in_any_request() {
-    let house = HttpFixture::open().await;
+    let fixture = HttpFixture::open().await;
     let document = abide_api::http::openapi();
     let mut tried = 0;
     for (path, item) in document["paths"].as_object().expect("there are paths") {
@@ -21,7 +21,7 @@ async fn an_array_is_no_object_in_any_request() {
             let mut body = sample.clone();
             let object = body.pointer_mut(&pointer).expect("it is there");
             *object = object.as_object().expect("it is an object").values().cloned().collect();
-            let said = house.ask(TestRequest::post(&path, &body)).await;
+            let said = fixture.send(TestRequest::post(&path, &body)).await;
             assert_eq!(said.status, 400, "{path} {pointer}: {}", said.body);
             assert!(said.body.contains("object"), "{path} {pointer}: {}", said.body);
             tried += 1;

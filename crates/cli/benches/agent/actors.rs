@@ -25,7 +25,7 @@ use crate::words::TextGenerator;
 /// Writes a journal: thinks, reads, works in sessions and ends them, until there are enough events.
 pub(crate) struct ScriptedAuthor<'a> {
     pub(crate) words: TextGenerator,
-    pub(crate) written: &'a WritingProgress,
+    pub(crate) progress: &'a WritingProgress,
     pub(crate) calls: u64,
 }
 
@@ -33,13 +33,13 @@ pub(crate) struct ScriptedAuthor<'a> {
 #[derive(Default)]
 pub(crate) struct WritingProgress {
     pub(crate) events: std::cell::Cell<u64>,
-    pub(crate) enough: u64,
+    pub(crate) target_events: u64,
     session: std::cell::RefCell<Option<String>>,
 }
 
 impl WritingProgress {
     pub(crate) fn until(enough: u64) -> Self {
-        Self { enough, ..Self::default() }
+        Self { target_events: enough, ..Self::default() }
     }
 }
 
@@ -49,17 +49,17 @@ impl ChatModel for ScriptedAuthor<'_> {
         request: &ModelRequest<'_>,
         _: &mut dyn FnMut(ReplyDelta<'_>),
     ) -> Result<ModelReply, ModelError> {
-        if self.written.events.get() >= self.written.enough {
+        if self.progress.events.get() >= self.progress.target_events {
             return Err(ModelError::Interrupted);
         }
-        let open = self.written.session.borrow().clone();
+        let open = self.progress.session.borrow().clone();
         let calls = match (self.words.below(40), open) {
             (0, Some(session)) => vec![self.call("session_end", &json!({ "session_id": session }))],
             (0..8, _) => {
                 vec![self.call("shell", &json!({ "command": "cargo test -p store 2>&1 | tail -n 40" }))]
             }
-            (8..12, _) => (0..3).map(|_| self.reading()).collect(),
-            (_, _) => vec![self.reading()],
+            (8..12, _) => (0..3).map(|_| self.read_call()).collect(),
+            (_, _) => vec![self.read_call()],
         };
         let length = 80 + self.words.below(500) as usize;
         let sent: usize = request.messages.iter().chain(request.tools).map(|json| json.len()).sum();
@@ -71,14 +71,14 @@ impl ChatModel for ScriptedAuthor<'_> {
         Ok(ModelReply {
             text: Some(self.words.prose(length)),
             calls,
-            finish: FinishReason::ToolCalls,
+            finish_reason: FinishReason::ToolCalls,
             usage: Some(usage),
         })
     }
 }
 
 impl ScriptedAuthor<'_> {
-    fn reading(&mut self) -> ModelToolCall {
+    fn read_call(&mut self) -> ModelToolCall {
         let line = self.words.below(900);
         self.call("read", &json!({ "path": "crates/store/src/lib.rs", "from": line, "lines": 40 }))
     }
@@ -96,7 +96,7 @@ impl ScriptedAuthor<'_> {
 /// Uses the real model client for a limited number of requests, and then stops.
 pub(crate) struct LimitedModel {
     pub(crate) client: ModelClient,
-    pub(crate) left: usize,
+    pub(crate) requests_left: usize,
 }
 
 impl ChatModel for LimitedModel {
@@ -105,7 +105,7 @@ impl ChatModel for LimitedModel {
         request: &ModelRequest<'_>,
         said: &mut dyn FnMut(ReplyDelta<'_>),
     ) -> Result<ModelReply, ModelError> {
-        self.left = self.left.checked_sub(1).ok_or(ModelError::Interrupted)?;
+        self.requests_left = self.requests_left.checked_sub(1).ok_or(ModelError::Interrupted)?;
         self.client.think(request, said)
     }
 }
@@ -116,20 +116,26 @@ pub(crate) struct NoopToolRunner<'a> {
     pub(crate) outputs: VecDeque<String>,
     pub(crate) words: TextGenerator,
     /// The duration of each call.
-    pub(crate) took: Vec<Duration>,
-    pub(crate) written: &'a WritingProgress,
+    pub(crate) durations: Vec<Duration>,
+    pub(crate) progress: &'a WritingProgress,
     pub(crate) sessions: u64,
 }
 
 impl<'a> NoopToolRunner<'a> {
     pub(crate) fn new(written: &'a WritingProgress, seed: u64) -> Self {
         let outputs = VecDeque::new();
-        Self { outputs, words: TextGenerator::new(seed), took: Vec::new(), written, sessions: 0 }
+        Self {
+            outputs,
+            words: TextGenerator::new(seed),
+            durations: Vec::new(),
+            progress: written,
+            sessions: 0,
+        }
     }
 }
 
 impl ToolRunner for NoopToolRunner<'_> {
-    fn carry_out(&mut self, action_id: &str, tool: &ToolDefinition, _: &RawArguments) -> ActionOutcome {
+    fn execute(&mut self, action_id: &str, tool: &ToolDefinition, _: &RawArguments) -> ActionOutcome {
         let began = Instant::now();
         let text = self.outputs.pop_front().unwrap_or_else(|| self.words.output());
         let mut done = ActionOutcome {
@@ -139,7 +145,7 @@ impl ToolRunner for NoopToolRunner<'_> {
             ..ActionOutcome::refused(text)
         };
         if tool.stateful {
-            let mut open = self.written.session.borrow_mut();
+            let mut open = self.progress.session.borrow_mut();
             if open.is_none() {
                 self.sessions += 1;
                 *open = Some(format!("shell_{:06}", self.sessions));
@@ -147,12 +153,12 @@ impl ToolRunner for NoopToolRunner<'_> {
             }
             done.session_id.clone_from(&open);
         }
-        self.took.push(began.elapsed());
+        self.durations.push(began.elapsed());
         done
     }
 
     fn end_session(&mut self, session_id: &str) -> ActionOutcome {
-        *self.written.session.borrow_mut() = None;
+        *self.progress.session.borrow_mut() = None;
         ActionOutcome {
             status: ActionStatus::Success,
             ..ActionOutcome::refused(format!("Session {session_id} terminated."))
@@ -160,45 +166,45 @@ impl ToolRunner for NoopToolRunner<'_> {
     }
 
     fn end_sessions(&mut self, _: &[String]) {
-        *self.written.session.borrow_mut() = None;
+        *self.progress.session.borrow_mut() = None;
     }
 
     fn start_directory(&self, _: &ToolDefinition) -> String {
         "/".to_owned()
     }
 
-    fn is_alive(&mut self, _: &str) -> bool {
+    fn is_session_alive(&mut self, _: &str) -> bool {
         true
     }
 
-    fn abandon(&mut self, _: &str) -> Option<AbandonedAction> {
+    fn recover_action(&mut self, _: &str) -> Option<AbandonedAction> {
         None
     }
 
-    fn end_others(&mut self, _: &[&str]) {}
+    fn end_sessions_except(&mut self, _: &[&str]) {}
 
-    fn keep_out(&mut self, _: Vec<String>) {}
+    fn redact(&mut self, _: Vec<String>) {}
 }
 
 /// An observer that only counts events.
 pub(crate) struct CountingObserver<'a>(pub(crate) &'a WritingProgress);
 
 impl AgentObserver for CountingObserver<'_> {
-    fn happened(&mut self, entry: &AgentJournalEntry, _: &str) {
+    fn on_entry(&mut self, entry: &AgentJournalEntry, _: &str) {
         self.0.events.set(entry.seq);
     }
 
-    fn saying(&mut self, _: ReplyDelta<'_>) {}
+    fn on_reply_delta(&mut self, _: ReplyDelta<'_>) {}
 
-    fn note(&mut self, _: &str) {}
+    fn on_notice(&mut self, _: &str) {}
 
-    fn ask(&mut self, _: &HumanQuestion) -> HumanReply {
-        HumanReply::Nobody
+    fn ask_person(&mut self, _: &HumanQuestion) -> HumanReply {
+        HumanReply::NoAnswer
     }
 }
 
 /// Returns the interrupt flag, cleared.
-pub(crate) fn undisturbed(interrupt: &AtomicBool) -> &AtomicBool {
+pub(crate) fn clear_interrupt(interrupt: &AtomicBool) -> &AtomicBool {
     interrupt.store(false, Ordering::Relaxed);
     interrupt
 }

@@ -21,7 +21,7 @@ impl TimeSeries {
 }
 
 /// Prints whether a limit was met, and returns it.
-pub(crate) fn judge(kept: bool, budget: &str) -> bool {
+pub(crate) fn report_limit(kept: bool, budget: &str) -> bool {
     println!("    {}  {budget}", if kept { "PASS" } else { "MISS" });
     kept
 }

@@ -22,8 +22,8 @@ use std::process::ExitCode;
 use scene::AgentBenchFixture;
 
 /// The lengths of the short and the long journal, in events.
-const FEW: u64 = 100;
-const MANY: u64 = 10_000;
+const SHORT_JOURNAL_EVENTS: u64 = 100;
+const LONG_JOURNAL_EVENTS: u64 = 10_000;
 
 fn main() -> ExitCode {
     let (mut iterations, mut restart) = (true, true);
@@ -41,9 +41,9 @@ fn main() -> ExitCode {
     }
     // Next to the build, because the temporary folder may be a tmpfs.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on disk");
-    let scene = AgentBenchFixture::build(folder.path());
-    println!("{}\n{}", scene.few, scene.many);
-    let iterations = !iterations || iterations::bench(&scene);
-    let restart = !restart || restart::bench(&scene);
+    let fixture = AgentBenchFixture::build(folder.path());
+    println!("{}\n{}", fixture.short, fixture.long);
+    let iterations = !iterations || iterations::bench(&fixture);
+    let restart = !restart || restart::bench(&fixture);
     if iterations && restart { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

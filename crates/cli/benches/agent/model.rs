@@ -32,11 +32,11 @@ pub(crate) enum ModelBehaviour {
 
 pub(crate) struct SocketModel {
     pub(crate) base_url: String,
-    pub(crate) asked: Receiver<ModelRequestTiming>,
+    pub(crate) requests: Receiver<ModelRequestTiming>,
 }
 
 impl SocketModel {
-    pub(crate) fn start(manner: ModelBehaviour) -> Self {
+    pub(crate) fn start(behaviour: ModelBehaviour) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let base_url = format!("http://{}/v1", listener.local_addr().expect("a bound port"));
         let (sender, asked) = mpsc::channel();
@@ -46,17 +46,17 @@ impl SocketModel {
             for stream in listener.incoming() {
                 let stream = stream.expect("a connection");
                 stream.set_nodelay(true).expect("a socket without delay");
-                serve(stream, manner, &mut words, &sender);
+                serve(stream, behaviour, &mut words, &sender);
             }
         });
-        Self { base_url, asked }
+        Self { base_url, requests: asked }
     }
 }
 
 /// Serves one connection until the client closes it.
 fn serve(
     mut stream: TcpStream,
-    manner: ModelBehaviour,
+    behaviour: ModelBehaviour,
     words: &mut TextGenerator,
     asked: &Sender<ModelRequestTiming>,
 ) {
@@ -75,7 +75,7 @@ fn serve(
         let read = Instant::now();
         let answer = answer(&thought, number, length);
         let answered = Instant::now();
-        if manner == ModelBehaviour::Calls && stream.write_all(answer.as_bytes()).is_err() {
+        if behaviour == ModelBehaviour::Calls && stream.write_all(answer.as_bytes()).is_err() {
             return;
         }
         if asked.send(ModelRequestTiming { read, answered, bytes: length }).is_err() {
@@ -104,7 +104,7 @@ fn head(reader: &mut impl BufRead) -> Option<usize> {
     }
 }
 
-fn answer(thought: &str, number: u64, heard: usize) -> String {
+fn answer(thought: &str, number: u64, request_bytes: usize) -> String {
     let arguments = json!({ "path": "crates/store/src/lib.rs", "from": number, "lines": 40 }).to_string();
     let call = json!({
         "index": 0, "id": format!("call_{:p}_{number}", thought.as_ptr()), "type": "function",
@@ -118,13 +118,14 @@ fn answer(thought: &str, number: u64, heard: usize) -> String {
     };
     let usage = json!({
         "id": "c", "object": "chat.completion.chunk", "created": 1, "model": "loopback", "choices": [],
-        "usage": { "prompt_tokens": heard / 4, "completion_tokens": 90, "total_tokens": heard / 4 + 90 },
+        "usage": { "prompt_tokens": request_bytes / 4, "completion_tokens": 90, "total_tokens": request_bytes / 4 + 90 },
     });
-    let said = chunk(json!({ "role": "assistant", "content": thought }), None);
+    let text_chunk = chunk(json!({ "role": "assistant", "content": thought }), None);
     let called = chunk(json!({ "tool_calls": [call] }), None);
     let stopped = chunk(json!({}), Some("tool_calls"));
-    let body =
-        format!("data: {said}\n\ndata: {called}\n\ndata: {stopped}\n\ndata: {usage}\n\ndata: [DONE]\n\n");
+    let body = format!(
+        "data: {text_chunk}\n\ndata: {called}\n\ndata: {stopped}\n\ndata: {usage}\n\ndata: [DONE]\n\n"
+    );
     let length = body.len();
     format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {length}\r\n\r\n{body}")
 }

@@ -13,16 +13,18 @@ use std::{
 use abide_agent::{
     definition::AgentDefinition,
     intake::AgentRunRequest,
-    memory::{AgentState, JOURNAL, MemoryError},
+    memory::{AgentState, JOURNAL_FILE, MemoryError},
     model::ModelClient,
     provenance::{ForeignStatePolicy, StateFolder, StateOrigin},
-    run::{AgentDeps, AgentRunner, window},
+    run::{AgentDeps, AgentRunner, empty_context},
 };
 use serde_json::{Value, json};
 
 use crate::{
-    FEW, MANY,
-    actors::{CountingObserver, LimitedModel, NoopToolRunner, ScriptedAuthor, WritingProgress, undisturbed},
+    LONG_JOURNAL_EVENTS, SHORT_JOURNAL_EVENTS,
+    actors::{
+        CountingObserver, LimitedModel, NoopToolRunner, ScriptedAuthor, WritingProgress, clear_interrupt,
+    },
     words::TextGenerator,
 };
 
@@ -30,8 +32,8 @@ pub(crate) struct AgentBenchFixture {
     /// On disk.
     pub(crate) folder: PathBuf,
     pub(crate) agent: PathBuf,
-    pub(crate) few: JournalFixture,
-    pub(crate) many: JournalFixture,
+    pub(crate) short: JournalFixture,
+    pub(crate) long: JournalFixture,
 }
 
 /// A prepared journal.
@@ -56,8 +58,11 @@ impl AgentBenchFixture {
         fs::write(agent.join("config.yaml"), CONFIG).expect("a file");
         fs::write(agent.join("system_prompt.md"), "You are a careful agent.\n".repeat(40)).expect("a file");
         let definition = load(&agent, "http://127.0.0.1:1");
-        let (few, many) = (JournalFixture::write(&definition, FEW), JournalFixture::write(&definition, MANY));
-        Self { folder: folder.to_owned(), agent, few, many }
+        let (few, many) = (
+            JournalFixture::write(&definition, SHORT_JOURNAL_EVENTS),
+            JournalFixture::write(&definition, LONG_JOURNAL_EVENTS),
+        );
+        Self { folder: folder.to_owned(), agent, short: few, long: many }
     }
 
     /// Returns the agent's definition with a model at this address.
@@ -72,41 +77,42 @@ fn load(agent: &Path, base_url: &str) -> AgentDefinition {
 }
 
 impl JournalFixture {
-    fn write(definition: &AgentDefinition, enough: u64) -> Self {
-        let state = in_memory();
-        let written = WritingProgress::until(enough);
-        let mut mind = ScriptedAuthor { words: TextGenerator::new(enough), written: &written, calls: 0 };
-        let mut hands = NoopToolRunner::new(&written, enough + 2);
-        let memory = memory(state.path(), definition).expect("a state folder");
+    fn write(definition: &AgentDefinition, target_events: u64) -> Self {
+        let state = tmpfs_dir();
+        let written = WritingProgress::until(target_events);
+        let mut mind =
+            ScriptedAuthor { words: TextGenerator::new(target_events), progress: &written, calls: 0 };
+        let mut hands = NoopToolRunner::new(&written, target_events + 2);
+        let memory = open_state(state.path(), definition).expect("a state folder");
         let interrupt = AtomicBool::new(false);
         let mut voice = CountingObserver(&written);
         let around = AgentDeps {
-            mind: &mut mind,
-            hands: &mut hands,
-            voice: &mut voice,
-            interrupt: undisturbed(&interrupt),
+            model: &mut mind,
+            tools: &mut hands,
+            observer: &mut voice,
+            interrupt: clear_interrupt(&interrupt),
         };
-        AgentRunner::new(definition, memory, around).run(&order()).expect("a story");
+        AgentRunner::new(definition, memory, around).run(&run_request()).expect("a story");
         let sessions = hands.sessions;
-        let journal = fs::read(state.path().join(JOURNAL)).expect("the journal");
+        let journal = fs::read(state.path().join(JOURNAL_FILE)).expect("the journal");
         Self { journal, events: written.events.get(), sessions }
     }
 
     /// Writes the journal to disk and syncs it, as after a kill.
-    pub(crate) fn put(&self, state: &Path) {
-        put(state, &self.journal);
+    pub(crate) fn write_to(&self, state: &Path) {
+        write_journal(state, &self.journal);
     }
 
     /// Like [`JournalFixture::put`], without the last result, which is the last line.
-    pub(crate) fn put_killed(&self, state: &Path) {
+    pub(crate) fn write_truncated_to(&self, state: &Path) {
         let whole = self.journal.strip_suffix(b"\n").expect("lines end");
         let last = whole.iter().rposition(|byte| *byte == b'\n').expect("more than a line") + 1;
         assert!(whole[last..].windows(13).any(|part| part == b"ACTION_RESULT"), "a result is last");
-        put(state, &self.journal[..last]);
+        write_journal(state, &self.journal[..last]);
     }
 
     /// Creates the folders that calls leave behind.
-    pub(crate) fn put_executions(&self, state: &Path) {
+    pub(crate) fn create_execution_dirs(&self, state: &Path) {
         for line in self.journal.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let line: Value = serde_json::from_slice(line).expect("an event");
             let Some(place) = line["payload"]["execution_ref"].as_str() else { continue };
@@ -124,35 +130,39 @@ impl JournalFixture {
     }
 }
 
-fn put(state: &Path, bytes: &[u8]) {
+fn write_journal(state: &Path, bytes: &[u8]) {
     fs::create_dir_all(state).expect("a folder");
-    let path = state.join(JOURNAL);
+    let path = state.join(JOURNAL_FILE);
     fs::write(&path, bytes).expect("a journal");
     fs::File::open(path).and_then(|file| file.sync_all()).expect("a disk");
 }
 
 /// Continues the agent in this state folder for a number of requests, and returns the durations of its tool calls.
-pub(crate) fn go_on(definition: &AgentDefinition, state: &Path, requests: usize) -> Vec<std::time::Duration> {
+pub(crate) fn continue_agent(
+    definition: &AgentDefinition,
+    state: &Path,
+    requests: usize,
+) -> Vec<std::time::Duration> {
     let written = WritingProgress::default();
     let interrupt = Arc::new(AtomicBool::new(false));
     let client = ModelClient::new(&definition.model, None, Arc::clone(&interrupt)).expect("a client");
-    let mut mind = LimitedModel { client, left: requests };
+    let mut mind = LimitedModel { client, requests_left: requests };
     let mut hands = NoopToolRunner::new(&written, 5);
     hands.outputs = (0..requests).map(|_| hands.words.output()).collect::<VecDeque<_>>();
-    let memory = memory(state, definition).expect("a state folder");
+    let memory = open_state(state, definition).expect("a state folder");
     let mut voice = CountingObserver(&written);
     let around = AgentDeps {
-        mind: &mut mind,
-        hands: &mut hands,
-        voice: &mut voice,
-        interrupt: undisturbed(&interrupt),
+        model: &mut mind,
+        tools: &mut hands,
+        observer: &mut voice,
+        interrupt: clear_interrupt(&interrupt),
     };
-    AgentRunner::new(definition, memory, around).run(&order()).expect("a run that goes on");
-    hands.took
+    AgentRunner::new(definition, memory, around).run(&run_request()).expect("a run that goes on");
+    hands.durations
 }
 
 /// Opens the state of the agent in a folder to which a journal was copied.
-fn memory(state: &Path, definition: &AgentDefinition) -> Result<AgentState, MemoryError> {
+fn open_state(state: &Path, definition: &AgentDefinition) -> Result<AgentState, MemoryError> {
     let records = state.join("records");
     fs::remove_dir_all(&records).ok();
     let folder = StateFolder {
@@ -163,15 +173,15 @@ fn memory(state: &Path, definition: &AgentDefinition) -> Result<AgentState, Memo
         origin: StateOrigin::EarlierVersion,
         keeper_arguments: Vec::new(),
     };
-    AgentState::open(&folder, ForeignStatePolicy::Refuse, window(definition, STATE))
+    AgentState::open(&folder, ForeignStatePolicy::Refuse, empty_context(definition, STATE))
 }
 
-fn order() -> AgentRunRequest {
+fn run_request() -> AgentRunRequest {
     AgentRunRequest { message: Some(MESSAGE.to_owned()), ..AgentRunRequest::default() }
 }
 
 /// Creates a folder on a tmpfs, if there is one.
-pub(crate) fn in_memory() -> tempfile::TempDir {
+pub(crate) fn tmpfs_dir() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder")
 }
 

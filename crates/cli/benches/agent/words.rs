@@ -4,7 +4,7 @@
 /// A deterministic generator of texts.
 pub(crate) struct TextGenerator(u64);
 
-const SPOKEN: &[&str] = &[
+const WORDS: &[&str] = &[
     "the",
     "test",
     "in",
@@ -39,11 +39,11 @@ impl TextGenerator {
     }
 
     /// Returns a number below `most`.
-    pub(crate) fn below(&mut self, most: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        self.0 % most
+        self.0 % bound
     }
 
     /// Returns about `bytes` bytes of prose.
@@ -74,6 +74,6 @@ impl TextGenerator {
     }
 
     fn word(&mut self) -> &'static str {
-        SPOKEN[self.below(SPOKEN.len() as u64) as usize]
+        WORDS[self.below(WORDS.len() as u64) as usize]
     }
 }

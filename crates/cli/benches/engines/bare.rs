@@ -25,9 +25,9 @@ pub(crate) struct BareTurnTimes {
     /// Until the line with the session's id was read.
     pub(crate) session: f64,
     /// Until its input was written.
-    pub(crate) fed: f64,
+    pub(crate) input_written: f64,
     /// Until it reported the end of its turn, or until it exited if it does not report it.
-    pub(crate) whole: f64,
+    pub(crate) total: f64,
 }
 
 pub(crate) fn turn(
@@ -38,36 +38,38 @@ pub(crate) fn turn(
 ) -> Result<BareTurnTimes, String> {
     let fresh = abide::clock::SystemClock.stamp().fresh;
     let named = match kind {
-        ProfileKind::Resumable => entry.engine.name_session(&uuid::Uuid::from_u128(fresh.0).to_string()),
+        ProfileKind::Resumable => {
+            entry.engine.new_session_handle(&uuid::Uuid::from_u128(fresh.0).to_string())
+        }
         ProfileKind::StickyProcess => None,
     };
     let session = named.map_or(LaunchSession::New, LaunchSession::Named);
     let private = home.join(format!("runs/bare-{fresh}"));
     let (private, workspace) = (private.to_string_lossy(), home.join("workspace"));
     let workspace = workspace.to_string_lossy();
-    let order = LaunchContext {
+    let context = LaunchContext {
         installation: &entry.installation,
         kind,
         session: &session,
         prompt: PROMPT,
         workspace: &workspace,
-        private: &private,
+        private_dir: &private,
         mode: ExecutionMode::Interactive,
         model: None,
         sandbox: None,
         isolation: Default::default(),
-        session_since: None,
+        session_started_at: None,
         resume_detail: "",
-        prompted: PromptSource::ByMessage,
+        prompt_source: PromptSource::Message,
         skill: None,
     };
-    let launch = entry.engine.launch(&order).map_err(|unsupported| unsupported.to_string())?;
+    let launch = entry.engine.launch(&context).map_err(|unsupported| unsupported.to_string())?;
     let started = now();
     let mut child = spawn(&launch, &private, &workspace, env).map_err(|error| error.to_string())?;
     let (mut stdin, mut stdout) = (child.stdin.take(), child.stdout.take().ok_or("it has no output")?);
     let (bytes, ends) = match &launch.stdin {
-        ProcessStdin::Whole(bytes) => (bytes, true),
-        ProcessStdin::Open(bytes) => (bytes, false),
+        ProcessStdin::Complete(bytes) => (bytes, true),
+        ProcessStdin::KeptOpen(bytes) => (bytes, false),
     };
     let held = kind == ProfileKind::StickyProcess;
     let mut tell = |bytes: &[u8]| match stdin.as_mut() {
@@ -75,7 +77,7 @@ pub(crate) fn turn(
         None => Ok(()),
     };
     tell(bytes)?;
-    let mut interpreter = entry.engine.interpreter(&order);
+    let mut interpreter = entry.engine.interpreter(&context);
     let (mut named, mut over) = (None, None);
     let mut buffer = vec![0; 64 << 10];
     if ends {
@@ -88,14 +90,14 @@ pub(crate) fn turn(
             break;
         }
         for said in interpreter.feed(buffer.get(..count).unwrap_or_default()) {
-            match said.what {
+            match said.kind {
                 FactKind::Session { .. } => named = named.or(Some(now())),
-                FactKind::Write(bytes) => {
+                FactKind::WriteStdin(bytes) => {
                     if let Some(stdin) = stdin.as_mut() {
                         stdin.write_all(&bytes).map_err(|error| error.to_string())?;
                     }
                 }
-                FactKind::Ended { .. } => {
+                FactKind::TurnEnded { .. } => {
                     over = Some(now());
                     drop(stdin.take());
                 }
@@ -103,14 +105,14 @@ pub(crate) fn turn(
                 | FactKind::Progress(_)
                 | FactKind::Warning(_)
                 | FactKind::Gate { .. }
-                | FactKind::Withdrawn { .. }
-                | FactKind::Finishing
-                | FactKind::Unknown(_) => {}
+                | FactKind::GateWithdrawn { .. }
+                | FactKind::OutputComplete
+                | FactKind::UnknownLine(_) => {}
             }
         }
     }
     let status = child.wait().map_err(|error| error.to_string())?;
-    let gone = now();
+    let exited_at = now();
     if !held && !status.success() {
         return Err(format!("the bare program left with {status}"));
     }
@@ -118,10 +120,10 @@ pub(crate) fn turn(
     let whole = match over {
         Some(over) => over,
         None if held => return Err("the bare program ended no turn".to_owned()),
-        None => gone,
+        None => exited_at,
     };
     let since = |at: i64| (at - started) as f64;
-    Ok(BareTurnTimes { session: since(session), fed: since(fed), whole: since(whole) })
+    Ok(BareTurnTimes { session: since(session), input_written: since(fed), total: since(whole) })
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is what the keeper is compared with")]
@@ -132,7 +134,7 @@ fn spawn(
     env: &[(String, String)],
 ) -> std::io::Result<std::process::Child> {
     for file in &launch.files {
-        let path = Path::new(private).join(&file.path);
+        let path = Path::new(private).join(&file.relative_path);
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
@@ -140,7 +142,7 @@ fn spawn(
     }
     let (program, arguments) =
         launch.argv.split_first().ok_or_else(|| std::io::Error::other("a launch names a program"))?;
-    let inherited = env.iter().filter(|(name, _)| !launch.without_env.contains(name));
+    let inherited = env.iter().filter(|(name, _)| !launch.removed_env.contains(name));
     Command::new(program)
         .args(arguments)
         .env_clear()

@@ -17,7 +17,7 @@ const LENGTHS: [usize; 7] = [200, 500, 1_000, 2_000, 5_000, 10_000, 20_000];
 
 /// The input of one interpreter.
 pub(crate) struct RecordedPassage {
-    story: RecordedProcess,
+    recording: RecordedProcess,
     /// Output before the middle; not timed.
     opening: Vec<u8>,
     /// Recorded lines of the middle.
@@ -42,20 +42,20 @@ impl RecordedPassage {
     /// Returns the middle of one recorded process, if it has one.
     fn of(engine: &dyn Engine, file: &Path) -> Option<Self> {
         let story = RecordedProcess::new("", &fs::read(file).ok()?);
-        let story = story.noted(&fs::read_to_string(file.with_extension("notes")).unwrap_or_default());
-        let mut passage = Self { story, opening: Vec::new(), middle: Vec::new() };
-        let stdout = passage.story.stdout.clone();
+        let story = story.with_notes(&fs::read_to_string(file.with_extension("notes")).unwrap_or_default());
+        let mut passage = Self { recording: story, opening: Vec::new(), middle: Vec::new() };
+        let stdout = passage.recording.stdout.clone();
         let mut interpreter = passage.interpreter(engine, |_| {});
         let mut named = false;
         for line in stdout.split_inclusive(|byte| *byte == b'\n') {
-            let said = interpreter.feed(line);
-            let has = |wanted: fn(&FactKind) -> bool| said.iter().any(|said| wanted(&said.what));
-            if has(|what| matches!(what, FactKind::Ended { .. } | FactKind::Finishing)) {
+            let facts = interpreter.feed(line);
+            let has = |wanted: fn(&FactKind) -> bool| facts.iter().any(|facts| wanted(&facts.kind));
+            if has(|what| matches!(what, FactKind::TurnEnded { .. } | FactKind::OutputComplete)) {
                 break;
             }
             named = named || has(|what| matches!(what, FactKind::Session { .. }));
-            let talk = |said: &EngineFact| matches!(said.what, FactKind::Text(_) | FactKind::Progress(_));
-            if named && said.iter().all(talk) && !passage.is_answer(line) {
+            let talk = |facts: &EngineFact| matches!(facts.kind, FactKind::Text(_) | FactKind::Progress(_));
+            if named && facts.iter().all(talk) && !passage.is_answer(line) {
                 passage.middle.push(line.to_vec());
             } else if passage.middle.is_empty() {
                 passage.opening.extend_from_slice(line);
@@ -71,7 +71,7 @@ impl RecordedPassage {
     }
 
     /// Creates an interpreter that has read the opening.
-    pub(crate) fn begun(&self, engine: &dyn Engine) -> Box<dyn ProcessInterpreter> {
+    pub(crate) fn interpreter_after_opening(&self, engine: &dyn Engine) -> Box<dyn ProcessInterpreter> {
         self.interpreter(engine, |interpreter| drop(interpreter.feed(&self.opening)))
     }
 
@@ -81,7 +81,7 @@ impl RecordedPassage {
         first: impl FnOnce(&mut dyn ProcessInterpreter),
     ) -> Box<dyn ProcessInterpreter> {
         let installation = engine.installation();
-        let session = self.story.resumes.as_ref().map_or(LaunchSession::New, |id| {
+        let session = self.recording.resumes.as_ref().map_or(LaunchSession::New, |id| {
             LaunchSession::Resumed(EngineSessionHandle {
                 engine: engine.name().to_owned(),
                 handle_type: HandleType::SessionId,
@@ -91,18 +91,18 @@ impl RecordedPassage {
         });
         let mut interpreter = engine.interpreter(&LaunchContext {
             installation: &installation,
-            kind: self.story.kind,
+            kind: self.recording.kind,
             session: &session,
             prompt: "hello",
             workspace: "/somewhere",
-            private: "/elsewhere",
-            mode: self.story.mode,
+            private_dir: "/elsewhere",
+            mode: self.recording.mode,
             model: None,
             sandbox: None,
             isolation: Default::default(),
-            session_since: None,
+            session_started_at: None,
             resume_detail: "",
-            prompted: PromptSource::ByMessage,
+            prompt_source: PromptSource::Message,
             skill: None,
         });
         first(&mut *interpreter);
@@ -110,26 +110,26 @@ impl RecordedPassage {
     }
 
     /// Returns at least this many bytes of the middle, repeated; empty if none of its lines can have this length.
-    pub(crate) fn repeated(&self, size: LineLength, least: usize) -> Vec<u8> {
+    pub(crate) fn repeated(&self, size: LineLength, min_bytes: usize) -> Vec<u8> {
         let lines: Vec<Vec<u8>> = match size {
             LineLength::Recorded => self.middle.clone(),
             LineLength::Stretched => {
                 let stretched =
-                    self.middle.iter().flat_map(|line| LENGTHS.map(|length| stretched(line, length)));
+                    self.middle.iter().flat_map(|line| LENGTHS.map(|length| stretch_line(line, length)));
                 stretched.filter(|line| line.len() >= LENGTHS[0]).collect()
             }
         };
         let bytes = lines.concat();
-        if bytes.is_empty() { bytes } else { bytes.repeat(least.div_ceil(bytes.len())) }
+        if bytes.is_empty() { bytes } else { bytes.repeat(min_bytes.div_ceil(bytes.len())) }
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.story.kind == ProfileKind::StickyProcess
+        self.recording.kind == ProfileKind::StickyProcess
     }
 }
 
 /// Extends a line by repeating its longest text, each time on a new line of the text.
-fn stretched(line: &[u8], length: usize) -> Vec<u8> {
+fn stretch_line(line: &[u8], length: usize) -> Vec<u8> {
     let Some((from, to)) = longest_text(line) else { return line.to_vec() };
     let (Some(text), Some(before), Some(after)) = (line.get(from..to), line.get(..from), line.get(to..))
     else {
@@ -161,7 +161,7 @@ fn longest_text(line: &[u8]) -> Option<(usize, usize)> {
         at = to + 1;
         if line.get(at) == Some(&b':') {
             key = line.get(from..to)?;
-        } else if TOLD.iter().any(|told| told.as_bytes() == key)
+        } else if TEXT_KEYS.iter().any(|told| told.as_bytes() == key)
             && best.is_none_or(|(start, end)| to - from > end - start)
         {
             best = Some((from, to));
@@ -171,7 +171,7 @@ fn longest_text(line: &[u8]) -> Option<(usize, usize)> {
 }
 
 /// The keys under which programs put long texts.
-const TOLD: [&str; 8] =
+const TEXT_KEYS: [&str; 8] =
     ["text", "content", "output", "aggregated_output", "command", "rawOutput", "message", "snapshot"];
 
 fn sorted(folder: &Path) -> Vec<std::path::PathBuf> {

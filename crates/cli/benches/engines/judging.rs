@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// The maximum ratio of our time to the bare program's time.
-const BUDGET: f64 = 0.02;
+const MAX_OVERHEAD_RATIO: f64 = 0.02;
 
 /// The result of one engine.
 pub(crate) struct JudgedEngine {
@@ -41,7 +41,7 @@ impl JudgedEngine {
 
     pub(crate) fn of(name: &str, rounds: &BenchRounds) -> Self {
         let ours = |part: fn(&DaemonTurnTimes) -> f64| median(rounds.ours.iter().map(part));
-        let bare = median(rounds.bare.iter().map(|bare| bare.whole));
+        let bare = median(rounds.bare.iter().map(|bare| bare.total));
         let bare_session = median(rounds.bare.iter().map(|bare| bare.session));
         let later = ours(|ours| ours.to_handle) - bare_session;
         let noise = spread(rounds.bare.iter().map(|bare| bare.session))
@@ -54,14 +54,15 @@ impl JudgedEngine {
             bare,
             bare_session,
             own: ours(DaemonTurnTimes::own),
-            examined: ours(|ours| ours.examined),
-            input: ours(|ours| ours.holding) - median(rounds.bare.iter().map(|bare| bare.fed)),
-            naming: ours(|ours| ours.naming),
+            examined: ours(|ours| ours.probe),
+            input: ours(|ours| ours.until_registered)
+                - median(rounds.bare.iter().map(|bare| bare.input_written)),
+            naming: ours(|ours| ours.until_handle_committed),
             parts: vec![
-                ("committing and taking up the order", ours(|ours| ours.performing)),
-                ("until the keeper starts the program", ours(|ours| ours.keeping)),
-                ("hearing of the end", ours(|ours| ours.hearing)),
-                ("committing the end", ours(|ours| ours.ending)),
+                ("committing and taking up the order", ours(|ours| ours.until_keeper_call)),
+                ("until the keeper starts the program", ours(|ours| ours.until_spawn)),
+                ("hearing of the end", ours(|ours| ours.until_exit_read)),
+                ("committing the end", ours(|ours| ours.until_end_committed)),
             ],
         };
         Self { name: name.to_owned(), outcome: Ok(figures) }
@@ -70,9 +71,9 @@ impl JudgedEngine {
     /// Formats a row of the table.
     pub(crate) fn row(&self) -> String {
         let word = match self.verdict() {
-            BenchVerdict::Pass => "PASS",
-            BenchVerdict::Miss => "MISS",
-            BenchVerdict::ForScale => "for scale",
+            BenchVerdict::Passed => "PASS",
+            BenchVerdict::Failed => "MISS",
+            BenchVerdict::NoLimit => "for scale",
             BenchVerdict::NotMeasured => "",
         };
         match &self.outcome {
@@ -94,19 +95,19 @@ impl JudgedEngine {
     fn verdict(&self) -> BenchVerdict {
         match &self.outcome {
             Err(_) => BenchVerdict::NotMeasured,
-            Ok(_) if self.name == PARROT => BenchVerdict::ForScale,
-            Ok(figures) if figures.share <= BUDGET => BenchVerdict::Pass,
-            Ok(_) => BenchVerdict::Miss,
+            Ok(_) if self.name == PARROT => BenchVerdict::NoLimit,
+            Ok(figures) if figures.share <= MAX_OVERHEAD_RATIO => BenchVerdict::Passed,
+            Ok(_) => BenchVerdict::Failed,
         }
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BenchVerdict {
-    Pass,
-    Miss,
+    Passed,
+    Failed,
     /// It has no limit.
-    ForScale,
+    NoLimit,
     NotMeasured,
 }
 
@@ -114,7 +115,7 @@ enum BenchVerdict {
 pub(crate) fn report(judged: &[JudgedEngine]) -> bool {
     println!(
         "\nour time in a turn, as a share of the bare program's own; medians; at most {:.0} % is wanted",
-        BUDGET * 100.0
+        MAX_OVERHEAD_RATIO * 100.0
     );
     println!(
         "{:<12} {:>7}  {:<9} {:>18} {:>9} {:>11} {:>13} {:>11} {:>3}",
@@ -137,7 +138,7 @@ pub(crate) fn report(judged: &[JudgedEngine]) -> bool {
          in brackets where it is no more than the rounds differ among themselves. Examining is before a run's first \
          turn and no part of either"
     );
-    judged.iter().all(|one| one.verdict() != BenchVerdict::Miss)
+    judged.iter().all(|one| one.verdict() != BenchVerdict::Failed)
 }
 
 impl JudgedFigures {
@@ -153,11 +154,11 @@ impl JudgedFigures {
     fn limits(&self, name: &str) -> String {
         let mut parts = self.parts.clone();
         parts.sort_by(|one, other| other.1.total_cmp(&one.1));
-        let told: Vec<String> = parts.iter().map(|(what, time)| format!("{what} {}", ms(*time))).collect();
+        let text: Vec<String> = parts.iter().map(|(what, time)| format!("{what} {}", ms(*time))).collect();
         format!(
             "{name}: limited by {}; while it runs, and not counted: input {} later than bare, the handle committed {} \
              after it was heard",
-            told.join(", "),
+            text.join(", "),
             ms(self.input),
             ms(self.naming)
         )

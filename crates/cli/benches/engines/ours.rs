@@ -40,8 +40,8 @@ use crate::watched::{OutputTimeKind, ProcessTimes, TimedProcesses};
 pub(crate) const PROMPT: &str = "stone 1 of the wall";
 
 /// The timeout of a turn; longer than any turn of any engine on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(240);
-const MANY: usize = 10_000;
+const TURN_TIMEOUT: Duration = Duration::from_secs(240);
+const MAX_JOURNAL_ENTRIES: usize = 10_000;
 
 /// The parts of a daemon, for one engine.
 pub(crate) struct BenchDaemon {
@@ -50,8 +50,8 @@ pub(crate) struct BenchDaemon {
     pub(crate) entry: InstalledEngine,
     pub(crate) env: Vec<(String, String)>,
     store: Arc<dyn Store>,
-    desk: Arc<RunService>,
-    performer: EffectExecutor,
+    run_service: Arc<RunService>,
+    executor: EffectExecutor,
     processes: Arc<TimedProcesses>,
     runtime: Runtime,
     _ledger: TempDir,
@@ -62,35 +62,35 @@ pub(crate) struct BenchDaemon {
 pub(crate) struct DaemonTurnTimes {
     pub(crate) kind: ProfileKind,
     /// From the run's creation until its first turn was ordered: its program is examined.
-    pub(crate) examined: f64,
+    pub(crate) probe: f64,
     /// From the order until the session's id was read.
     pub(crate) to_handle: f64,
     /// From the order until the keeper was called.
-    pub(crate) performing: f64,
+    pub(crate) until_keeper_call: f64,
     /// From there until the keeper was about to start the program. The start itself is also part of the bare program's
     /// time.
-    pub(crate) keeping: f64,
+    pub(crate) until_spawn: f64,
     /// From there until the program ran, had its input and was registered. The program works meanwhile, so this is not
     /// part of our time.
-    pub(crate) holding: f64,
+    pub(crate) until_registered: f64,
     /// From reading the session's id until it was committed. The program works meanwhile and does not wait for it, so
     /// this is not part of our time either.
-    pub(crate) naming: f64,
+    pub(crate) until_handle_committed: f64,
     /// From the process's exit until the exit was read; 0 if its output ended the turn.
-    pub(crate) hearing: f64,
+    pub(crate) until_exit_read: f64,
     /// From there until the end of the turn was committed.
-    pub(crate) ending: f64,
+    pub(crate) until_end_committed: f64,
 }
 
 impl DaemonTurnTimes {
     /// Returns the sum of our times.
     pub(crate) fn own(&self) -> f64 {
-        self.performing + self.keeping + self.after()
+        self.until_keeper_call + self.until_spawn + self.after()
     }
 
     /// Returns our time after the program's end.
     pub(crate) fn after(&self) -> f64 {
-        self.hearing + self.ending
+        self.until_exit_read + self.until_end_committed
     }
 }
 
@@ -111,9 +111,9 @@ impl BenchDaemon {
                 groups: None,
             },
             env: env.clone(),
-            retention: 1 << 30,
+            retained_output_bytes: 1 << 30,
             children: Mutex::default(),
-            readiness: StandbyPolicy::One(Arc::default()),
+            standby: StandbyPolicy::One(Arc::default()),
         }));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -139,7 +139,7 @@ impl BenchDaemon {
                 clock,
                 catalogue,
                 processes: processes.clone(),
-                workspaces: Arc::new(abide::workspace::LocalWorkspaces),
+                workspaces: Arc::new(abide::workspace::LocalWorkspaces { home: home.to_owned() }),
                 private: home.join("runs").to_string_lossy().into_owned(),
                 recovery_max: abide_domain::time::Seconds(300),
                 contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
@@ -148,38 +148,51 @@ impl BenchDaemon {
             Ok::<_, String>((store, desk, performer))
         })?;
         let (engine, home) = (engine.to_owned(), home.to_owned());
-        Ok(Self { engine, home, entry, env, store, desk, performer, processes, runtime, _ledger: ledger })
+        Ok(Self {
+            engine,
+            home,
+            entry,
+            env,
+            store,
+            run_service: desk,
+            executor: performer,
+            processes,
+            runtime,
+            _ledger: ledger,
+        })
     }
 
     /// Runs one turn, up to the end of its process.
     pub(crate) fn turn(&self) -> Result<DaemonTurnTimes, String> {
         let run_id = RunId(SystemClock.stamp().fresh);
         let (run, journal) = self.runtime.block_on(async {
-            let mut changes = self.performer.changes();
+            let mut changes = self.executor.changes();
             // On a thread of the runtime, as requests are handled in the daemon.
-            let (desk, performer, order) = (self.desk.clone(), self.performer.clone(), self.order(run_id));
-            let taken = tokio::spawn(async move {
+            let (desk, performer, order) =
+                (self.run_service.clone(), self.executor.clone(), self.new_run(run_id));
+            let created = tokio::spawn(async move {
                 let outcome = desk.create(order).await?;
                 performer.follow_up(&outcome).await;
                 Ok::<_, RequestError>(())
             });
-            taken.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-            let run = tokio::time::timeout(PATIENCE, self.over(run_id, &mut changes))
+            created.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+            let run = tokio::time::timeout(TURN_TIMEOUT, self.wait_for_end(run_id, &mut changes))
                 .await
                 .map_err(|_| "the turn does not come to an end".to_owned())??;
-            let journal = self.store.entries_of(run_id, JournalSeq(0), MANY).await;
+            let journal = self.store.entries_of(run_id, JournalSeq(0), MAX_JOURNAL_ENTRIES).await;
             Ok::<_, String>((run, journal.map_err(|error| error.to_string())?))
         })?;
         if run.status() != RunStatus::Succeeded {
             return Err(format!("the run came to {:?}: {:?}", run.status(), run.error()));
         }
         let kind = run.profile.as_ref().map(|profile| profile.kind).ok_or("it was never examined")?;
-        let seen = self.processes.seen(&format!("{run_id}-1")).ok_or("nothing was held for the turn")?;
-        taken_apart(kind, &journal, &seen).ok_or_else(|| format!("no times in {journal:?} and {seen:?}"))
+        let seen =
+            self.processes.take_times(&format!("{run_id}-1")).ok_or("nothing was held for the turn")?;
+        split_turn_time(kind, &journal, &seen).ok_or_else(|| format!("no times in {journal:?} and {seen:?}"))
     }
 
     /// Waits until a run has ended and none of its processes is kept.
-    async fn over(
+    async fn wait_for_end(
         &self,
         run_id: RunId,
         changes: &mut tokio::sync::watch::Receiver<u64>,
@@ -202,7 +215,7 @@ impl BenchDaemon {
         }
     }
 
-    fn order(&self, run_id: RunId) -> NewRun {
+    fn new_run(&self, run_id: RunId) -> NewRun {
         let settings = RunSettings {
             engine: self.engine.clone(),
             workspace: self.home.join("workspace").to_string_lossy().into_owned(),
@@ -220,7 +233,13 @@ impl BenchDaemon {
         };
         let key = MessageKey { channel: "bench".to_owned(), message_id: run_id.to_string() };
         let message = InboundMessage { key, text: PROMPT.to_owned() };
-        NewRun { run_id, settings, message, idempotency: None, rules: abide_domain::run::RULES }
+        NewRun {
+            run_id,
+            settings,
+            message,
+            idempotency: None,
+            rules: abide_domain::run::CURRENT_RULES_VERSION,
+        }
     }
 }
 
@@ -228,13 +247,17 @@ impl Drop for BenchDaemon {
     fn drop(&mut self) {
         for name in self.processes.names() {
             // Best effort: the temporary home is deleted next.
-            self.processes.end(&name).ok();
+            self.processes.terminate(&name).ok();
         }
     }
 }
 
 /// Splits the time of a turn, using the journal and the observed calls.
-fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &ProcessTimes) -> Option<DaemonTurnTimes> {
+fn split_turn_time(
+    kind: ProfileKind,
+    journal: &[JournalEntry],
+    seen: &ProcessTimes,
+) -> Option<DaemonTurnTimes> {
     let when = |wanted: fn(&RunEvent) -> bool| {
         journal.iter().find(|entry| wanted(&entry.event)).map(|entry| entry.stamp.at.0)
     };
@@ -243,18 +266,18 @@ fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &ProcessTimes)
     let ended = when(|event| matches!(event, RunEvent::TurnEnded { .. }))?;
     // A time is taken before its commit, and output is requested only after the output before it was committed.
     let committed = |stamp: i64| {
-        let asked = seen.heard.iter().map(|piece| piece.called);
-        let gone = when(|event| matches!(event, RunEvent::ProcessExited { .. }));
-        asked.chain(gone).chain([seen.end_called]).filter(|at| *at > stamp).min()
+        let asked = seen.reads.iter().map(|piece| piece.called);
+        let exited_at = when(|event| matches!(event, RunEvent::ProcessExited { .. }));
+        asked.chain(exited_at).chain([seen.end_called]).filter(|at| *at > stamp).min()
     };
     let heard_before = |stamp: i64| {
         let before =
-            seen.heard.iter().filter(|piece| piece.kind != OutputTimeKind::Other && piece.returned <= stamp);
+            seen.reads.iter().filter(|piece| piece.kind != OutputTimeKind::Other && piece.returned <= stamp);
         before.max_by_key(|piece| piece.returned)
     };
     let spawned = seen.spawned?;
     let first_words =
-        seen.heard.iter().find(|piece| piece.kind == OutputTimeKind::Stdout).map(|piece| piece.returned)?;
+        seen.reads.iter().find(|piece| piece.kind == OutputTimeKind::Stdout).map(|piece| piece.returned)?;
     // A session id that we chose ourselves is not announced; the first output is used instead.
     let announced = when(|event| matches!(event, RunEvent::HandleAnnounced { .. })).unwrap_or(first_words);
     let (named_heard, named) = (heard_before(announced)?.returned, committed(announced)?);
@@ -266,13 +289,13 @@ fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &ProcessTimes)
     };
     Some(DaemonTurnTimes {
         kind,
-        examined: (ordered - created) as f64,
+        probe: (ordered - created) as f64,
         to_handle: (named_heard - ordered) as f64,
-        performing: (seen.start_called - ordered) as f64,
-        keeping: (spawned - seen.start_called) as f64,
-        holding: (seen.start_returned - spawned) as f64,
-        naming: (named - named_heard) as f64,
-        hearing: (end_heard - last) as f64,
-        ending: (committed(ended)? - end_heard) as f64,
+        until_keeper_call: (seen.start_called - ordered) as f64,
+        until_spawn: (spawned - seen.start_called) as f64,
+        until_registered: (seen.start_returned - spawned) as f64,
+        until_handle_committed: (named - named_heard) as f64,
+        until_exit_read: (end_heard - last) as f64,
+        until_end_committed: (committed(ended)? - end_heard) as f64,
     })
 }

@@ -13,12 +13,12 @@ use crate::{
 };
 
 /// The required speed on one core, in millions of bytes per second, on lines of the length of real turns.
-const LEAST: f64 = 300.0;
+const MIN_MB_PER_SECOND: f64 = 300.0;
 /// The number of bytes in each round, over all passages of an engine.
-const BYTES: usize = 32 << 20;
+const BYTES_PER_ROUND: usize = 32 << 20;
 const ROUNDS: usize = 5;
 /// The number of bytes that an interpreter gets at a time.
-const PIECE: usize = 64 << 10;
+const FEED_BYTES: usize = 64 << 10;
 
 /// Returns whether each adapter is fast enough.
 pub(crate) fn bench(chosen: impl Fn(&str) -> bool) -> bool {
@@ -29,7 +29,7 @@ pub(crate) fn bench(chosen: impl Fn(&str) -> bool) -> bool {
         "{:<14} {:>8} {:>8}  {:<5} {:>22} {:>8}",
         "", "x json", "MB/s", "", "lines as recorded: x", "MB/s"
     );
-    let acp = registry::acp("acp", EngineInstallation::named("some-agent"));
+    let acp = registry::acp("acp", EngineInstallation::for_program("some-agent"));
     let mut passed = true;
     for engine in registry::built_in().into_iter().chain([acp]).filter(|engine| chosen(engine.name())) {
         let all = RecordedPassage::all(&*engine);
@@ -40,7 +40,7 @@ pub(crate) fn bench(chosen: impl Fn(&str) -> bool) -> bool {
             }
             let stretched = measure(&*engine, &passages, LineLength::Stretched);
             let recorded = measure(&*engine, &passages, LineLength::Recorded);
-            let enough = stretched.rate >= LEAST;
+            let enough = stretched.rate >= MIN_MB_PER_SECOND;
             passed &= enough;
             println!(
                 "{:<14} {:>8.2} {:>8.0}  {:<5} {:>22.2} {:>8.0}",
@@ -53,7 +53,9 @@ pub(crate) fn bench(chosen: impl Fn(&str) -> bool) -> bool {
             );
         }
     }
-    println!("lines of 200 B to 20 kB in pieces of 64 KiB; at least {LEAST:.0} MB/s is wanted of them");
+    println!(
+        "lines of 200 B to 20 kB in pieces of 64 KiB; at least {MIN_MB_PER_SECOND:.0} MB/s is wanted of them"
+    );
     passed
 }
 
@@ -63,18 +65,18 @@ struct ReadingSpeed {
 }
 
 fn measure(engine: &dyn Engine, passages: &[RecordedPassage], size: LineLength) -> ReadingSpeed {
-    let least = BYTES / passages.len();
+    let least = BYTES_PER_ROUND / passages.len();
     let texts: Vec<Vec<u8>> = passages.iter().map(|passage| passage.repeated(size, least)).collect();
     let bytes: usize = texts.iter().map(Vec::len).sum();
     let (mut ours, mut plain) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let mut spent = 0.0;
         for (passage, text) in passages.iter().zip(&texts) {
-            let mut interpreter = passage.begun(engine);
-            spent += seconds(|| text.chunks(PIECE).for_each(|piece| drop(interpreter.feed(piece))));
+            let mut interpreter = passage.interpreter_after_opening(engine);
+            spent += cpu_seconds(|| text.chunks(FEED_BYTES).for_each(|piece| drop(interpreter.feed(piece))));
         }
         ours.push(bytes as f64 / 1e6 / spent);
-        let parsed = seconds(|| texts.iter().for_each(|text| parse(text)));
+        let parsed = cpu_seconds(|| texts.iter().for_each(|text| parse(text)));
         plain.push(bytes as f64 / 1e6 / parsed);
     }
     let (rate, plain) = (median(ours), median(plain));
@@ -89,7 +91,7 @@ fn parse(text: &[u8]) {
 }
 
 /// Returns the CPU time that this thread spends on `work`, in seconds.
-fn seconds(work: impl FnOnce()) -> f64 {
+fn cpu_seconds(work: impl FnOnce()) -> f64 {
     let spent = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

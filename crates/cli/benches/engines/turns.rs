@@ -9,7 +9,7 @@ use abide_testkit::model::{ModelScript, ModelServer, ScriptedAnswer};
 
 use crate::{
     bare::{self, BareTurnTimes},
-    dressing::{KEY, dress},
+    dressing::{API_KEY, write_config},
     figures::ms,
     judging::{JudgedEngine, report},
     ours::{BenchDaemon, DaemonTurnTimes},
@@ -24,8 +24,8 @@ const ENGINES: [&str; 9] =
 pub(crate) const PARROT: &str = "parrot";
 
 /// Turns longer than this are repeated less often, in microseconds.
-const LONG: f64 = 3e6;
-const FEW: usize = 5;
+const LONG_TURN_MICROS: f64 = 3e6;
+const LONG_TURN_ROUNDS: usize = 5;
 
 /// All rounds of one engine.
 pub(crate) struct BenchRounds {
@@ -52,36 +52,37 @@ fn measure(name: &str, rounds: usize) -> Result<BenchRounds, String> {
     let text = |error: std::io::Error| error.to_string();
     let home = tempfile::tempdir().map_err(text)?;
     fs::create_dir(home.path().join("workspace")).map_err(text)?;
-    let (config, _model) = dressed(name, home.path())?;
-    let house = BenchDaemon::build(name, home.path(), config)?;
+    let (config, _model) = engine_config(name, home.path())?;
+    let daemon = BenchDaemon::build(name, home.path(), config)?;
     // The first turn of each side creates folders, databases and caches.
-    let kind = house.turn()?.kind;
-    let warm = bare::turn(&house.entry, kind, home.path(), &house.env)?;
-    let rounds = if warm.whole > LONG { rounds.min(FEW) } else { rounds };
+    let kind = daemon.turn()?.kind;
+    let warm = bare::turn(&daemon.entry, kind, home.path(), &daemon.env)?;
+    let rounds = if warm.total > LONG_TURN_MICROS { rounds.min(LONG_TURN_ROUNDS) } else { rounds };
     let mut measured = BenchRounds { bare: Vec::new(), ours: Vec::new() };
     for round in 0..rounds {
         // The second measurement finds warmer caches, so the order alternates.
         if round % 2 == 0 {
-            measured.bare.push(bare::turn(&house.entry, kind, home.path(), &house.env)?);
-            measured.ours.push(house.turn()?);
+            measured.bare.push(bare::turn(&daemon.entry, kind, home.path(), &daemon.env)?);
+            measured.ours.push(daemon.turn()?);
         } else {
-            measured.ours.push(house.turn()?);
-            measured.bare.push(bare::turn(&house.entry, kind, home.path(), &house.env)?);
+            measured.ours.push(daemon.turn()?);
+            measured.bare.push(bare::turn(&daemon.entry, kind, home.path(), &daemon.env)?);
         }
     }
-    let held = if kind == ProfileKind::StickyProcess { ", held" } else { "" };
-    eprintln!("  {rounds} rounds{held}; the bare turn before them took {}", ms(warm.whole));
+    let is_sticky = if kind == ProfileKind::StickyProcess { ", held" } else { "" };
+    eprintln!("  {rounds} rounds{is_sticky}; the bare turn before them took {}", ms(warm.total));
     Ok(measured)
 }
 
 /// Returns the engine's configuration, and the model that it uses.
-fn dressed(name: &str, home: &Path) -> Result<(EngineConfig, Option<ModelServer>), String> {
+fn engine_config(name: &str, home: &Path) -> Result<(EngineConfig, Option<ModelServer>), String> {
     if name == PARROT {
         let env = [("HOME".to_owned(), home.to_string_lossy().into_owned())].into();
         return Ok((EngineConfig { env, ..EngineConfig::default() }, None));
     }
     let program = installed(name).ok_or("its program is not installed; `cargo xtask engines` says why")?;
-    let model =
-        ModelServer::start(ModelScript::new().otherwise(ScriptedAnswer::say("It lies.")).demand_key(KEY));
-    Ok((dress(&program, home, &model.url("")), Some(model)))
+    let model = ModelServer::start(
+        ModelScript::new().with_default(ScriptedAnswer::say("It lies.")).require_key(API_KEY),
+    );
+    Ok((write_config(&program, home, &model.url("")), Some(model)))
 }

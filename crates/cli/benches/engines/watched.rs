@@ -33,7 +33,7 @@ pub(crate) struct ProcessTimes {
     pub(crate) spawned: Option<i64>,
     /// When the process ran and had its input.
     pub(crate) start_returned: i64,
-    pub(crate) heard: Vec<OutputTime>,
+    pub(crate) reads: Vec<OutputTime>,
     /// The exit of the process, as its keeper recorded.
     pub(crate) exited: Option<i64>,
     pub(crate) end_called: i64,
@@ -57,7 +57,7 @@ pub(crate) enum OutputTimeKind {
 }
 
 /// The timeout of a keeper's response.
-const PATIENCE_MS: u64 = 10_000;
+const STATUS_TIMEOUT_MS: u64 = 10_000;
 
 type ProcessLog = Arc<Mutex<BTreeMap<String, ProcessTimes>>>;
 
@@ -74,11 +74,11 @@ impl TimedProcesses {
     }
 
     /// Returns the times of the process of that name, and removes them.
-    pub(crate) fn seen(&self, name: &str) -> Option<ProcessTimes> {
+    pub(crate) fn take_times(&self, name: &str) -> Option<ProcessTimes> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).remove(name)
     }
 
-    fn note(&self, name: &str, note: impl FnOnce(&mut ProcessTimes)) {
+    fn record(&self, name: &str, note: impl FnOnce(&mut ProcessTimes)) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         note(log.entry(name.to_owned()).or_default());
     }
@@ -89,7 +89,7 @@ impl Processes for TimedProcesses {
         let called = now();
         let started = self.keepers.start(name, start);
         let returned = now();
-        self.note(name, |seen| (seen.start_called, seen.start_returned) = (called, returned));
+        self.record(name, |seen| (seen.start_called, seen.start_returned) = (called, returned));
         started
     }
 
@@ -97,8 +97,8 @@ impl Processes for TimedProcesses {
         self.keepers.find(name)
     }
 
-    fn last_heard(&self, name: &str) -> Option<Timestamp> {
-        self.keepers.last_heard(name)
+    fn last_output_at(&self, name: &str) -> Option<Timestamp> {
+        self.keepers.last_output_at(name)
     }
 
     fn follow(&self, name: &str, from: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
@@ -114,28 +114,28 @@ impl Processes for TimedProcesses {
         self.keepers.signal(name, signal)
     }
 
-    fn end(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
+    fn terminate(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
         let called = now();
         let status = KeeperConnection::attach(KeeperDir::new(&self.keepers.directory.join("runs"), name))
-            .and_then(|mut keeper| keeper.status(PATIENCE_MS))
+            .and_then(|mut keeper| keeper.status(STATUS_TIMEOUT_MS))
             .ok();
         let micros = |at: u64| i64::try_from(at).ok();
         let spawned = status.as_ref().and_then(|status| micros(status.created_at));
         let exited = status.and_then(|status| micros(status.exit?.at));
-        self.note(name, |seen| {
+        self.record(name, |seen| {
             if seen.end_called == 0 {
                 (seen.end_called, seen.spawned, seen.exited) = (called, spawned, exited);
             }
         });
-        self.keepers.end(name)
+        self.keepers.terminate(name)
     }
 
     fn names(&self) -> Vec<String> {
         self.keepers.names()
     }
 
-    fn files_of(&self, command: &EngineInstallation) -> Option<Vec<FileIdentity>> {
-        self.keepers.files_of(command)
+    fn program_files(&self, command: &EngineInstallation) -> Option<Vec<FileIdentity>> {
+        self.keepers.program_files(command)
     }
 }
 
@@ -146,20 +146,20 @@ struct TimedFollow {
 }
 
 impl OutputFollower for TimedFollow {
-    fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
+    fn next(&mut self, timeout: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         let called = now();
-        let heard = self.inner.next(patience);
+        let heard = self.inner.next(timeout);
         let returned = now();
         let kind = match &heard {
             Ok(ProcessOutput::Stdout(_)) => OutputTimeKind::Stdout,
             Ok(ProcessOutput::Exited(_)) => OutputTimeKind::Exited,
-            Ok(ProcessOutput::Stderr(_) | ProcessOutput::Missing(_) | ProcessOutput::Nothing) | Err(_) => {
+            Ok(ProcessOutput::Stderr(_) | ProcessOutput::Gap(_) | ProcessOutput::TimedOut) | Err(_) => {
                 OutputTimeKind::Other
             }
         };
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = log.entry(self.name.clone()).or_default();
-        seen.heard.push(OutputTime { called, returned, kind });
+        seen.reads.push(OutputTime { called, returned, kind });
         heard
     }
 }

@@ -16,13 +16,13 @@ use tokio::sync::oneshot;
 use crate::now;
 
 /// The maximum number of callers that share a transaction, as in our writer.
-const BATCH: usize = 512;
+const MAX_BATCH_CALLERS: usize = 512;
 
 /// A caller's transaction: its index in the cycle, and the channel for the response.
 type BareTransaction = (usize, oneshot::Sender<()>);
 
 pub(crate) struct BareStoreLoop {
-    orders: mpsc::Sender<BareTransaction>,
+    requests: mpsc::Sender<BareTransaction>,
     transactions: usize,
 }
 
@@ -38,7 +38,7 @@ impl BareStoreLoop {
         let transactions = bodies.len();
         let (orders, queue) = mpsc::channel();
         thread::spawn(move || serve(&connection, &queue, &bodies));
-        Self { orders, transactions }
+        Self { requests: orders, transactions }
     }
 
     /// Returns the number of cycles per second with this number of callers.
@@ -46,7 +46,7 @@ impl BareStoreLoop {
         let start = now();
         let mut tasks = Vec::new();
         for _ in 0..callers {
-            let (orders, transactions) = (self.orders.clone(), self.transactions);
+            let (orders, transactions) = (self.requests.clone(), self.transactions);
             tasks.push(tokio::spawn(async move {
                 let mut count = 0u64;
                 while start.elapsed() < round {
@@ -80,7 +80,7 @@ fn serve(connection: &rusqlite::Connection, queue: &mpsc::Receiver<BareTransacti
                 insert.execute([body]).expect("it is written");
             }
             written.push(reply);
-            if written.len() < BATCH {
+            if written.len() < MAX_BATCH_CALLERS {
                 next = queue.try_recv().ok();
             }
         }

@@ -60,7 +60,7 @@ impl CommitCounters {
         }
     }
 
-    pub(crate) fn look_at_rows(&self) {
+    pub(crate) fn record_rows(&self) {
         *lock(&self.rows) = Some(Vec::new());
     }
 
@@ -70,7 +70,7 @@ impl CommitCounters {
 }
 
 impl CountingStore {
-    pub(crate) fn around(inner: Arc<dyn Store>) -> ObservedStore<Self> {
+    pub(crate) fn new(inner: Arc<dyn Store>) -> ObservedStore<Self> {
         ObservedStore(Self { inner, counts: CommitCounters::default(), watchers: Mutex::default() })
     }
 
@@ -81,7 +81,7 @@ impl CountingStore {
         receiver
     }
 
-    fn tell(&self, run: Arc<Run>) {
+    fn notify_watcher(&self, run: Arc<Run>) {
         let mut watchers = lock(&self.watchers);
         let finished = match run.status() {
             RunStatus::WaitingUser => false,
@@ -132,7 +132,7 @@ impl StoreObserver for CountingStore {
         &*self.inner
     }
 
-    fn asked(&self) {
+    fn on_read(&self) {
         self.counts.reads.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -145,7 +145,7 @@ impl StoreObserver for CountingStore {
         Box::pin(async move {
             let committed = self.inner.commit(commit).await?;
             if let Some(run) = last {
-                self.tell(run);
+                self.notify_watcher(run);
             }
             Ok(committed)
         })

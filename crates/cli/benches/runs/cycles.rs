@@ -23,8 +23,8 @@ use crate::{counted::CountingStore, now};
 #[derive(Clone)]
 pub(crate) struct CycleBenchDaemon {
     pub(crate) store: Arc<ObservedStore<CountingStore>>,
-    desk: Arc<RunService>,
-    performer: EffectExecutor,
+    run_service: Arc<RunService>,
+    executor: EffectExecutor,
 }
 
 impl CycleBenchDaemon {
@@ -32,7 +32,7 @@ impl CycleBenchDaemon {
     pub(crate) async fn build(folder: &Path, slots: usize) -> Self {
         let url = format!("sqlite:{}/abide.db", folder.display());
         let inner = abide_store::registry::open(&url).await.expect("the store opens");
-        let (store, clock) = (Arc::new(CountingStore::around(inner)), Arc::new(SystemClock));
+        let (store, clock) = (Arc::new(CountingStore::new(inner)), Arc::new(SystemClock));
         let desk = RunService::open(store.clone(), clock.clone(), slots).await.expect("the desk opens");
         let desk = Arc::new(desk);
         let performer = EffectExecutor::new(DaemonDeps {
@@ -40,35 +40,35 @@ impl CycleBenchDaemon {
             store: store.clone(),
             clock,
             catalogue: Arc::new(FakeCatalogue),
-            processes: Arc::new(FakeProcesses::new(asks_once)),
+            processes: Arc::new(FakeProcesses::new(ask_once_script)),
             workspaces: Arc::new(NoopWorkspaces),
             private: "private".to_owned(),
             recovery_max: abide_domain::time::Seconds(300),
             contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
             space: abide_daemon::SpaceLimit::none(),
         });
-        Self { store, desk, performer }
+        Self { store, run_service: desk, executor: performer }
     }
 
     /// Returns the commits of one cycle, each as the lengths of its rows. A cycle before it has the engine examined.
     pub(crate) async fn shape(&self) -> Vec<Vec<usize>> {
         self.cycle().await;
         self.store.0.counts.reset();
-        self.store.0.counts.look_at_rows();
+        self.store.0.counts.record_rows();
         self.cycle().await;
         self.store.0.counts.shape()
     }
 
     /// Returns the number of cycles per second with this number of clients.
-    pub(crate) async fn cycles(&self, people: usize, round: Duration) -> f64 {
+    pub(crate) async fn cycles(&self, clients: usize, round: Duration) -> f64 {
         let start = now();
         let mut tasks = Vec::new();
-        for _ in 0..people {
-            let house = self.clone();
+        for _ in 0..clients {
+            let daemon = self.clone();
             tasks.push(tokio::spawn(async move {
                 let mut count = 0u64;
                 while start.elapsed() < round {
-                    house.cycle().await;
+                    daemon.cycle().await;
                     count += 1;
                 }
                 count
@@ -83,30 +83,30 @@ impl CycleBenchDaemon {
 
     async fn cycle(&self) {
         let run_id = RunId(SystemClock.stamp().fresh);
-        let mut news = self.store.0.watch(run_id);
-        let created = self.desk.create(new_run(run_id)).await.expect("it is created");
-        self.performer.follow_up(&created).await;
-        let waiting: Arc<Run> = news.recv().await.expect("it asks");
+        let mut updates = self.store.0.watch(run_id);
+        let created = self.run_service.create(new_run(run_id)).await.expect("it is created");
+        self.executor.follow_up(&created).await;
+        let waiting: Arc<Run> = updates.recv().await.expect("it asks");
         let interaction_id = waiting.pending_interaction_id().expect("it asks");
         let by = ReplyAuthor::Person("ada".to_owned());
         let text = "the second of them, please".to_owned();
         let reply = InteractionReply { interaction_id, text, by, idempotency_key: None };
-        let replied = self.desk.reply(reply).await.expect("it is taken");
-        self.performer.follow_up(&replied).await;
-        let finished = news.recv().await.expect("it finishes");
+        let replied = self.run_service.reply(reply).await.expect("it is taken");
+        self.executor.follow_up(&replied).await;
+        let finished = updates.recv().await.expect("it finishes");
         assert_eq!(finished.status(), RunStatus::Succeeded);
     }
 }
 
 /// Asks in a new session, and finishes in a resumed one.
-fn asks_once(part: FakeLaunch<'_>) -> Vec<ProcessOutput> {
-    let last = if part.session.is_empty() {
+fn ask_once_script(launch: FakeLaunch<'_>) -> Vec<ProcessOutput> {
+    let last = if launch.session.is_empty() {
         "ask Which of the two places shall the new test go to?"
     } else {
         "done The test is written and passes."
     };
-    let said = format!("session 01890a5d-ac96-774b-bcce-b302099a8057\n{last}\n");
-    vec![ProcessOutput::Stdout(said.into_bytes()), ProcessOutput::Exited(ExitStatus::Code(0))]
+    let output = format!("session 01890a5d-ac96-774b-bcce-b302099a8057\n{last}\n");
+    vec![ProcessOutput::Stdout(output.into_bytes()), ProcessOutput::Exited(ExitStatus::Code(0))]
 }
 
 pub(crate) fn new_run(run_id: RunId) -> NewRun {
@@ -127,5 +127,5 @@ pub(crate) fn new_run(run_id: RunId) -> NewRun {
     };
     let key = MessageKey { channel: "api".to_owned(), message_id: run_id.to_string() };
     let message = InboundMessage { key, text: "write a test for the store, then open a request".to_owned() };
-    NewRun { run_id, settings, message, idempotency: None, rules: abide_domain::run::RULES }
+    NewRun { run_id, settings, message, idempotency: None, rules: abide_domain::run::CURRENT_RULES_VERSION }
 }

@@ -35,9 +35,9 @@ const SAMPLES: usize = 300;
 /// The number of times that a database is opened.
 const OPENINGS: usize = 60;
 /// The number of runs in one commit when a database is filled.
-const TOGETHER: usize = 200;
+const RUNS_PER_COMMIT: usize = 200;
 /// The maximum ratio of the times in the larger and the smaller database.
-const MOST: f64 = 1.2;
+const MAX_GROWTH_RATIO: f64 = 1.2;
 
 pub(crate) async fn bench(runs: usize) -> bool {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on disk");
@@ -55,15 +55,15 @@ pub(crate) async fn bench(runs: usize) -> bool {
             short.push(few.time(operation).await);
             long.push(many.time(operation).await);
         }
-        let (short, long) = (quickest(short), quickest(long));
+        let (short, long) = (fastest_tenth_mean(short), fastest_tenth_mean(long));
         let ratio = long.as_secs_f64() / short.as_secs_f64();
-        passed &= !operation.is_judged() || ratio <= MOST;
+        passed &= !operation.is_judged() || ratio <= MAX_GROWTH_RATIO;
         println!(
             "{:<20} {:>9.1} us {:>9.1} us  x {ratio:.2}  {}",
             format!("{operation:?}"),
             short.as_secs_f64() * 1e6,
             long.as_secs_f64() * 1e6,
-            if operation.is_judged() { verdict(ratio <= MOST) } else { "for scale" }
+            if operation.is_judged() { verdict(ratio <= MAX_GROWTH_RATIO) } else { "for scale" }
         );
     }
     passed
@@ -80,7 +80,7 @@ enum GrowthOperation {
     ListRuns,
     Inbox,
     DueDeadlines,
-    Owed,
+    PendingEffects,
     EventsPage,
     Open,
 }
@@ -91,7 +91,9 @@ impl GrowthOperation {
     fn warm_up(self) -> usize {
         match self {
             Self::ReadRun | Self::ReadAnyRun => 4_000,
-            Self::ListRuns | Self::Inbox | Self::DueDeadlines | Self::Owed | Self::EventsPage => 100,
+            Self::ListRuns | Self::Inbox | Self::DueDeadlines | Self::PendingEffects | Self::EventsPage => {
+                100
+            }
             Self::Create | Self::Reply | Self::Open => 0,
         }
     }
@@ -110,7 +112,7 @@ const OPERATIONS: [(GrowthOperation, usize); 10] = [
     (GrowthOperation::ListRuns, SAMPLES),
     (GrowthOperation::Inbox, SAMPLES),
     (GrowthOperation::DueDeadlines, SAMPLES),
-    (GrowthOperation::Owed, SAMPLES),
+    (GrowthOperation::PendingEffects, SAMPLES),
     (GrowthOperation::EventsPage, SAMPLES),
     (GrowthOperation::Open, OPENINGS),
 ];
@@ -136,16 +138,16 @@ impl GrowthDatabase {
         let mut left = runs;
         while left > 0 {
             let mut changes = Vec::new();
-            for _ in 0..left.min(TOGETHER) {
-                let (told, run) = life(true);
-                changes.extend(told);
+            for _ in 0..left.min(RUNS_PER_COMMIT) {
+                let (history, run) = run_history(true);
+                changes.extend(history);
                 place.finished.push(run.run_id);
             }
-            left -= left.min(TOGETHER);
+            left -= left.min(RUNS_PER_COMMIT);
             store.commit(JournalCommit { changes }).await.expect("it is written");
         }
         for _ in 0..WAITING {
-            let (changes, run) = life(false);
+            let (changes, run) = run_history(false);
             place.questions.extend(run.pending_interaction_id());
             store.commit(JournalCommit { changes }).await.expect("it is written");
         }
@@ -196,9 +198,11 @@ impl GrowthDatabase {
             GrowthOperation::ListRuns => drop(store.runs(None, page).await.expect("it answers")),
             GrowthOperation::Inbox => drop(store.open_interactions(page).await.expect("it answers")),
             GrowthOperation::DueDeadlines => {
-                drop(store.due(SystemClock.stamp().at, PAGE).await.expect("it answers"));
+                drop(store.runs_due(SystemClock.stamp().at, PAGE).await.expect("it answers"));
             }
-            GrowthOperation::Owed => drop(store.owed(None, PAGE).await.expect("it answers")),
+            GrowthOperation::PendingEffects => {
+                drop(store.pending_effects(None, PAGE).await.expect("it answers"))
+            }
             GrowthOperation::EventsPage => {
                 drop(store.entries(JournalSeq(head.0 / 2), PAGE).await.expect("it answers"));
             }
@@ -209,23 +213,23 @@ impl GrowthDatabase {
 }
 
 /// Returns the mean of the fastest tenth.
-fn quickest(mut times: Vec<Duration>) -> Duration {
+fn fastest_tenth_mean(mut times: Vec<Duration>) -> Duration {
     times.sort();
     let tenth = (times.len() / 10).max(1);
     times.iter().take(tenth).sum::<Duration>() / tenth as u32
 }
 
 /// Returns all changes of a run until it is finished, or waits for an answer.
-fn life(finishes: bool) -> (Vec<RunChange>, Run) {
+fn run_history(finishes: bool) -> (Vec<RunChange>, Run) {
     let run_id = RunId(SystemClock.stamp().fresh);
-    let mut told = Vec::new();
+    let mut changes = Vec::new();
     let mut happens = |event: RunEvent| {
-        let before = told.last().map(|change: &RunChange| &*change.run);
+        let before = changes.last().map(|change: &RunChange| &*change.run);
         let stamp = SystemClock.stamp();
         let step = run::apply(before, &stamp, &event).expect("this is how a run goes");
         let change = RunChange::new(before, stamp, event, step);
         let run = Run::clone(&change.run);
-        told.push(change);
+        changes.push(change);
         run
     };
     happens(RunEvent::RunCreated(Box::new(new_run(run_id))));
@@ -260,7 +264,7 @@ fn life(finishes: bool) -> (Vec<RunChange>, Run) {
         happens(RunEvent::Admitted);
         run = turn(&mut happens, Attempt(2), TurnOutcome::Completed { text: "It is done.".to_owned() });
     }
-    (told, run)
+    (changes, run)
 }
 
 fn turn(happens: &mut impl FnMut(RunEvent) -> Run, attempt: Attempt, ending: TurnOutcome) -> Run {

@@ -20,14 +20,14 @@ use bare::BareStoreLoop;
 use cycles::CycleBenchDaemon;
 
 /// Further numbers of concurrent runs, besides the default number of slots, for users who raise that limit.
-const MORE: [usize; 2] = [16, 64];
+const EXTRA_CONCURRENCY: [usize; 2] = [16, 64];
 /// The duration of a round, and the number of rounds of each side.
 const ROUND: Duration = Duration::from_millis(1500);
 const ROUNDS: usize = 5;
 /// The maximum number of commits in a cycle.
-const COMMITS: f64 = 6.0;
+const MAX_COMMITS_PER_CYCLE: f64 = 6.0;
 /// The minimum ratio of our cycles per second to those of the reference loop.
-const LEAST: f64 = 0.5;
+const MIN_RATIO: f64 = 0.5;
 
 fn main() -> ExitCode {
     let mut wanted = CycleBenchOptions { cycles: true, growth: true, runs: growth::MANY_RUNS };
@@ -40,9 +40,9 @@ fn main() -> ExitCode {
             "--only-growth" => wanted.cycles = false,
             "--runs" => match arguments.next().and_then(|runs| runs.parse().ok()) {
                 Some(runs) => wanted.runs = runs,
-                None => return complain("--runs wants a number"),
+                None => return usage_error("--runs wants a number"),
             },
-            _ => return complain("known are --only-cycles, --only-growth and --runs N"),
+            _ => return usage_error("known are --only-cycles, --only-growth and --runs N"),
         }
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -61,7 +61,7 @@ struct CycleBenchOptions {
     runs: usize,
 }
 
-fn complain(complaint: &str) -> ExitCode {
+fn usage_error(complaint: &str) -> ExitCode {
     eprintln!("{complaint}");
     ExitCode::FAILURE
 }
@@ -69,24 +69,24 @@ fn complain(complaint: &str) -> ExitCode {
 async fn cycles() -> bool {
     // Next to the build, because the temporary folder may be a tmpfs.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on disk");
-    let circumstances = config::circumstances().expect("the machine is known");
-    let slots = CliConfig::standard(&circumstances).slots.max_running as usize;
-    let most = MORE.into_iter().fold(slots, usize::max);
-    let house = CycleBenchDaemon::build(folder.path(), most).await;
-    let shape = house.shape().await;
+    let facts = config::machine_facts().expect("the machine is known");
+    let slots = CliConfig::defaults_for(&facts).slots.max_running as usize;
+    let most = EXTRA_CONCURRENCY.into_iter().fold(slots, usize::max);
+    let daemon = CycleBenchDaemon::build(folder.path(), most).await;
+    let shape = daemon.shape().await;
     let bare = BareStoreLoop::new(folder.path(), &shape);
-    house.store.0.counts.reset();
-    let ratio = beside(&house, &bare, slots).await;
+    daemon.store.0.counts.reset();
+    let ratio = ratio_to_reference(&daemon, &bare, slots).await;
     println!(
-        "ratio to the bare loop {ratio:.2}, at least {LEAST} wanted: {}; that is with the {slots} slots that a daemon \
+        "ratio to the bare loop {ratio:.2}, at least {MIN_RATIO} wanted: {}; that is with the {slots} slots that a daemon \
          has on this machine by default",
-        verdict(ratio >= LEAST)
+        verdict(ratio >= MIN_RATIO)
     );
-    for more in MORE {
-        let ratio = beside(&house, &bare, more).await;
+    for more in EXTRA_CONCURRENCY {
+        let ratio = ratio_to_reference(&daemon, &bare, more).await;
         println!("ratio {ratio:.2} with {more} runs at once; limited by the processors");
     }
-    let counts = house.store.0.counts.read();
+    let counts = daemon.store.0.counts.read();
     let per_cycle = counts.commits as f64 / counts.finished as f64;
     let rows: usize = shape.iter().map(Vec::len).sum();
     let bytes: usize = shape.iter().flatten().sum();
@@ -94,17 +94,17 @@ async fn cycles() -> bool {
         "a cycle writes {rows} rows and {bytes} bytes and reads {:.1} times",
         counts.reads as f64 / counts.finished as f64
     );
-    let fewest = verdict(per_cycle <= COMMITS);
-    println!("commits per cycle {per_cycle:.2}, at most {COMMITS} wanted: {fewest}");
-    per_cycle <= COMMITS && ratio >= LEAST
+    let fewest = verdict(per_cycle <= MAX_COMMITS_PER_CYCLE);
+    println!("commits per cycle {per_cycle:.2}, at most {MAX_COMMITS_PER_CYCLE} wanted: {fewest}");
+    per_cycle <= MAX_COMMITS_PER_CYCLE && ratio >= MIN_RATIO
 }
 
 /// Returns the ratio of our cycles per second to the reference loop's, with this number of concurrent runs.
-async fn beside(house: &CycleBenchDaemon, bare: &BareStoreLoop, at_once: usize) -> f64 {
+async fn ratio_to_reference(daemon: &CycleBenchDaemon, bare: &BareStoreLoop, at_once: usize) -> f64 {
     let (mut ratios, mut ours, mut theirs) = (vec![], vec![], vec![]);
     for _ in 0..ROUNDS {
         let plain = bare.cycles(at_once, ROUND).await;
-        let rate = house.cycles(at_once, ROUND).await;
+        let rate = daemon.cycles(at_once, ROUND).await;
         ratios.push(rate / plain);
         ours.push(rate);
         theirs.push(plain);

@@ -1,7 +1,7 @@
 //! Failpoints of the agent: kills the process at a chosen journal write, as a power failure would. Only in builds with
 //! the feature `failpoints`, which are never shipped.
 //!
-//! `SIEGE_FAILPOINT=after_write:7` kills this process right after its seventh write. The other points are
+//! `ABIDE_TEST_FAILPOINT=after_write:7` kills this process right after its seventh write. The other points are
 //! `before_write` and `mid_write`. Each point reached is logged as a line in the state folder's file `failpoints`, so
 //! that a run without a kill shows how many there are.
 
@@ -28,12 +28,12 @@ static WATCH: OnceLock<AgentFailpointWatch> = OnceLock::new();
 
 /// Reads the chosen failpoint from the environment.
 pub(super) fn install(state: &Path) -> anyhow::Result<()> {
-    let Some(text) = home::variable("SIEGE_FAILPOINT") else { return Ok(()) };
+    let Some(text) = home::variable("ABIDE_TEST_FAILPOINT") else { return Ok(()) };
     std::fs::create_dir_all(state)?;
     let log = File::options().create(true).append(true).open(state.join("failpoints"))?;
     let place = match text.as_str() {
         "none" => None,
-        text => Some(parse(text).with_context(|| format!("cannot understand SIEGE_FAILPOINT={text}"))?),
+        text => Some(parse(text).with_context(|| format!("cannot understand ABIDE_TEST_FAILPOINT={text}"))?),
     };
     // A watch that was installed before stays.
     WATCH.set(AgentFailpointWatch { place, reached: Mutex::default(), log }).ok();

@@ -9,7 +9,7 @@ use crate::{
     args::AgentInit,
     exit::SUCCEEDED,
     runs::print_json,
-    trouble::{CliError, note},
+    trouble::{CliError, eprint_line},
 };
 
 pub(super) fn run(arguments: &AgentInit) -> anyhow::Result<ExitCode> {
@@ -25,7 +25,7 @@ pub(super) fn run(arguments: &AgentInit) -> anyhow::Result<ExitCode> {
         writeln!(out, "{file}")?;
     }
     let folder = arguments.folder.display();
-    note(format_args!(
+    eprint_line(format_args!(
         "abide: say which model in config.yaml, then: abide agent run --agent {folder} --message '…'"
     ));
     Ok(SUCCEEDED)

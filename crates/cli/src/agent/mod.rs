@@ -42,12 +42,13 @@ pub(crate) fn main(command: AgentCommand) -> anyhow::Result<ExitCode> {
 }
 
 /// Folder of named agent sessions, relative to the working directory.
-const SESSIONS: &str = ".abide/native";
+const SESSIONS_FOLDER: &str = ".abide/native";
 
 /// Folder of the home with the records of state folders.
-pub(crate) const RECORDS: &str = "agents";
+pub(crate) const RECORDS_FOLDER: &str = "agents";
 
-/// Paths of an agent's working directory and state folder.
+/// Paths of an agent's working directory and state folder. Links that the person named are resolved once; links that
+/// are put into these paths later are not followed.
 struct AgentPaths {
     workdir: PathBuf,
     state: PathBuf,
@@ -58,14 +59,17 @@ struct AgentPaths {
 impl AgentPaths {
     fn of(arguments: &AgentPathArguments) -> anyhow::Result<Self> {
         let workdir = std::path::absolute(&arguments.workdir);
-        let workdir = workdir.context("cannot use the working directory")?;
+        let workdir = resolved(workdir.context("cannot use the working directory")?);
         let (root, state) = match (&arguments.state, &arguments.session) {
             (Some(state), _) => {
                 let state = std::path::absolute(state).context("cannot use the state folder")?;
                 let above = state.ancestors().skip(1).find(|folder| folder.is_dir());
-                (above.unwrap_or(Path::new("/")).to_owned(), state)
+                let above = above.unwrap_or(Path::new("/"));
+                let root = resolved(above.to_owned());
+                let below = state.strip_prefix(above).unwrap_or(&state);
+                (root.clone(), root.join(below))
             }
-            (None, Some(session)) => (workdir.clone(), workdir.join(SESSIONS).join(session)),
+            (None, Some(session)) => (workdir.clone(), workdir.join(SESSIONS_FOLDER).join(session)),
             (None, None) => (workdir.clone(), workdir.join(".abide")),
         };
         Ok(Self { workdir, state, root })
@@ -79,11 +83,11 @@ impl AgentPaths {
     /// session's name.
     fn state_folder(&self, session: Option<&str>) -> anyhow::Result<StateFolder> {
         let home = home::home()?;
-        private::home(&home)?;
-        let records = home.join(RECORDS);
+        private::prepare_home(&home)?;
+        let records = home.join(RECORDS_FOLDER);
         let record_id = session.filter(|session| is_uuid(session)).map(str::to_owned);
         let is_recorded = record_id.as_ref().is_some_and(|id| records.join(id).exists());
-        let is_noted = || record_id.is_some() && !is_recorded && is_noted(&home, &self.state);
+        let is_noted = || record_id.is_some() && !is_recorded && is_recorded_by_daemon(&home, &self.state);
         let origin = if is_noted() { StateOrigin::EarlierVersion } else { StateOrigin::Unknown };
         Ok(StateFolder {
             root: self.root.clone(),
@@ -105,13 +109,17 @@ impl AgentPaths {
     }
 
     /// Returns the path of the state folder as tools see it from the working directory.
-    fn shown_state(&self) -> String {
+    fn state_for_tools(&self) -> String {
         self.state.strip_prefix(&self.workdir).unwrap_or(&self.state).display().to_string()
     }
 }
 
+fn resolved(path: PathBuf) -> PathBuf {
+    fs::canonicalize(&path).unwrap_or(path)
+}
+
 /// Returns whether a daemon of an earlier version recorded this state folder as that of one of its runs.
-fn is_noted(home: &Path, state: &Path) -> bool {
+fn is_recorded_by_daemon(home: &Path, state: &Path) -> bool {
     let Ok(state) = state.canonicalize() else { return false };
     let notes = fs::read_dir(home.join("outliving")).into_iter().flatten().flatten();
     let texts = notes.filter_map(|note| fs::read_to_string(note.path()).ok());

@@ -14,51 +14,51 @@ use crate::{
     runs::{ConsoleEvent, InputConsole, InputInterest},
     table::{ColourMode, TextStyle},
     text,
-    trouble::note,
+    trouble::eprint_line,
 };
 
 /// Interval at which the interrupt flag is polled.
-const MOMENT: Duration = Duration::from_millis(200);
+const INTERRUPT_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Prints the question and waits for a line.
 pub(super) fn ask(question: &HumanQuestion, interrupt: &AtomicBool) -> HumanReply {
-    if !InputConsole::has_person() {
-        return HumanReply::Nobody;
+    if !InputConsole::is_interactive() {
+        return HumanReply::NoAnswer;
     }
     let colour = ColourMode::of_stderr();
     for line in lines(question, colour) {
-        note(line);
+        eprint_line(line);
     }
-    wait(question, interrupt).unwrap_or(HumanReply::Nobody)
+    read_answer(question, interrupt).unwrap_or(HumanReply::NoAnswer)
 }
 
 /// Formats the question and its options, with control characters escaped.
 pub(super) fn lines(question: &HumanQuestion, colour: ColourMode) -> Vec<String> {
     let mut lines = vec![format!(
         "{} {}",
-        colour.text(TextStyle::Careful, "?"),
-        colour.text(TextStyle::Head, text::tame(question.question.trim()).as_str())
+        colour.text(TextStyle::Warning, "?"),
+        colour.text(TextStyle::Heading, text::escape_control_chars(question.question.trim()).as_str())
     )];
     let options = question.options.iter().enumerate();
     lines.extend(options.map(|(index, option)| format!("  {}) {}", index + 1, text::one_line(option))));
     lines
 }
 
-fn wait(question: &HumanQuestion, interrupt: &AtomicBool) -> anyhow::Result<HumanReply> {
+fn read_answer(question: &HumanQuestion, interrupt: &AtomicBool) -> anyhow::Result<HumanReply> {
     let mut console = InputConsole::new()?;
     // The wake-up socket is never written: only the terminal is waited for.
-    let (bell, _silent) = UnixStream::pair()?;
+    let (wakeup, _silent) = UnixStream::pair()?;
     let _echo = question.sensitive.then(EchoGuard::begin);
-    console.forget_typed();
+    console.discard_pending_input();
     // The prompt is printed after pending input is discarded, so that input typed earlier is not taken as the answer.
     prompt();
     loop {
-        match console.wait(&bell, InputInterest::Yes, Some(MOMENT))? {
-            ConsoleEvent::Typed(typed) if typed.trim().is_empty() => prompt(),
-            ConsoleEvent::Typed(typed) => return Ok(HumanReply::Answered(question.resolve(&typed))),
-            ConsoleEvent::Closed => return Ok(HumanReply::Nobody),
+        match console.wait(&wakeup, InputInterest::Read, Some(INTERRUPT_POLL_INTERVAL))? {
+            ConsoleEvent::Input(typed) if typed.trim().is_empty() => prompt(),
+            ConsoleEvent::Input(typed) => return Ok(HumanReply::Answered(question.resolve(&typed))),
+            ConsoleEvent::Closed => return Ok(HumanReply::NoAnswer),
             ConsoleEvent::Interrupted => return Ok(HumanReply::Interrupted),
-            ConsoleEvent::Bell | ConsoleEvent::Nothing => {
+            ConsoleEvent::Wakeup | ConsoleEvent::TimedOut => {
                 if interrupt.load(Ordering::Relaxed) {
                     return Ok(HumanReply::Interrupted);
                 }

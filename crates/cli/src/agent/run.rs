@@ -14,7 +14,7 @@ use abide_agent::{
     model::ModelClient,
     outcome::AgentOutcome,
     provenance::ForeignStatePolicy,
-    run::{AgentDeps, AgentRunError, AgentRunner, window},
+    run::{AgentDeps, AgentRunError, AgentRunner, empty_context},
     tool::{
         ToolSetup, ToolWorkbench,
         workbench::{OrphanPolicy, StopFlag},
@@ -32,91 +32,100 @@ use crate::{
     config::{self, CliConfig},
     exit,
     groups::GroupDecision,
-    home,
+    home, home_folders,
     isolation::IsolationSubject,
-    runs::{given_text, print_json, print_words},
+    runs::{print_json, print_text, read_text_argument},
     table::ColourMode,
-    trouble::{CliError, note},
+    trouble::{CliError, eprint_line},
 };
 
 pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
-    let place = AgentPaths::of(&arguments.place)?;
+    let paths = AgentPaths::of(&arguments.paths)?;
     let json = arguments.output.json;
-    let order = order(&arguments)?;
+    let request = build_request(&arguments)?;
     let folder = std::path::absolute(&arguments.agent).context("cannot use the agent's folder")?;
     let variable = |name: &str| match &arguments.model {
         Some(model) if name == MODEL_VARIABLE => Some(model.clone()),
         Some(_) | None => home::variable(name),
     };
-    let definition = AgentDefinition::load(&folder, &variable).map_err(CliError::definition)?;
+    let definition = AgentDefinition::load(&folder, &variable).map_err(CliError::bad_definition)?;
     let key = definition.api_key(&home::variable);
-    let key =
-        key.map_err(|missing| CliError { code: "KEY_MISSING".to_owned(), ..CliError::definition(missing) })?;
-    let interrupt = interrupts()?;
+    let key = key.map_err(|missing| CliError {
+        code: "KEY_MISSING".to_owned(),
+        ..CliError::bad_definition(missing)
+    })?;
+    let interrupt = install_interrupt_flag()?;
     #[cfg(feature = "failpoints")]
-    super::failpoints::install(&place.state)?;
-    if !place.workdir.is_dir() {
-        let detail = format!("{} is no directory; --workdir names where to work", place.workdir.display());
+    super::failpoints::install(&paths.state)?;
+    if !paths.workdir.is_dir() {
+        let detail = format!("{} is no directory; --workdir names where to work", paths.workdir.display());
         return Err(CliError::usage(detail).into());
     }
+    if let Some(refusal) = home::home().ok().and_then(|home| home_folders::refusal(&home, &paths.workdir)) {
+        return Err(CliError { code: "WORKSPACE_UNUSABLE".to_owned(), ..CliError::usage(refusal) }.into());
+    }
     let has_journal =
-        || place.existing_state().is_ok_and(|state| state.is_some_and(|state| state.has_journal()));
+        || paths.existing_state().is_ok_and(|state| state.is_some_and(|state| state.has_journal()));
     if arguments.resume && !has_journal() {
-        let detail = format!("there is no run in {} to go on with", place.state.display());
+        let detail = format!("there is no run in {} to go on with", paths.state.display());
         return Err(CliError::failure("SESSION_NOT_FOUND", detail).into());
     }
     let keys = definition.keys(&home::variable);
-    let folder = place.state_folder(arguments.place.session.as_deref())?;
+    let folder = paths.state_folder(arguments.paths.session.as_deref())?;
     let on_foreign = if arguments.adopt { ForeignStatePolicy::Adopt } else { ForeignStatePolicy::Refuse };
-    let window = || window(&definition, &place.shown_state());
-    let mut memory = match AgentState::open(&folder, on_foreign, window()) {
-        Err(error) if error.is_foreign() && !json && wants_to_adopt(&error, &interrupt) => {
+    let window = || empty_context(&definition, &paths.state_for_tools());
+    let mut agent_state = match AgentState::open(&folder, on_foreign, window()) {
+        Err(error) if error.is_foreign() && !json && confirm_adoption(&error, &interrupt) => {
             AgentState::open(&folder, ForeignStatePolicy::Adopt, window())
         }
         opened => opened,
     }
-    .map_err(refusal)?;
-    memory.withhold(keys.to_strike());
+    .map_err(open_error)?;
+    agent_state.set_redacted_keys(keys.redacted_values());
     let mut client = ModelClient::new(&definition.model, key, Arc::clone(&interrupt))?;
     let plan = home::isolator(&home::home().unwrap_or_default())?.plan(&IsolationSubject {
         isolation: arguments.isolation,
         sandbox: arguments.sandbox,
-        workspace: &place.workdir,
-        shown: &[],
+        workspace: &paths.workdir,
+        visible_paths: &[],
     });
     let plan = plan.map_err(|detail| CliError::failure("ISOLATION_UNAVAILABLE", detail))?;
     let GroupDecision { groups, warning, .. } = control_groups(&arguments)?;
     for warning in plan.warning.iter().chain(&warning) {
-        note(warning);
+        eprint_line(warning);
     }
     let mut workbench = ToolWorkbench::open(ToolSetup {
-        state: memory.state().clone(),
-        record: memory.record_folder().to_owned(),
-        former_sessions: memory.former_sessions(),
-        cwd: place.workdir.clone(),
+        state: agent_state.state().clone(),
+        record_dir: agent_state.record_folder().to_owned(),
+        former_sessions: agent_state.former_sessions(),
+        cwd: paths.workdir.clone(),
         launcher: home::launcher_with(groups.clone())?,
-        env: environment(&keys),
-        run: RUN.to_owned(),
+        env: tool_environment(&keys),
+        run_id: RUN_ID.to_owned(),
         observation_bytes: definition.limits.observation_bytes,
-        stop: StopFlag(Arc::clone(&interrupt)),
+        stop_flag: StopFlag(Arc::clone(&interrupt)),
         secrets: Vec::new(),
-        orphans: if adopt_orphans() { OrphanPolicy::Adopted } else { OrphanPolicy::GoElsewhere },
+        orphan_policy: if adopt_orphans() { OrphanPolicy::Adopted } else { OrphanPolicy::NotAdopted },
         confinement: plan.confinement.map(|confinement| confinement.encode()).unwrap_or_default(),
     });
-    let mut voice =
-        CliAgentObserver { json, session: arguments.place.session.clone(), interrupt: &interrupt };
-    let around =
-        AgentDeps { mind: &mut client, hands: &mut workbench, voice: &mut voice, interrupt: &interrupt };
-    let ran = AgentRunner::new(&definition, memory, around).run(&order);
+    let mut observer =
+        CliAgentObserver { json, session: arguments.paths.session.clone(), interrupt: &interrupt };
+    let deps = AgentDeps {
+        model: &mut client,
+        tools: &mut workbench,
+        observer: &mut observer,
+        interrupt: &interrupt,
+    };
+    let ran = AgentRunner::new(&definition, agent_state, deps).run(&request);
     if let Some(groups) = &groups {
-        // Keepers that are confined together with their shell cannot remove their control groups.
-        groups.sweep();
+        // A keeper that was killed by a tool could not remove its group.
+        groups.remove_dead_groups();
     }
     match ran {
         Ok(outcome) => {
-            voice.announce()?;
-            tell(&outcome, json)?;
-            Ok(exit::of_agent(&outcome))
+            observer.announce()?;
+            print_outcome(&outcome, json)?;
+            Ok(exit::agent_exit_code(&outcome))
         }
         Err(AgentRunError::Usage(detail)) => Err(CliError::usage(detail).into()),
         Err(AgentRunError::Memory(error)) => Err(error.into()),
@@ -134,13 +143,13 @@ fn control_groups(arguments: &AgentRun) -> anyhow::Result<GroupDecision> {
     // Invalid settings are reported by the commands that need them.
     let config = match config::load(&[]) {
         Ok(loaded) => loaded.config,
-        Err(_) => CliConfig::standard(&config::circumstances()?),
+        Err(_) => CliConfig::defaults_for(&config::machine_facts()?),
     };
-    home::groups(&config)
+    home::control_groups(&config)
 }
 
 /// Asks the person at the terminal whether to use a foreign state folder.
-fn wants_to_adopt(error: &MemoryError, interrupt: &AtomicBool) -> bool {
+fn confirm_adoption(error: &MemoryError, interrupt: &AtomicBool) -> bool {
     if let MemoryError::Link { .. } = error {
         return false;
     }
@@ -152,12 +161,12 @@ fn wants_to_adopt(error: &MemoryError, interrupt: &AtomicBool) -> bool {
     };
     match person::ask(&question, interrupt) {
         HumanReply::Answered(answer) => answer == "yes",
-        HumanReply::Nobody | HumanReply::Interrupted => false,
+        HumanReply::NoAnswer | HumanReply::Interrupted => false,
     }
 }
 
 /// Converts the error. A foreign state folder is a usage error, because a retry cannot succeed.
-fn refusal(error: MemoryError) -> anyhow::Error {
+fn open_error(error: MemoryError) -> anyhow::Error {
     if error.is_foreign() {
         return CliError { code: "FOREIGN_STATE".to_owned(), ..CliError::usage(error.to_string()) }.into();
     }
@@ -165,37 +174,43 @@ fn refusal(error: MemoryError) -> anyhow::Error {
 }
 
 /// Run id of all sessions in a state folder: its runs continue each other, so they share one id.
-const RUN: &str = "agent";
+const RUN_ID: &str = "agent";
 
 /// Returns the environment of tools: all variables except those that hold model API keys.
-fn environment(keys: &ModelKeys) -> Vec<(String, String)> {
-    home::environment_of_children().into_iter().filter(|(name, value)| !keys.are_in(name, value)).collect()
+fn tool_environment(keys: &ModelKeys) -> Vec<(String, String)> {
+    home::child_environment().into_iter().filter(|(name, value)| !keys.must_withhold(name, value)).collect()
 }
 
-fn order(arguments: &AgentRun) -> anyhow::Result<AgentRunRequest> {
+fn build_request(arguments: &AgentRun) -> anyhow::Result<AgentRunRequest> {
     let AgentRun { message, answer, say, again, max_iterations, auto, keep_sessions, .. } = arguments;
     if message.as_deref() == Some("-") && answer.as_deref() == Some("-") {
         return Err(
             CliError::usage("only one of --message and --answer can be read from standard input").into()
         );
     }
-    let text = |given: &Option<String>, what| given.as_deref().map(|text| given_text(text, what)).transpose();
+    let text = |given: &Option<String>, what| {
+        given.as_deref().map(|text| read_text_argument(text, what)).transpose()
+    };
     Ok(AgentRunRequest {
         message: text(message, "the message")?,
         answer: text(answer, "the answer")?,
-        said: text(say, "what is said")?,
-        again: *again,
+        answer_or_message: text(say, "what is said")?,
+        restart_completed: *again,
         max_iterations: *max_iterations,
-        company: if *auto { HumanAvailability::Nobody } else { HumanAvailability::Somebody },
-        at_end: if *keep_sessions { SessionPolicy::KeepSessions } else { SessionPolicy::EndSessions },
+        human_availability: if *auto { HumanAvailability::Unavailable } else { HumanAvailability::Available },
+        session_policy: if *keep_sessions { SessionPolicy::KeepSessions } else { SessionPolicy::EndSessions },
     })
 }
 
 /// Returns a flag that the first SIGINT or SIGTERM sets. The second signal ends the process immediately.
-fn interrupts() -> anyhow::Result<Arc<AtomicBool>> {
+fn install_interrupt_flag() -> anyhow::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        let registered = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag));
+        let registered = signal_hook::flag::register_conditional_shutdown(
+            signal,
+            i32::from(exit::INTERRUPTED_CODE),
+            Arc::clone(&flag),
+        );
         registered.context("cannot listen for signals")?;
         signal_hook::flag::register(signal, Arc::clone(&flag)).context("cannot listen for signals")?;
     }
@@ -203,27 +218,27 @@ fn interrupts() -> anyhow::Result<Arc<AtomicBool>> {
 }
 
 /// Prints the outcome: the answer to standard output, all else to standard error.
-fn tell(outcome: &AgentOutcome, json: bool) -> anyhow::Result<()> {
+fn print_outcome(outcome: &AgentOutcome, json: bool) -> anyhow::Result<()> {
     if json {
-        let mut told = json!(outcome);
-        told["type"] = json!("outcome");
-        return print_json(&told);
+        let mut value = json!(outcome);
+        value["type"] = json!("outcome");
+        return print_json(&value);
     }
     match outcome {
-        AgentOutcome::Completed { answer } => print_words(answer)?,
+        AgentOutcome::Completed { answer } => print_text(answer)?,
         AgentOutcome::Failed { reason } | AgentOutcome::BudgetExhausted { reason } => {
-            note(format_args!("abide: {reason}"))
+            eprint_line(format_args!("abide: {reason}"))
         }
         AgentOutcome::Waiting { question } => {
             for line in person::lines(question, ColourMode::of_stderr()) {
-                note(line);
+                eprint_line(line);
             }
             let number = if question.options.is_empty() { "" } else { ", or the number of an option," };
-            note(format_args!(
+            eprint_line(format_args!(
                 "abide: answer by running the same command with --answer '…'{number} in place of --message"
             ));
         }
-        AgentOutcome::Interrupted => note("abide: interrupted; the same command goes on"),
+        AgentOutcome::Interrupted => eprint_line("abide: interrupted; the same command goes on"),
     }
     Ok(())
 }

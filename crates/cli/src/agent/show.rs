@@ -12,39 +12,41 @@ use super::{AgentPaths, person, story};
 use crate::{args::AgentShow, exit::SUCCEEDED, table::ColourMode, text, trouble::CliError};
 
 pub(super) fn run(arguments: &AgentShow) -> anyhow::Result<ExitCode> {
-    let place = AgentPaths::of(&arguments.place)?;
-    let found = match place.existing_state()? {
+    let paths = AgentPaths::of(&arguments.paths)?;
+    let found = match paths.existing_state()? {
         Some(state) => AgentJournal::read(&state)?,
         None => ParsedJournal::default(),
     };
-    if found.entries.is_empty() && found.torn.is_none() {
-        let detail = format!("there is no run in {}; `abide agent run` starts one", place.state.display());
+    if found.entries.is_empty() && found.torn_tail.is_none() {
+        let detail = format!("there is no run in {}; `abide agent run` starts one", paths.state.display());
         return Err(CliError::failure("NOT_FOUND", detail).into());
     }
     let mut out = std::io::stdout().lock();
     if arguments.output.json {
         for entry in &found.entries {
-            writeln!(out, "{}", entry.line()?)?;
+            writeln!(out, "{}", entry.to_line()?)?;
         }
         return Ok(SUCCEEDED);
     }
     let colour = ColourMode::of_stdout();
-    let mut told = JournalState::default();
+    let mut journal_state = JournalState::default();
     for entry in &found.entries {
         // An inconsistent entry is still printed; `run` reports it with its line number.
-        told.apply(&entry.event).ok();
-        if let Some(line) = story::line(&entry.event, colour) {
+        journal_state.apply(&entry.event).ok();
+        if let Some(line) = story::format_event(&entry.event, colour) {
             writeln!(out, "{line}")?;
         }
     }
-    if found.torn.is_some() {
+    if found.torn_tail.is_some() {
         writeln!(out, "(the last event was cut by a crash; the next run puts it aside)")?;
     }
-    let open: Vec<&str> = told.sessions().map(|(id, _)| id).collect();
+    let open: Vec<&str> = journal_state.sessions().map(|(id, _)| id).collect();
     if !open.is_empty() {
         writeln!(out, "open sessions: {}", text::one_line(&open.join(", ")))?;
     }
-    if let Some(question) = told.question().and_then(|request| HumanQuestion::of(request).ok()) {
+    if let Some(question) =
+        journal_state.question().and_then(|request| HumanQuestion::from_request(request).ok())
+    {
         for line in person::lines(&question, colour) {
             writeln!(out, "{line}")?;
         }

@@ -8,11 +8,11 @@ use crate::{
 };
 
 /// Formats an event; `None` for events that are not shown.
-pub(super) fn line(event: &AgentEvent, colour: ColourMode) -> Option<String> {
-    let cut = |words: &str| text::cut(&text::one_line(words), LONGEST);
+pub(super) fn format_event(event: &AgentEvent, colour: ColourMode) -> Option<String> {
+    let cut = |words: &str| text::truncate(&text::one_line(words), MAX_LINE_COLUMNS);
     Some(match event {
         AgentEvent::RunStart(start) => {
-            colour.text(TextStyle::Faint, format!("{} with {}", start.run_id, cut(&start.model)))
+            colour.text(TextStyle::Dim, format!("{} with {}", start.run_id, cut(&start.model)))
         }
         AgentEvent::RunEnd(end) => {
             let reason = end.reason.as_deref().map(|reason| format!(": {}", text::one_line(reason)));
@@ -25,14 +25,14 @@ pub(super) fn line(event: &AgentEvent, colour: ColourMode) -> Option<String> {
                 "{} iterations, {} tokens in, {} out",
                 end.iterations, end.usage.input_tokens, end.usage.output_tokens
             );
-            colour.text(TextStyle::Faint, format!("{word}{} ({figures})", reason.unwrap_or_default()))
+            colour.text(TextStyle::Dim, format!("{word}{} ({figures})", reason.unwrap_or_default()))
         }
         AgentEvent::UserMessage(message) => {
-            format!("{} {}", colour.text(TextStyle::Head, ">"), cut(&message.text))
+            format!("{} {}", colour.text(TextStyle::Heading, ">"), cut(&message.text))
         }
         AgentEvent::Thought(thought) => {
-            let said = thought.text.as_deref().filter(|said| !said.trim().is_empty())?;
-            text::tame(said.trim_end())
+            let text = thought.text.as_deref().filter(|text| !text.trim().is_empty())?;
+            text::escape_control_chars(text.trim_end())
         }
         AgentEvent::ActionRequest(request) => {
             let arguments = match &request.tool_args_raw {
@@ -40,26 +40,26 @@ pub(super) fn line(event: &AgentEvent, colour: ColourMode) -> Option<String> {
                 None => request.tool_args.to_string(),
             };
             let name = text::one_line(&request.tool_name);
-            format!("{} {name} {}", colour.text(TextStyle::Careful, "*"), cut(&arguments))
+            format!("{} {name} {}", colour.text(TextStyle::Warning, "*"), cut(&arguments))
         }
         AgentEvent::ActionResult(result) => {
-            let look = match result.status {
-                ActionStatus::Success => TextStyle::Faint,
+            let style = match result.status {
+                ActionStatus::Success => TextStyle::Dim,
                 ActionStatus::Error
                 | ActionStatus::TimedOut
                 | ActionStatus::Unknown
-                | ActionStatus::Interrupted => TextStyle::Bad,
+                | ActionStatus::Interrupted => TextStyle::Error,
             };
             let code = result.exit_code.filter(|code| *code != 0).map(|code| format!("exit {code}: "));
             let words = cut(&result.observation_content);
-            colour.text(look, format!("  {}{words}", code.unwrap_or_default()))
+            colour.text(style, format!("  {}{words}", code.unwrap_or_default()))
         }
         AgentEvent::SystemMessage(message) => match message.level {
-            MessageLevel::Info => colour.text(TextStyle::Faint, cut(&message.content)),
-            MessageLevel::Warn => colour.text(TextStyle::Careful, text::one_line(&message.content)),
+            MessageLevel::Info => colour.text(TextStyle::Dim, cut(&message.content)),
+            MessageLevel::Warn => colour.text(TextStyle::Warning, text::one_line(&message.content)),
         },
     })
 }
 
 /// Maximum length of a text in a line, in columns.
-const LONGEST: usize = 160;
+const MAX_LINE_COLUMNS: usize = 160;

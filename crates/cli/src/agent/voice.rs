@@ -15,7 +15,7 @@ use abide_agent::{
 use serde_json::json;
 
 use super::{person, story};
-use crate::{table::ColourMode, text, trouble::note};
+use crate::{table::ColourMode, text, trouble::eprint_line};
 
 /// Prints the agent's events and asks its questions.
 pub(super) struct CliAgentObserver<'a> {
@@ -37,13 +37,13 @@ impl CliAgentObserver<'_> {
 }
 
 impl AgentObserver for CliAgentObserver<'_> {
-    fn happened(&mut self, entry: &AgentJournalEntry, line: &str) {
+    fn on_entry(&mut self, entry: &AgentJournalEntry, line: &str) {
         if self.json {
-            let told = self.announce().and_then(|()| {
+            let written = self.announce().and_then(|()| {
                 let mut out = io::stdout().lock();
                 writeln!(out, "{line}").and_then(|()| out.flush())
             });
-            if told.is_err() {
+            if written.is_err() {
                 // The output is closed. The agent is interrupted in order, and the next command resumes it.
                 self.interrupt.store(true, Ordering::Relaxed);
             }
@@ -51,14 +51,14 @@ impl AgentObserver for CliAgentObserver<'_> {
         }
         // The answer is printed once, to standard output.
         let is_answer = matches!(&entry.event, AgentEvent::Thought(thought) if thought.is_answer());
-        if !is_answer && let Some(line) = story::line(&entry.event, ColourMode::of_stderr()) {
-            note(line);
+        if !is_answer && let Some(line) = story::format_event(&entry.event, ColourMode::of_stderr()) {
+            eprint_line(line);
         }
     }
 
-    fn saying(&mut self, piece: ReplyDelta<'_>) {
+    fn on_reply_delta(&mut self, piece: ReplyDelta<'_>) {
         match piece {
-            ReplyDelta::Retry { attempt, of, wait, why } => note(format_args!(
+            ReplyDelta::Retry { attempt, max_attempts: of, wait, reason: why } => eprint_line(format_args!(
                 "abide: {}; attempt {attempt} of {of} in {} ms",
                 text::one_line(why),
                 wait.as_millis()
@@ -67,12 +67,12 @@ impl AgentObserver for CliAgentObserver<'_> {
         }
     }
 
-    fn note(&mut self, text: &str) {
-        note(format_args!("abide: {}", text::tame(text)));
+    fn on_notice(&mut self, text: &str) {
+        eprint_line(format_args!("abide: {}", text::escape_control_chars(text)));
     }
 
-    fn ask(&mut self, question: &HumanQuestion) -> HumanReply {
+    fn ask_person(&mut self, question: &HumanQuestion) -> HumanReply {
         // A program that reads JSON events answers with a new command.
-        if self.json { HumanReply::Nobody } else { person::ask(question, self.interrupt) }
+        if self.json { HumanReply::NoAnswer } else { person::ask(question, self.interrupt) }
     }
 }

@@ -76,7 +76,7 @@ pub(crate) struct AgentRun {
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub(crate) agent: PathBuf,
     #[command(flatten)]
-    pub(crate) place: AgentPathArguments,
+    pub(crate) paths: AgentPathArguments,
     /// What to do, or something to add; `-` reads standard input
     #[arg(long, value_name = "TEXT")]
     pub(crate) message: Option<String>,
@@ -121,7 +121,7 @@ pub(crate) struct AgentRun {
 #[derive(Debug, Args)]
 pub(crate) struct AgentShow {
     #[command(flatten)]
-    pub(crate) place: AgentPathArguments,
+    pub(crate) paths: AgentPathArguments,
     #[command(flatten)]
     pub(crate) output: OutputArguments,
 }
@@ -141,12 +141,12 @@ pub(crate) struct AgentPathArguments {
 
 fn sandbox() -> impl TypedValueParser<Value = SandboxMode> {
     PossibleValuesParser::new(SandboxMode::NAMES)
-        .map(|name| SandboxMode::named(&name).unwrap_or(SandboxMode::ReadOnly))
+        .map(|name| SandboxMode::from_name(&name).unwrap_or(SandboxMode::ReadOnly))
 }
 
 fn isolation() -> impl TypedValueParser<Value = IsolationMode> {
     let names = PossibleValuesParser::new(IsolationMode::NAMES);
-    names.map(|name| IsolationMode::named(&name).unwrap_or(IsolationMode::Namespace))
+    names.map(|name| IsolationMode::from_name(&name).unwrap_or(IsolationMode::Namespace))
 }
 
 /// A session name is used as a folder name.

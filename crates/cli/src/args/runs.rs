@@ -34,7 +34,8 @@ Examples:
   abide reply last - < answer.md";
 
 /// Help text of the RUN argument.
-const RUN: &str = "The run: its id, the beginning or end of it if only one run has that, or `last`";
+const RUN_ARGUMENT_HELP: &str =
+    "The run: its id, the beginning or end of it if only one run has that, or `last`";
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
@@ -96,7 +97,7 @@ pub(crate) struct LsArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArguments {
-    #[arg(help = RUN)]
+    #[arg(help = RUN_ARGUMENT_HELP)]
     pub(crate) run: String,
     #[command(flatten)]
     pub(crate) output: OutputArguments,
@@ -104,7 +105,7 @@ pub(crate) struct ShowArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArguments {
-    #[arg(help = RUN)]
+    #[arg(help = RUN_ARGUMENT_HELP)]
     pub(crate) run: String,
     /// Go on until the run is over
     #[arg(long, short)]
@@ -115,7 +116,7 @@ pub(crate) struct LogsArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct AttachArguments {
-    #[arg(help = RUN)]
+    #[arg(help = RUN_ARGUMENT_HELP)]
     pub(crate) run: String,
     #[command(flatten)]
     pub(crate) output: OutputArguments,
@@ -147,7 +148,7 @@ pub(crate) struct ReplyArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct SendArguments {
-    #[arg(help = RUN)]
+    #[arg(help = RUN_ARGUMENT_HELP)]
     pub(crate) run: String,
     /// What to say; `-` reads standard input
     #[arg(allow_hyphen_values = true)]
@@ -162,7 +163,7 @@ pub(crate) struct SendArguments {
 /// A run to be stopped, one way or the other.
 #[derive(Debug, Args)]
 pub(crate) struct StopArguments {
-    #[arg(help = RUN)]
+    #[arg(help = RUN_ARGUMENT_HELP)]
     pub(crate) run: String,
     #[command(flatten)]
     pub(crate) output: OutputArguments,

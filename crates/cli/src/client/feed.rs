@@ -4,44 +4,46 @@
 //! never starts a daemon, because the daemon may have been stopped on purpose.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{Read, Write},
     os::unix::net::UnixStream,
     sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel},
     time::Duration,
 };
 
+use abide_os::sse::SseParser;
 use abide_wire::event::EventEnvelope;
 use anyhow::Context;
 
 use super::{DaemonClient, DaemonRequest, RequestAction};
 use crate::{
     trouble::{CliError, CliErrorKind},
-    up::background::pause,
+    up::background::sleep,
 };
 
 #[derive(Debug)]
 pub(crate) enum FeedUpdate {
     Event(EventEnvelope),
     /// The connection to the daemon is lost.
-    Lost,
+    Disconnected,
     /// The daemon is reachable again.
-    Back,
+    Reconnected,
     /// The feed has ended with this error.
-    Over(CliError),
+    Failed(CliError),
 }
 
-/// Receiver of the updates. Wait for [`Self::bell`] to be readable, then call [`Self::take`] until it returns `None`.
+/// Receiver of the updates. Wait for [`Self::wakeup`] to be readable, then call [`Self::try_next`] until it returns `None`.
 #[derive(Debug)]
 pub(crate) struct EventFeed {
-    news: Receiver<FeedUpdate>,
+    updates: Receiver<FeedUpdate>,
     /// Readable when updates may be available.
-    bell: UnixStream,
+    wakeup: UnixStream,
 }
 
 /// Capacity of the queue, in events. Beyond it the thread stops reading, which applies backpressure to the daemon.
-const BACKLOG: usize = 1024;
+const QUEUE_CAPACITY: usize = 1024;
+const READ_BYTES: usize = 16 << 10;
 /// Interval at which a missing daemon is looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(100);
 
 impl EventFeed {
     /// Follows a run, starting after the event `after`.
@@ -50,29 +52,35 @@ impl EventFeed {
         bell.set_nonblocking(true)
             .and_then(|()| ring.set_nonblocking(true))
             .context("cannot use a socket")?;
-        let (sender, news) = sync_channel(BACKLOG);
-        let mut reader =
-            FeedReader { client: client.clone(), run: run.to_owned(), after, sender, ring, connected: true };
+        let (sender, news) = sync_channel(QUEUE_CAPACITY);
+        let mut reader = FeedReader {
+            client: client.clone(),
+            run: run.to_owned(),
+            after,
+            sender,
+            wakeup_writer: ring,
+            connected: true,
+        };
         std::thread::Builder::new()
             .name("feed".to_owned())
-            .spawn(move || reader.read())
+            .spawn(move || reader.run())
             .context("cannot start a thread")?;
-        Ok(Self { news, bell })
+        Ok(Self { updates: news, wakeup: bell })
     }
 
     /// Returns the next update, if there is one.
-    pub(crate) fn take(&self) -> Option<FeedUpdate> {
-        match self.news.try_recv() {
+    pub(crate) fn try_next(&self) -> Option<FeedUpdate> {
+        match self.updates.try_recv() {
             Ok(news) => Some(news),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => {
-                Some(FeedUpdate::Over(CliError::failure("FAILED", "following the run came to an end")))
+                Some(FeedUpdate::Failed(CliError::failure("FAILED", "following the run came to an end")))
             }
         }
     }
 
-    pub(crate) fn bell(&self) -> &UnixStream {
-        &self.bell
+    pub(crate) fn wakeup(&self) -> &UnixStream {
+        &self.wakeup
     }
 }
 
@@ -82,7 +90,7 @@ struct FeedReader {
     run: String,
     after: u64,
     sender: SyncSender<FeedUpdate>,
-    ring: UnixStream,
+    wakeup_writer: UnixStream,
     connected: bool,
 }
 
@@ -90,31 +98,31 @@ struct FeedReader {
 struct FeedClosed;
 
 impl FeedReader {
-    fn read(&mut self) {
+    fn run(&mut self) {
         loop {
-            let ended = match self.connection() {
+            let ended = match self.read_connection() {
                 Ok(()) => Ok(()),
-                Err(ConnectionEnd::Unwanted(FeedClosed)) => return,
-                Err(ConnectionEnd::Trouble(trouble)) => Err(trouble),
+                Err(ConnectionEnd::Closed(FeedClosed)) => return,
+                Err(ConnectionEnd::Error(error)) => Err(error),
             };
             match ended {
                 // The daemon closes a stream at shutdown or to free its slot. Reconnecting is right in both cases.
-                Ok(()) => pause(LOOK_EVERY),
-                Err(trouble) if trouble.is_passing() => {
-                    if self.connected && trouble.kind == CliErrorKind::Unreachable {
+                Ok(()) => sleep(RECONNECT_INTERVAL),
+                Err(error) if error.is_transient() => {
+                    if self.connected && error.kind == CliErrorKind::Unreachable {
                         self.connected = false;
-                        if self.pass(FeedUpdate::Lost).is_err() {
+                        if self.forward(FeedUpdate::Disconnected).is_err() {
                             return;
                         }
                     }
-                    pause(LOOK_EVERY);
-                    while !self.client.look_again() {
-                        pause(LOOK_EVERY);
+                    sleep(RECONNECT_INTERVAL);
+                    while !self.client.refresh_address() {
+                        sleep(RECONNECT_INTERVAL);
                     }
                 }
-                Err(trouble) => {
+                Err(error) => {
                     // The receiver may be dropped; this thread ends either way.
-                    self.pass(FeedUpdate::Over(trouble)).ok();
+                    self.forward(FeedUpdate::Failed(error)).ok();
                     return;
                 }
             }
@@ -122,49 +130,49 @@ impl FeedReader {
     }
 
     /// Reads one connection until it breaks.
-    fn connection(&mut self) -> Result<(), ConnectionEnd> {
+    fn read_connection(&mut self) -> Result<(), ConnectionEnd> {
         let path = format!("/v1/runs/{}/events?after={}", self.run, self.after);
         let request = DaemonRequest { path, action: RequestAction::Get, key: None };
-        let response =
-            self.client.send(&request, "text/event-stream", None).map_err(ConnectionEnd::Trouble)?;
+        let response = self.client.send(&request, "text/event-stream", None).map_err(ConnectionEnd::Error)?;
         if !self.connected {
             self.connected = true;
-            self.pass(FeedUpdate::Back)?;
+            self.forward(FeedUpdate::Reconnected)?;
         }
-        let mut data = String::new();
-        for line in BufReader::new(response.into_body().into_reader()).lines() {
-            let Ok(line) = line else { return Ok(()) };
-            if let Some(part) = line.strip_prefix("data:") {
-                data.push_str(part.strip_prefix(' ').unwrap_or(part));
-            } else if line.is_empty() && !data.is_empty() {
-                // Lines that do not parse are ignored: a later daemon may send new kinds.
+        let mut body = response.into_body().into_reader();
+        let mut parser = SseParser::default();
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            let bytes = match body.read(&mut buffer) {
+                Ok(0) | Err(_) => return Ok(()),
+                Ok(count) => buffer.get(..count).unwrap_or_default(),
+            };
+            for data in parser.feed(bytes) {
+                // Events that do not parse are ignored: a later daemon may send new kinds.
                 if let Ok(event) = serde_json::from_str::<EventEnvelope>(&data)
                     && event.seq > self.after
                 {
                     self.after = event.seq;
-                    self.pass(FeedUpdate::Event(event))?;
+                    self.forward(FeedUpdate::Event(event))?;
                 }
-                data.clear();
             }
         }
-        Ok(())
     }
 
-    fn pass(&mut self, news: FeedUpdate) -> Result<(), FeedClosed> {
-        self.sender.send(news).map_err(|_| FeedClosed)?;
+    fn forward(&mut self, update: FeedUpdate) -> Result<(), FeedClosed> {
+        self.sender.send(update).map_err(|_| FeedClosed)?;
         // If the socket buffer is full, the receiver is already being woken.
-        self.ring.write_all(&[0]).ok();
+        self.wakeup_writer.write_all(&[0]).ok();
         Ok(())
     }
 }
 
 enum ConnectionEnd {
-    Trouble(CliError),
-    Unwanted(FeedClosed),
+    Error(CliError),
+    Closed(FeedClosed),
 }
 
 impl From<FeedClosed> for ConnectionEnd {
     fn from(unwanted: FeedClosed) -> Self {
-        Self::Unwanted(unwanted)
+        Self::Closed(unwanted)
     }
 }

@@ -22,7 +22,7 @@ use ureq::{Agent, Body, http::Response, unversioned::resolver::DefaultResolver};
 use crate::{
     config::GivenSetting,
     home,
-    trouble::{CliError, CliErrorKind, note},
+    trouble::{CliError, CliErrorKind, eprint_line},
     up::{DaemonAddress, background, token},
 };
 
@@ -59,33 +59,33 @@ enum RequestAction {
 const UNAUTHORIZED: &str = "UNAUTHORIZED";
 
 /// Number of retries while the daemon is busy or starting, and the delay between them.
-const TRIES: u32 = 300;
-const PAUSE: Duration = Duration::from_millis(200);
+const MAX_ATTEMPTS: u32 = 300;
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Number of times that the daemon is found or started again for one request.
-const CONNECTIONS: u32 = 4;
+const MAX_RECONNECTS: u32 = 4;
 /// Response timeout. The slowest request is the stop, which waits for turns.
-const LONGEST_ANSWER: Duration = Duration::from_secs(120);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl DaemonClient {
     /// Connects to the daemon of this home. Starts one in the background if there is none.
     pub(crate) fn connect(given: &[GivenSetting]) -> anyhow::Result<Self> {
         let home = home::home()?;
         let started = background::find_or_start(&home, given)?;
-        if started.fresh {
-            note(format_args!("abide: started the daemon at {}", started.address.url()));
+        if started.started_now {
+            eprint_line(format_args!("abide: started the daemon at {}", started.address.url()));
         }
         Self::new(home, given, started.address)
     }
 
     /// Connects to the daemon of this home, if one is running.
-    pub(crate) fn existing(given: &[GivenSetting]) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn connect_existing(given: &[GivenSetting]) -> anyhow::Result<Option<Self>> {
         let home = home::home()?;
         DaemonAddress::find(&home).map(|address| Self::new(home, given, address)).transpose()
     }
 
     fn new(home: PathBuf, given: &[GivenSetting], address: DaemonAddress) -> anyhow::Result<Self> {
         if address.version != env!("CARGO_PKG_VERSION") {
-            note(format_args!(
+            eprint_line(format_args!(
                 "abide: the daemon is version {}, and this command {}; `abide down --keep && abide up --detach` \
                  replaces it and loses nothing",
                 address.version,
@@ -101,7 +101,7 @@ impl DaemonClient {
             .build();
         let connector = HomeConnector { home: home.clone() };
         let agent = Agent::with_parts(agent, connector, DefaultResolver::default());
-        let token = Arc::new(Mutex::new(token::of(&home)?));
+        let token = Arc::new(Mutex::new(token::load_or_create(&home)?));
         Ok(Self { home, given: given.into(), agent, token, address: Arc::new(Mutex::new(address)) })
     }
 
@@ -111,32 +111,32 @@ impl DaemonClient {
     }
 
     /// Sends a request. Retries while the daemon is busy or starting, and starts a daemon if there is none.
-    fn ask<T: DeserializeOwned>(&self, request: &DaemonRequest) -> anyhow::Result<T> {
+    fn request<T: DeserializeOwned>(&self, request: &DaemonRequest) -> anyhow::Result<T> {
         let mut connections = 0;
-        for _ in 0..TRIES {
-            match self.once(request) {
+        for _ in 0..MAX_ATTEMPTS {
+            match self.request_once(request) {
                 Ok(answer) => return Ok(answer),
-                Err(trouble) if trouble.kind == CliErrorKind::Unreachable && connections < CONNECTIONS => {
+                Err(error) if error.kind == CliErrorKind::Unreachable && connections < MAX_RECONNECTS => {
                     connections += 1;
                     let started = background::find_or_start(&self.home, &self.given)?;
-                    self.moved_to(started.address);
+                    self.set_address(started.address);
                 }
-                Err(trouble) if trouble.is_passing() => background::pause(PAUSE),
-                Err(trouble) => return Err(trouble.into()),
+                Err(error) if error.is_transient() => background::sleep(RETRY_DELAY),
+                Err(error) => return Err(error.into()),
             }
         }
         Err(CliError::unreachable("the daemon takes no requests; `abide status` may say why").into())
     }
 
     /// Sends a request once.
-    fn once<T: DeserializeOwned>(&self, request: &DaemonRequest) -> Result<T, CliError> {
-        let mut response = self.send(request, "application/json", Some(LONGEST_ANSWER))?;
+    fn request_once<T: DeserializeOwned>(&self, request: &DaemonRequest) -> Result<T, CliError> {
+        let mut response = self.send(request, "application/json", Some(RESPONSE_TIMEOUT))?;
         let body = response.body_mut().with_config().limit(u64::MAX).read_to_vec();
         let body = body.map_err(|error| self.unreachable(&error))?;
         // Some requests have no response body on success.
         let body = if body.is_empty() { b"null".to_vec() } else { body };
         serde_json::from_slice(&body).map_err(|error| {
-            CliError::failure("BAD_ANSWER", format!("the daemon's answer is strange: {error}"))
+            CliError::failure("BAD_RESPONSE", format!("the daemon's answer is strange: {error}"))
         })
     }
 
@@ -144,21 +144,21 @@ impl DaemonClient {
         &self,
         request: &DaemonRequest,
         accept: &str,
-        longest: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Response<Body>, CliError> {
-        match self.send_with_token(request, accept, longest) {
+        match self.send_with_token(request, accept, timeout) {
             // The token may have been rotated since it was read.
-            Err(trouble) if trouble.code == UNAUTHORIZED && self.has_new_token() => {
-                self.send_with_token(request, accept, longest)
+            Err(error) if error.code == UNAUTHORIZED && self.reload_token() => {
+                self.send_with_token(request, accept, timeout)
             }
             sent => sent,
         }
     }
 
     /// Reads the token again. Returns whether it has changed.
-    fn has_new_token(&self) -> bool {
+    fn reload_token(&self) -> bool {
         let mut token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = token::of(&self.home).unwrap_or_default();
+        let fresh = token::load_or_create(&self.home).unwrap_or_default();
         let is_new = !fresh.is_empty() && *token != fresh;
         if is_new {
             *token = fresh;
@@ -170,24 +170,24 @@ impl DaemonClient {
         &self,
         request: &DaemonRequest,
         accept: &str,
-        longest: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Response<Body>, CliError> {
         let url = format!("{}{}", self.address().url(), request.path);
         let authorization = format!("Bearer {}", self.token.lock().unwrap_or_else(PoisonError::into_inner));
         let sent = match &request.action {
             RequestAction::Delete => {
                 let delete = self.agent.delete(url).header("authorization", authorization);
-                delete.header("accept", accept).config().timeout_recv_response(longest).build().call()
+                delete.header("accept", accept).config().timeout_recv_response(timeout).build().call()
             }
             RequestAction::Get => {
                 let get = self.agent.get(url).header("authorization", authorization).header("accept", accept);
-                get.config().timeout_recv_response(longest).build().call()
+                get.config().timeout_recv_response(timeout).build().call()
             }
             RequestAction::Post(body) => {
                 let post = self.agent.post(url).header("authorization", authorization);
                 let post = post.header("accept", accept).content_type("application/json");
                 // The ledger records the person who replied or stopped something.
-                let post = match home::person() {
+                let post = match home::user_name() {
                     Some(person) => post.header("abide-person", person),
                     None => post,
                 };
@@ -195,7 +195,7 @@ impl DaemonClient {
                     Some(key) => post.header("idempotency-key", key),
                     None => post,
                 };
-                post.config().timeout_recv_response(longest).build().send(body.as_slice())
+                post.config().timeout_recv_response(timeout).build().send(body.as_slice())
             }
         };
         let mut response = sent.map_err(|error| self.unreachable(&error))?;
@@ -218,23 +218,23 @@ impl DaemonClient {
             ));
         }
         Err(match serde_json::from_slice::<ProblemDetails>(&body) {
-            Ok(problem) => CliError::refused(problem),
-            Err(_) => CliError::failure("BAD_ANSWER", format!("the daemon answered with status {status}")),
+            Ok(problem) => CliError::from_problem(problem),
+            Err(_) => CliError::failure("BAD_RESPONSE", format!("the daemon answered with status {status}")),
         })
     }
 
     /// Reads the address of the daemon again, without starting one. Returns whether it is running.
-    fn look_again(&self) -> bool {
+    fn refresh_address(&self) -> bool {
         match DaemonAddress::find(&self.home) {
             Some(address) => {
-                self.moved_to(address);
+                self.set_address(address);
                 true
             }
             None => false,
         }
     }
 
-    fn moved_to(&self, address: DaemonAddress) {
+    fn set_address(&self, address: DaemonAddress) {
         *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
     }
 

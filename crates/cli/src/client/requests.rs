@@ -16,28 +16,29 @@ use super::{DaemonClient, DaemonRequest, RequestAction};
 use crate::trouble::CliError;
 
 /// Page size; the daemon's maximum.
-const PAGE: usize = 500;
+const PAGE_ITEMS: usize = 500;
 
 impl DaemonClient {
     /// Starts a run. `key` is the idempotency key.
     pub(crate) fn create(&self, new: &CreateRunRequest, key: &str) -> anyhow::Result<RunView> {
-        let request = DaemonRequest { key: Some(key.to_owned()), ..sending("/v1/runs".to_owned(), new)? };
-        self.ask(&request)
+        let request =
+            DaemonRequest { key: Some(key.to_owned()), ..post_json_request("/v1/runs".to_owned(), new)? };
+        self.request(&request)
     }
 
     pub(crate) fn run(&self, run: &str) -> anyhow::Result<RunView> {
-        self.ask(&looking(format!("/v1/runs/{run}")))
+        self.request(&get_request(format!("/v1/runs/{run}")))
     }
 
     /// Returns a run, without retries.
     pub(crate) fn run_now(&self, run: &str) -> Result<RunView, CliError> {
-        self.once(&looking(format!("/v1/runs/{run}")))
+        self.request_once(&get_request(format!("/v1/runs/{run}")))
     }
 
     /// Returns the newest runs, at most `most`, optionally of one status.
-    pub(crate) fn runs(&self, status: Option<&str>, most: usize) -> anyhow::Result<Vec<RunView>> {
+    pub(crate) fn runs(&self, status: Option<&str>, max_items: usize) -> anyhow::Result<Vec<RunView>> {
         let filter = status.map(|status| format!("&status={status}")).unwrap_or_default();
-        self.list("/v1/runs", &filter, most)
+        self.list("/v1/runs", &filter, max_items)
     }
 
     pub(crate) fn turns(&self, run: &str) -> anyhow::Result<Vec<TurnView>> {
@@ -49,11 +50,11 @@ impl DaemonClient {
         let mut turns = Vec::new();
         let mut cursor = String::new();
         loop {
-            let path = format!("/v1/runs/{run}/turns?limit={PAGE}{cursor}");
-            let page: ListResponse<TurnView> = self.once(&looking(path))?;
+            let path = format!("/v1/runs/{run}/turns?limit={PAGE_ITEMS}{cursor}");
+            let page: ListResponse<TurnView> = self.request_once(&get_request(path))?;
             turns.extend(page.items.into_iter().filter(|turn| turn.turn_index > after));
             match page.next_cursor {
-                Some(next) => cursor = format!("&cursor={}", escaped(&next)),
+                Some(next) => cursor = format!("&cursor={}", percent_encode(&next)),
                 None => return Ok(turns),
             }
         }
@@ -67,31 +68,31 @@ impl DaemonClient {
     pub(crate) fn interaction_now(&self, run: &str, id: &str) -> Result<Option<InteractionView>, CliError> {
         let mut cursor = String::new();
         loop {
-            let path = format!("/v1/runs/{run}/interactions?limit={PAGE}{cursor}");
-            let page: ListResponse<InteractionView> = self.once(&looking(path))?;
+            let path = format!("/v1/runs/{run}/interactions?limit={PAGE_ITEMS}{cursor}");
+            let page: ListResponse<InteractionView> = self.request_once(&get_request(path))?;
             let found = page.items.into_iter().find(|it| it.interaction_id == id);
             match (found, page.next_cursor) {
-                (None, Some(next)) => cursor = format!("&cursor={}", escaped(&next)),
+                (None, Some(next)) => cursor = format!("&cursor={}", percent_encode(&next)),
                 (found, _) => return Ok(found),
             }
         }
     }
 
     /// Returns all open questions, oldest first, at most `most`.
-    pub(crate) fn inbox(&self, most: usize) -> anyhow::Result<Vec<InteractionView>> {
-        self.list("/v1/interactions", "&state=open", most)
+    pub(crate) fn inbox(&self, max_items: usize) -> anyhow::Result<Vec<InteractionView>> {
+        self.list("/v1/interactions", "&state=open", max_items)
     }
 
     /// Streams the full content of a question.
     pub(crate) fn content(&self, interaction: &str) -> Result<impl Read + use<>, CliError> {
-        let request = looking(format!("/v1/interactions/{interaction}/content"));
+        let request = get_request(format!("/v1/interactions/{interaction}/content"));
         let response = self.send(&request, "text/plain", None)?;
         Ok(response.into_body().into_with_config().limit(u64::MAX).reader())
     }
 
     /// Answers a question. `key` is the idempotency key.
     pub(crate) fn reply(&self, interaction: &str, text: &str, key: &str) -> anyhow::Result<ReplyResponse> {
-        self.ask(&answering(interaction, text, key)?)
+        self.request(&reply_request(interaction, text, key)?)
     }
 
     /// Answers a question, without retries.
@@ -101,7 +102,7 @@ impl DaemonClient {
         text: &str,
         key: &str,
     ) -> Result<ReplyResponse, CliError> {
-        self.once(&answering(interaction, text, key)?)
+        self.request_once(&reply_request(interaction, text, key)?)
     }
 
     /// Sends a message to a run. Its message id is the idempotency key.
@@ -110,7 +111,7 @@ impl DaemonClient {
         run: &str,
         message: &SendMessageRequest,
     ) -> anyhow::Result<SendMessageResponse> {
-        self.ask(&sending(format!("/v1/runs/{run}/messages"), message)?)
+        self.request(&post_json_request(format!("/v1/runs/{run}/messages"), message)?)
     }
 
     /// Sends a message to a run, without retries.
@@ -119,21 +120,21 @@ impl DaemonClient {
         run: &str,
         message: &SendMessageRequest,
     ) -> Result<SendMessageResponse, CliError> {
-        self.once(&sending(format!("/v1/runs/{run}/messages"), message)?)
+        self.request_once(&post_json_request(format!("/v1/runs/{run}/messages"), message)?)
     }
 
     pub(crate) fn interrupt(&self, run: &str) -> anyhow::Result<AcceptedResponse> {
-        self.ask(&ordering(format!("/v1/runs/{run}/interrupt")))
+        self.request(&post_request(format!("/v1/runs/{run}/interrupt")))
     }
 
     pub(crate) fn cancel(&self, run: &str) -> anyhow::Result<AcceptedResponse> {
-        self.ask(&ordering(format!("/v1/runs/{run}/cancel")))
+        self.request(&post_request(format!("/v1/runs/{run}/cancel")))
     }
 
     /// Returns a page of events after `after` and whether it is the last page, without retries.
     pub(crate) fn events_now(&self, run: &str, after: u64) -> Result<(Vec<EventEnvelope>, bool), CliError> {
-        let path = format!("/v1/runs/{run}/events?after={after}&limit={PAGE}");
-        let page: ListResponse<EventEnvelope> = self.once(&looking(path))?;
+        let path = format!("/v1/runs/{run}/events?after={after}&limit={PAGE_ITEMS}");
+        let page: ListResponse<EventEnvelope> = self.request_once(&get_request(path))?;
         Ok((page.items, page.next_cursor.is_none()))
     }
 
@@ -142,8 +143,8 @@ impl DaemonClient {
         let mut events: Vec<EventEnvelope> = Vec::new();
         loop {
             let after = events.last().map_or(0, |event| event.seq);
-            let page: ListResponse<EventEnvelope> =
-                self.ask(&looking(format!("/v1/runs/{run}/events?after={after}&limit={PAGE}")))?;
+            let page: ListResponse<EventEnvelope> = self
+                .request(&get_request(format!("/v1/runs/{run}/events?after={after}&limit={PAGE_ITEMS}")))?;
             events.extend(page.items);
             if page.next_cursor.is_none() {
                 return Ok(events);
@@ -161,38 +162,43 @@ impl DaemonClient {
 
     /// Creates a token, without retries: a retry would fail because the token already exists.
     pub(crate) fn new_token(&self, new: &CreateTokenRequest) -> Result<IssuedToken, CliError> {
-        self.once(&sending("/v1/tokens".to_owned(), new)?)
+        self.request_once(&post_json_request("/v1/tokens".to_owned(), new)?)
     }
 
     pub(crate) fn rotate_token(&self, name: &str) -> Result<IssuedToken, CliError> {
-        self.once(&ordering(format!("/v1/tokens/{}/rotate", escaped(name))))
+        self.request_once(&post_request(format!("/v1/tokens/{}/rotate", percent_encode(name))))
     }
 
     /// Revokes a token or ends a browser sign-in.
     pub(crate) fn revoke(&self, name: &str) -> Result<(), CliError> {
         let kind = if name.starts_with("sin_") { "sign-ins" } else { "tokens" };
-        let path = format!("/v1/{kind}/{}", escaped(name));
-        self.once(&DaemonRequest { path, action: RequestAction::Delete, key: None })
+        let path = format!("/v1/{kind}/{}", percent_encode(name));
+        self.request_once(&DaemonRequest { path, action: RequestAction::Delete, key: None })
     }
 
     pub(crate) fn status(&self) -> anyhow::Result<DaemonStatus> {
-        Ok(self.once(&looking("/v1/status".to_owned()))?)
+        Ok(self.request_once(&get_request("/v1/status".to_owned()))?)
     }
 
     pub(crate) fn stop(&self, request: StopDaemonRequest) -> Result<StopDaemonResponse, CliError> {
-        self.once(&sending("/v1/stop".to_owned(), &request)?)
+        self.request_once(&post_json_request("/v1/stop".to_owned(), &request)?)
     }
 
-    fn list<T: DeserializeOwned>(&self, path: &str, filter: &str, most: usize) -> anyhow::Result<Vec<T>> {
+    fn list<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        filter: &str,
+        max_items: usize,
+    ) -> anyhow::Result<Vec<T>> {
         let mut items = Vec::new();
         let mut cursor = String::new();
-        while items.len() < most {
-            let limit = (most - items.len()).min(PAGE);
+        while items.len() < max_items {
+            let limit = (max_items - items.len()).min(PAGE_ITEMS);
             let page: ListResponse<T> =
-                self.ask(&looking(format!("{path}?limit={limit}{filter}{cursor}")))?;
+                self.request(&get_request(format!("{path}?limit={limit}{filter}{cursor}")))?;
             items.extend(page.items);
             match page.next_cursor {
-                Some(next) => cursor = format!("&cursor={}", escaped(&next)),
+                Some(next) => cursor = format!("&cursor={}", percent_encode(&next)),
                 None => break,
             }
         }
@@ -201,27 +207,27 @@ impl DaemonClient {
 }
 
 /// Percent-encodes a text for a query.
-fn escaped(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
     text.bytes()
         .map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
         .collect()
 }
 
-fn looking(path: String) -> DaemonRequest {
+fn get_request(path: String) -> DaemonRequest {
     DaemonRequest { path, action: RequestAction::Get, key: None }
 }
 
-fn ordering(path: String) -> DaemonRequest {
+fn post_request(path: String) -> DaemonRequest {
     DaemonRequest { path, action: RequestAction::Post(b"{}".to_vec()), key: None }
 }
 
-fn answering(interaction: &str, text: &str, key: &str) -> Result<DaemonRequest, CliError> {
+fn reply_request(interaction: &str, text: &str, key: &str) -> Result<DaemonRequest, CliError> {
     let reply = ReplyRequest { text: text.to_owned(), idempotency_key: Some(key.to_owned()) };
-    sending(format!("/v1/interactions/{interaction}/reply"), &reply)
+    post_json_request(format!("/v1/interactions/{interaction}/reply"), &reply)
 }
 
-fn sending(path: String, body: &impl Serialize) -> Result<DaemonRequest, CliError> {
+fn post_json_request(path: String, body: &impl Serialize) -> Result<DaemonRequest, CliError> {
     let body = serde_json::to_vec(body)
         .map_err(|error| CliError::failure("FAILED", format!("cannot write that as JSON: {error}")))?;
     Ok(DaemonRequest { path, action: RequestAction::Post(body), key: None })
@@ -232,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_travels_whatever_it_is_made_of() {
-        assert_eq!(escaped("run_01k+a/b=&c"), "run_01k%2Ba%2Fb%3D%26c");
+    fn any_cursor_is_percent_encoded() {
+        assert_eq!(percent_encode("run_01k+a/b=&c"), "run_01k%2Ba%2Fb%3D%26c");
     }
 }

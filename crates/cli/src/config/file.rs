@@ -20,7 +20,7 @@ pub(super) fn read(text: &str, path: &Path, keys: &SettingKeys) -> (Vec<LocatedS
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut reading = ConfigFileReader { text, path, keys, settings: vec![], problems: vec![] };
     for error in errors {
-        let place = reading.place(error.span().map_or(0, |span| span.start));
+        let place = reading.origin_at(error.span().map_or(0, |span| span.start));
         reading.problems.push(ConfigProblem::new(place, error.message().trim().replace('\n', ", ")));
     }
     // After a syntax error only parts of the file are known, so further checks could report false problems.
@@ -28,7 +28,7 @@ pub(super) fn read(text: &str, path: &Path, keys: &SettingKeys) -> (Vec<LocatedS
         reading.table("", table.get_ref());
     }
     // Tables are unordered; problems are sorted by position.
-    reading.problems.sort_by_key(|problem| match problem.place {
+    reading.problems.sort_by_key(|problem| match problem.origin {
         SettingOrigin::File { line, column, .. } => (line, column),
         SettingOrigin::Environment { .. } | SettingOrigin::Flag { .. } | SettingOrigin::Default => (0, 0),
     });
@@ -44,20 +44,20 @@ struct ConfigFileReader<'a> {
 }
 
 impl ConfigFileReader<'_> {
-    fn table(&mut self, under: &str, table: &DeTable<'_>) {
+    fn table(&mut self, prefix: &str, table: &DeTable<'_>) {
         for (key, value) in table {
             let part: &str = key.get_ref();
-            let name = if under.is_empty() { part.to_owned() } else { format!("{under}.{part}") };
-            let place = self.place(key.span().start);
-            if !is_plain(part) {
+            let name = if prefix.is_empty() { part.to_owned() } else { format!("{prefix}.{part}") };
+            let origin = self.origin_at(key.span().start);
+            if !is_valid_name_part(part) {
                 let message = format!("a name consists of letters, digits, - and _, unlike {part:?}");
-                self.problems.push(ConfigProblem::new(place, message));
+                self.problems.push(ConfigProblem::new(origin, message));
                 continue;
             }
-            let fault = match (self.keys.meaning(&name), value.get_ref()) {
-                (NameMeaning::Nothing, _) => {
-                    let problem = ConfigProblem::new(place, format!("unknown key {name}"));
-                    self.problems.push(problem.suggesting(self.keys.nearest_name(&name)));
+            let fault = match (self.keys.resolve(&name), value.get_ref()) {
+                (NameMeaning::Unknown, _) => {
+                    let problem = ConfigProblem::new(origin, format!("unknown key {name}"));
+                    self.problems.push(problem.with_suggestion(self.keys.nearest_name(&name)));
                     continue;
                 }
                 (NameMeaning::Section, DeValue::Table(inner)) => {
@@ -66,10 +66,10 @@ impl ConfigFileReader<'_> {
                 }
                 (NameMeaning::Section, _) => ("expected a section".to_owned(), None),
                 (NameMeaning::Key(key), toml) => match json(toml) {
-                    Some(json) => match value::fault(&key.kind, &json) {
+                    Some(json) => match value::check(&key.kind, &json) {
                         Some(fault) => fault,
                         None => {
-                            self.settings.push(LocatedSetting { name, value: json, place });
+                            self.settings.push(LocatedSetting { name, value: json, origin });
                             continue;
                         }
                     },
@@ -77,13 +77,13 @@ impl ConfigFileReader<'_> {
                 },
             };
             let (message, suggestion) = fault;
-            let place = self.place(value.span().start);
+            let origin = self.origin_at(value.span().start);
             self.problems
-                .push(ConfigProblem::new(place, format!("{name}: {message}")).suggesting(suggestion));
+                .push(ConfigProblem::new(origin, format!("{name}: {message}")).with_suggestion(suggestion));
         }
     }
 
-    fn place(&self, offset: usize) -> SettingOrigin {
+    fn origin_at(&self, offset: usize) -> SettingOrigin {
         let before = self.text.get(..offset).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |start| start.chars().count()) + 1;
@@ -92,7 +92,7 @@ impl ConfigFileReader<'_> {
 }
 
 /// Returns whether a part of a dotted name is valid. It may not contain a dot, because names are split at dots.
-pub(super) fn is_plain(part: &str) -> bool {
+pub(super) fn is_valid_name_part(part: &str) -> bool {
     !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }
 

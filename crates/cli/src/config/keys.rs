@@ -1,6 +1,7 @@
 //! The known keys, derived from the schema of [`CliConfig`]: their kinds, their environment variables, and suggestions
 //! for unknown names.
 
+use abide_os::suggestion::nearest;
 use schemars::{SchemaGenerator, generate::SchemaSettings, transform::RecursiveTransform};
 use serde_json::Value;
 
@@ -17,21 +18,21 @@ pub(super) struct SettingKey {
 pub(super) enum SettingKind {
     /// With at least `least` characters.
     Text {
-        least: u64,
+        min: u64,
     },
     Choice(Vec<String>),
     /// Both bounds are inclusive.
     Number {
         least: u64,
-        most: u64,
+        max: u64,
     },
-    Switch,
+    Boolean,
     /// A list of at least `least` strings.
-    Words {
+    List {
         least: u64,
     },
     /// A table of strings.
-    Variables,
+    StringTable,
 }
 
 /// Meaning of a dotted name.
@@ -39,23 +40,23 @@ pub(super) enum SettingKind {
 pub(super) enum NameMeaning<'a> {
     Key(&'a SettingKey),
     Section,
-    Nothing,
+    Unknown,
 }
 
 #[derive(Debug)]
 pub(super) struct SettingKeys(Vec<SettingKey>);
 
 /// Prefix of all environment variables.
-pub(super) const PREFIX: &str = "ABIDE_";
+pub(super) const VARIABLE_PREFIX: &str = "ABIDE_";
 
 impl SettingKeys {
     pub(super) fn all() -> Self {
         let mut keys = Vec::new();
-        walk("", &schema(), &mut keys);
+        collect_keys("", &schema(), &mut keys);
         Self(keys)
     }
 
-    pub(super) fn meaning(&self, name: &str) -> NameMeaning<'_> {
+    pub(super) fn resolve(&self, name: &str) -> NameMeaning<'_> {
         let parts: Vec<&str> = name.split('.').collect();
         let begins = |key: &&SettingKey| {
             let mut pattern = key.name.split('.');
@@ -63,14 +64,14 @@ impl SettingKeys {
         };
         let mut matching = self.0.iter().filter(begins);
         match matching.next() {
-            None => NameMeaning::Nothing,
+            None => NameMeaning::Unknown,
             Some(key) if key.name.split('.').count() == parts.len() => NameMeaning::Key(key),
             Some(_) => NameMeaning::Section,
         }
     }
 
     /// Returns the dotted name that a variable sets. `engines` are the engine names known so far.
-    pub(super) fn of_variable(&self, variable: &str, engines: &[String]) -> Option<String> {
+    pub(super) fn name_of_variable(&self, variable: &str, engines: &[String]) -> Option<String> {
         let candidates = self.0.iter().filter_map(|key| {
             let Some((before, after)) = key.name.split_once("*") else {
                 let is_meant = variable_of(&key.name) == variable;
@@ -92,7 +93,7 @@ impl SettingKeys {
 
     /// Suggests a variable for an unknown one.
     pub(super) fn nearest_variable(&self, variable: &str, engines: &[String]) -> Option<String> {
-        let names = self.0.iter().flat_map(|key| filled(&key.name, engines));
+        let names = self.0.iter().flat_map(|key| expand_engine_names(&key.name, engines));
         nearest(variable, names.map(|name| variable_of(&name)))
     }
 
@@ -116,26 +117,15 @@ impl SettingKeys {
     }
 }
 
-/// Returns the most similar name, if one is similar enough.
-pub(super) fn nearest(name: &str, candidates: impl IntoIterator<Item = String>) -> Option<String> {
-    let most = (name.chars().count() / 4).max(1);
-    candidates
-        .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(name, &candidate), candidate))
-        .filter(|(distance, _)| *distance <= most)
-        .min()
-        .map(|(_, candidate)| candidate)
-}
-
 pub(super) fn variable_of(name: &str) -> String {
-    format!("{PREFIX}{}", upper(name))
+    format!("{VARIABLE_PREFIX}{}", upper(name))
 }
 
 fn upper(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
 
-fn filled(name: &str, engines: &[String]) -> Vec<String> {
+fn expand_engine_names(name: &str, engines: &[String]) -> Vec<String> {
     if name.contains('*') {
         engines.iter().map(|engine| name.replace('*', engine)).collect()
     } else {
@@ -153,14 +143,14 @@ pub(super) fn schema() -> Value {
     generator.into_root_schema_for::<CliConfig>().to_value()
 }
 
-fn walk(name: &str, schema: &Value, keys: &mut Vec<SettingKey>) {
+fn collect_keys(name: &str, schema: &Value, keys: &mut Vec<SettingKey>) {
     let under = |part: &str| if name.is_empty() { part.to_owned() } else { format!("{name}.{part}") };
     if let Some(properties) = schema["properties"].as_object() {
         for (part, schema) in properties {
-            walk(&under(part), schema, keys);
+            collect_keys(&under(part), schema, keys);
         }
     } else if schema["additionalProperties"]["properties"].is_object() {
-        walk(&under("*"), &schema["additionalProperties"], keys);
+        collect_keys(&under("*"), &schema["additionalProperties"], keys);
     } else {
         keys.push(SettingKey { name: name.to_owned(), kind: kind(schema) });
     }
@@ -175,16 +165,15 @@ fn kind(schema: &Value) -> SettingKind {
     if let Some(words) = choice {
         return SettingKind::Choice(words);
     }
-    let least = |bound: &str| schema[bound].as_u64().unwrap_or(0);
+    let min = |bound: &str| schema[bound].as_u64().unwrap_or(0);
     match schema["type"].as_str() {
-        Some("integer") => SettingKind::Number {
-            least: least("minimum"),
-            most: schema["maximum"].as_u64().unwrap_or(u64::MAX),
-        },
-        Some("boolean") => SettingKind::Switch,
-        Some("array") => SettingKind::Words { least: least("minItems") },
-        Some("object") => SettingKind::Variables,
-        Some(_) | None => SettingKind::Text { least: least("minLength") },
+        Some("integer") => {
+            SettingKind::Number { least: min("minimum"), max: schema["maximum"].as_u64().unwrap_or(u64::MAX) }
+        }
+        Some("boolean") => SettingKind::Boolean,
+        Some("array") => SettingKind::List { least: min("minItems") },
+        Some("object") => SettingKind::StringTable,
+        Some(_) | None => SettingKind::Text { min: min("minLength") },
     }
 }
 
@@ -194,60 +183,60 @@ mod tests {
 
     #[test]
     fn every_key_has_the_kind_that_its_field_has() {
-        let told: Vec<String> =
+        let lines: Vec<String> =
             SettingKeys::all().0.iter().map(|key| format!("{} {:?}", key.name, key.kind)).collect();
         expect_test::expect![[r#"
-            engines.*.args Words { least: 0 }
-            engines.*.command Words { least: 1 }
-            engines.*.enabled Switch
-            engines.*.env Variables
+            engines.*.args List { least: 0 }
+            engines.*.command List { least: 1 }
+            engines.*.enabled Boolean
+            engines.*.env StringTable
             engines.*.isolation Choice(["auto", "namespace", "landlock", "off"])
-            engines.*.pass_env Words { least: 0 }
+            engines.*.pass_env List { least: 0 }
             engines.*.protocol Choice(["acp"])
-            http.allow_remote Switch
-            http.allowed_hosts Words { least: 0 }
-            http.max_body_bytes Number { least: 1024, most: 18446744073709551615 }
-            http.max_connections Number { least: 1, most: 18446744073709551615 }
-            http.max_streams Number { least: 0, most: 18446744073709551615 }
-            http.requests_per_second Number { least: 0, most: 18446744073709551615 }
-            limits.memory_max_bytes Number { least: 0, most: 18446744073709551615 }
-            limits.min_free_bytes Number { least: 0, most: 18446744073709551615 }
-            limits.pids_max Number { least: 0, most: 18446744073709551615 }
-            listen Text { least: 0 }
-            log.files Number { least: 1, most: 1000 }
+            http.allow_remote Boolean
+            http.allowed_hosts List { least: 0 }
+            http.max_body_bytes Number { least: 1024, max: 18446744073709551615 }
+            http.max_connections Number { least: 1, max: 18446744073709551615 }
+            http.max_streams Number { least: 0, max: 18446744073709551615 }
+            http.requests_per_second Number { least: 0, max: 18446744073709551615 }
+            limits.memory_max_bytes Number { least: 0, max: 18446744073709551615 }
+            limits.min_free_bytes Number { least: 0, max: 18446744073709551615 }
+            limits.pids_max Number { least: 0, max: 18446744073709551615 }
+            listen Text { min: 0 }
+            log.files Number { least: 1, max: 1000 }
             log.format Choice(["text", "json"])
             log.level Choice(["error", "warn", "info", "debug", "trace"])
-            log.max_bytes Number { least: 4096, most: 18446744073709551615 }
-            otel.endpoint Text { least: 0 }
-            recovery.max_sec Number { least: 1, most: 18446744073709551615 }
-            retention.every_sec Number { least: 1, most: 18446744073709551615 }
-            retention.private_days Number { least: 0, most: 18446744073709551615 }
-            retention.workspace_days Number { least: 0, most: 18446744073709551615 }
-            sandbox.cgroup Text { least: 1 }
+            log.max_bytes Number { least: 4096, max: 18446744073709551615 }
+            otel.endpoint Text { min: 0 }
+            recovery.max_sec Number { least: 1, max: 18446744073709551615 }
+            retention.every_sec Number { least: 1, max: 18446744073709551615 }
+            retention.private_days Number { least: 0, max: 18446744073709551615 }
+            retention.workspace_days Number { least: 0, max: 18446744073709551615 }
+            sandbox.cgroup Text { min: 1 }
             sandbox.isolation Choice(["auto", "namespace", "landlock", "off"])
-            slots.max_running Number { least: 1, most: 10000 }
-            stall_after_sec Number { least: 1, most: 18446744073709551615 }
-            store Text { least: 0 }
-            terminal.housekeeping_ms Number { least: 0, most: 18446744073709551615 }
-            terminal.idle_ms Number { least: 0, most: 18446744073709551615 }
-            terminal.max_sessions Number { least: 0, most: 18446744073709551615 }
-            terminal.remember_ms Number { least: 0, most: 18446744073709551615 }
-            terminal.shell Text { least: 1 }
-            terminal.spool_bytes Number { least: 0, most: 18446744073709551615 }"#]]
-        .assert_eq(&told.join("\n"));
+            slots.max_running Number { least: 1, max: 10000 }
+            stall_after_sec Number { least: 1, max: 18446744073709551615 }
+            store Text { min: 0 }
+            terminal.housekeeping_ms Number { least: 0, max: 18446744073709551615 }
+            terminal.idle_ms Number { least: 0, max: 18446744073709551615 }
+            terminal.max_sessions Number { least: 0, max: 18446744073709551615 }
+            terminal.remember_ms Number { least: 0, max: 18446744073709551615 }
+            terminal.shell Text { min: 1 }
+            terminal.spool_bytes Number { least: 0, max: 18446744073709551615 }"#]]
+        .assert_eq(&lines.join("\n"));
     }
 
     #[test]
     fn a_variable_of_an_engine_means_the_known_one_of_that_spelling() {
         let keys = SettingKeys::all();
         let known = ["my_own".to_owned()];
-        let of = |variable| keys.of_variable(variable, &known);
+        let of = |variable| keys.name_of_variable(variable, &known);
         assert_eq!(of("ABIDE_SLOTS_MAX_RUNNING").as_deref(), Some("slots.max_running"));
         assert_eq!(of("ABIDE_ENGINES_MY_OWN_COMMAND").as_deref(), Some("engines.my_own.command"));
         assert_eq!(of("ABIDE_ENGINES_CODEX_ACP_ENV").as_deref(), Some("engines.codex-acp.env"));
         assert_eq!(of("ABIDE_ENGINES_CODEX_PASS_ENV").as_deref(), Some("engines.codex.pass_env"));
         assert_eq!(
-            keys.of_variable("ABIDE_ENGINES_MY_PASS_ENV", &["my-pass".to_owned()]).as_deref(),
+            keys.name_of_variable("ABIDE_ENGINES_MY_PASS_ENV", &["my-pass".to_owned()]).as_deref(),
             Some("engines.my-pass.env")
         );
         assert_eq!(of("ABIDE_ENGINES_COMMAND"), None);

@@ -4,12 +4,13 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use abide_os::suggestion::nearest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
     file,
-    keys::{NameMeaning, PREFIX, SettingKey, SettingKeys, nearest, variable_of},
+    keys::{NameMeaning, SettingKey, SettingKeys, VARIABLE_PREFIX, variable_of},
     problem::{ConfigError, ConfigProblem, SettingOrigin},
     settings::{CliConfig, MachineFacts},
     value,
@@ -21,7 +22,7 @@ use crate::home;
 pub struct LocatedSetting {
     pub name: String,
     pub value: Value,
-    pub place: SettingOrigin,
+    pub origin: SettingOrigin,
 }
 
 /// A value from the command line.
@@ -38,7 +39,7 @@ pub struct GivenSetting {
 #[derive(Clone, Debug)]
 pub struct ConfigSources {
     /// Facts that the defaults depend on.
-    pub circumstances: MachineFacts,
+    pub machine_facts: MachineFacts,
     pub path: PathBuf,
     /// `None` if the file does not exist.
     pub text: Option<String>,
@@ -49,29 +50,29 @@ pub struct ConfigSources {
 }
 
 /// Variables with our prefix that are not settings.
-const OTHERS: [&str; 3] = ["ABIDE_HOME", home::TOKEN, "ABIDE_BIN"];
+const OTHER_VARIABLES: [&str; 3] = ["ABIDE_HOME", home::TOKEN_VARIABLE, "ABIDE_BIN"];
 /// Prefixes of variables that are not settings.
-const OTHER_FAMILIES: [&str; 3] = ["ABIDE_TEST_", "ABIDE_REQUIRE_", "ABIDE_MODEL"];
+const OTHER_PREFIXES: [&str; 3] = ["ABIDE_TEST_", "ABIDE_REQUIRE_", "ABIDE_MODEL"];
 
 /// Returns the merged configuration and the origin of each value.
-pub fn settle(sources: &ConfigSources) -> Result<(CliConfig, BTreeMap<String, LocatedSetting>), ConfigError> {
+pub fn merge(sources: &ConfigSources) -> Result<(CliConfig, BTreeMap<String, LocatedSetting>), ConfigError> {
     let keys = SettingKeys::all();
     let mut settings = BTreeMap::new();
-    let mut lay = |layer: Vec<LocatedSetting>| {
+    let mut add_layer = |layer: Vec<LocatedSetting>| {
         settings.extend(layer.into_iter().map(|setting| (setting.name.clone(), setting)));
     };
-    lay(standard(&sources.circumstances));
+    add_layer(default_settings(&sources.machine_facts));
     let (from_file, mut problems) = match &sources.text {
         Some(text) => file::read(text, &sources.path, &keys),
         None => (vec![], vec![]),
     };
     let engines = engine_names(&sources.built_in, &from_file);
-    lay(from_file);
-    lay(environment(&sources.variables, &keys, &engines, &mut problems));
-    lay(flags(&sources.given, &keys, &mut problems));
+    add_layer(from_file);
+    add_layer(environment(&sources.variables, &keys, &engines, &mut problems));
+    add_layer(flags(&sources.given, &keys, &mut problems));
     for setting in settings.values() {
         problems.extend(rule(setting).map(|message| {
-            ConfigProblem::new(setting.place.clone(), format!("{}: {message}", setting.name))
+            ConfigProblem::new(setting.origin.clone(), format!("{}: {message}", setting.name))
         }));
     }
     problems.extend(engine_rules(&settings, &sources.built_in));
@@ -84,9 +85,9 @@ pub fn settle(sources: &ConfigSources) -> Result<(CliConfig, BTreeMap<String, Lo
     }
 }
 
-fn standard(circumstances: &MachineFacts) -> Vec<LocatedSetting> {
+fn default_settings(facts: &MachineFacts) -> Vec<LocatedSetting> {
     let mut settings = Vec::new();
-    let config = serde_json::to_value(CliConfig::standard(circumstances)).unwrap_or_default();
+    let config = serde_json::to_value(CliConfig::defaults_for(facts)).unwrap_or_default();
     flatten("", &config, &mut settings);
     settings
 }
@@ -103,7 +104,7 @@ fn flatten(name: &str, value: &Value, settings: &mut Vec<LocatedSetting>) {
             settings.push(LocatedSetting {
                 name: name.to_owned(),
                 value: value.clone(),
-                place: SettingOrigin::Default,
+                origin: SettingOrigin::Default,
             });
         }
     }
@@ -118,23 +119,23 @@ fn environment(
     let mut settings = Vec::new();
     // An empty variable counts as unset.
     for (variable, text) in variables.iter().filter(|(name, text)| is_setting(name) && !text.is_empty()) {
-        let place = SettingOrigin::Environment { variable: variable.clone() };
-        let Some(name) = keys.of_variable(variable, engines) else {
-            let problem = ConfigProblem::new(place, "no setting has this name");
-            problems.push(problem.suggesting(keys.nearest_variable(variable, engines)));
+        let origin = SettingOrigin::Environment { variable: variable.clone() };
+        let Some(name) = keys.name_of_variable(variable, engines) else {
+            let problem = ConfigProblem::new(origin, "no setting has this name");
+            problems.push(problem.with_suggestion(keys.nearest_variable(variable, engines)));
             continue;
         };
-        if let NameMeaning::Key(key) = keys.meaning(&name) {
-            take(key, name, text, place, &mut settings, problems);
+        if let NameMeaning::Key(key) = keys.resolve(&name) {
+            add_setting(key, name, text, origin, &mut settings, problems);
         }
     }
     settings
 }
 
 pub(crate) fn is_setting(variable: &str) -> bool {
-    variable.starts_with(PREFIX)
-        && !OTHERS.contains(&variable)
-        && !OTHER_FAMILIES.iter().any(|family| variable.starts_with(family))
+    variable.starts_with(VARIABLE_PREFIX)
+        && !OTHER_VARIABLES.contains(&variable)
+        && !OTHER_PREFIXES.iter().any(|family| variable.starts_with(family))
 }
 
 fn flags(
@@ -144,34 +145,34 @@ fn flags(
 ) -> Vec<LocatedSetting> {
     let mut settings = Vec::new();
     for GivenSetting { name, text, flag } in given {
-        let place = SettingOrigin::Flag { flag: flag.clone() };
-        match keys.meaning(name) {
-            NameMeaning::Key(key) if name.split('.').all(file::is_plain) => {
-                take(key, name.clone(), text, place, &mut settings, problems);
+        let origin = SettingOrigin::Flag { flag: flag.clone() };
+        match keys.resolve(name) {
+            NameMeaning::Key(key) if name.split('.').all(file::is_valid_name_part) => {
+                add_setting(key, name.clone(), text, origin, &mut settings, problems);
             }
-            NameMeaning::Key(_) | NameMeaning::Section | NameMeaning::Nothing => {
-                let problem = ConfigProblem::new(place, format!("unknown key {name}"));
-                problems.push(problem.suggesting(keys.nearest_name(name)));
+            NameMeaning::Key(_) | NameMeaning::Section | NameMeaning::Unknown => {
+                let problem = ConfigProblem::new(origin, format!("unknown key {name}"));
+                problems.push(problem.with_suggestion(keys.nearest_name(name)));
             }
         }
     }
     settings
 }
 
-fn take(
+fn add_setting(
     key: &SettingKey,
     name: String,
     text: &str,
-    place: SettingOrigin,
+    origin: SettingOrigin,
     settings: &mut Vec<LocatedSetting>,
     problems: &mut Vec<ConfigProblem>,
 ) {
-    let value = value::of_text(&key.kind, text);
-    match value::fault(&key.kind, &value) {
+    let value = value::parse(&key.kind, text);
+    match value::check(&key.kind, &value) {
         Some((message, suggestion)) => {
-            problems.push(ConfigProblem::new(place, message).suggesting(suggestion))
+            problems.push(ConfigProblem::new(origin, message).with_suggestion(suggestion))
         }
-        None => settings.push(LocatedSetting { name, value, place }),
+        None => settings.push(LocatedSetting { name, value, origin }),
     }
 }
 
@@ -182,7 +183,7 @@ fn rule(setting: &LocatedSetting) -> Option<String> {
         "listen" if text.parse::<std::net::SocketAddr>().is_err() => {
             Some("expected an IP address and a port, such as 127.0.0.1:4870".to_owned())
         }
-        "store" if text.split_once(':').is_none_or(|(scheme, _)| !file::is_plain(scheme)) => {
+        "store" if text.split_once(':').is_none_or(|(scheme, _)| !file::is_valid_name_part(scheme)) => {
             Some("expected a URL, such as sqlite:/var/lib/abide/abide.db".to_owned())
         }
         _ => None,
@@ -208,27 +209,27 @@ fn engine_rules(settings: &BTreeMap<String, LocatedSetting>, built_in: &[String]
         let part = |part: &str| settings.get(&format!("engines.{engine}.{part}"));
         match (built_in.iter().any(|name| name == engine), part("protocol"), part("command")) {
             (true, Some(protocol), _) => problems.push(ConfigProblem::new(
-                protocol.place.clone(),
+                protocol.origin.clone(),
                 format!("engines.{engine}.protocol: {engine} is built in and speaks its own"),
             )),
             (true, None, _) | (false, Some(_), Some(_)) => {}
             (false, Some(protocol), None) => {
                 let variable = variable_of(&format!("engines.{engine}.command"));
                 problems.push(ConfigProblem::new(
-                    protocol.place.clone(),
+                    protocol.origin.clone(),
                     format!("engines.{engine}.protocol: needs engines.{engine}.command ({variable}) too"),
                 ));
             }
             (false, None, _) => problems.push(
                 ConfigProblem::new(
-                    setting.place.clone(),
+                    setting.origin.clone(),
                     format!(
                         "engines.{engine}: no engine of this name is built in ({}), and one of your own needs \
                          protocol = \"acp\" and a command",
                         built_in.join(", ")
                     ),
                 )
-                .suggesting(nearest(engine, built_in.iter().cloned()).map(|name| format!("engines.{name}"))),
+                .with_suggestion(nearest(engine, built_in.iter().cloned()).map(|name| format!("engines.{name}"))),
             ),
         }
     }

@@ -18,7 +18,7 @@ use abide_engines::registry;
 use anyhow::Context;
 
 pub(crate) use layers::is_setting;
-pub use layers::{ConfigSources, GivenSetting, LocatedSetting, settle};
+pub use layers::{ConfigSources, GivenSetting, LocatedSetting, merge};
 pub use problem::{ConfigError, ConfigProblem, SettingOrigin};
 pub use settings::{CliConfig, MachineFacts};
 
@@ -37,7 +37,7 @@ pub struct LoadedConfig {
 /// Loads the configuration of this home. An invalid one yields a [`ConfigError`] in the error.
 pub fn load(given: &[GivenSetting]) -> anyhow::Result<LoadedConfig> {
     let sources = sources(given)?;
-    let (config, settings) = settle(&sources)?;
+    let (config, settings) = merge(&sources)?;
     Ok(LoadedConfig { config, settings, path: sources.path, exists: sources.text.is_some() })
 }
 
@@ -51,7 +51,7 @@ fn sources(given: &[GivenSetting]) -> anyhow::Result<ConfigSources> {
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
     Ok(ConfigSources {
-        circumstances: circumstances()?,
+        machine_facts: machine_facts()?,
         path,
         text,
         variables: home::environment(),
@@ -61,6 +61,6 @@ fn sources(given: &[GivenSetting]) -> anyhow::Result<ConfigSources> {
 }
 
 /// Returns the facts of this machine that the defaults depend on.
-pub fn circumstances() -> anyhow::Result<MachineFacts> {
-    Ok(MachineFacts { home: home::home()?, cores: machine::cores(), memory: machine::memory() })
+pub fn machine_facts() -> anyhow::Result<MachineFacts> {
+    Ok(MachineFacts { home: home::home()?, cores: machine::cores(), memory: machine::memory_bytes() })
 }

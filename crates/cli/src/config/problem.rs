@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigProblem {
-    pub place: SettingOrigin,
+    pub origin: SettingOrigin,
     /// A fragment without a final full stop.
     pub message: String,
     /// The most similar valid name.
@@ -31,11 +31,11 @@ pub enum SettingOrigin {
 }
 
 impl ConfigProblem {
-    pub(super) fn new(place: SettingOrigin, message: impl Into<String>) -> Self {
-        Self { place, message: message.into(), suggestion: None }
+    pub(super) fn new(origin: SettingOrigin, message: impl Into<String>) -> Self {
+        Self { origin, message: message.into(), suggestion: None }
     }
 
-    pub(super) fn suggesting(mut self, suggestion: Option<String>) -> Self {
+    pub(super) fn with_suggestion(mut self, suggestion: Option<String>) -> Self {
         self.suggestion = suggestion;
         self
     }
@@ -54,7 +54,7 @@ impl fmt::Display for SettingOrigin {
 
 impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.message)?;
+        write!(f, "{}: {}", self.origin, self.message)?;
         match &self.suggestion {
             Some(suggestion) => write!(f, "; did you mean {suggestion}?"),
             None => Ok(()),

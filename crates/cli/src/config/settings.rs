@@ -9,8 +9,8 @@ use std::{
     path::PathBuf,
 };
 
-use abide_domain::deadline::RECOVERY_BOUND;
-use abide_engines::asking::patch::ARTIFACTS;
+use abide_domain::deadline::RECOVERY_TIMEOUT;
+use abide_engines::asking::patch::ARTIFACTS_FOLDER;
 use abide_ports::engine::IsolationMode as Mechanism;
 use abide_terminal::TerminalLimits;
 use schemars::JsonSchema;
@@ -105,7 +105,7 @@ pub struct ListenerSettings {
 
 impl ListenerSettings {
     /// Converts to the settings of the HTTP interface.
-    pub fn settings(&self) -> abide_api::http::HttpConfig {
+    pub fn http_config(&self) -> abide_api::http::HttpConfig {
         let Self {
             allow_remote: _,
             allowed_hosts,
@@ -120,7 +120,7 @@ impl ListenerSettings {
             max_connections: *max_connections,
             max_streams: *max_streams,
             requests_per_second: *requests_per_second,
-            ..abide_api::http::HttpConfig::standard(ARTIFACTS)
+            ..abide_api::http::HttpConfig::with_defaults(ARTIFACTS_FOLDER)
         }
     }
 }
@@ -308,13 +308,19 @@ pub struct MachineFacts {
 
 impl CliConfig {
     /// Returns the defaults for this machine.
-    pub fn standard(circumstances: &MachineFacts) -> Self {
-        let TerminalLimits { max_sessions, spool_bytes, idle_ms, remember_ms, housekeeping_ms, .. } =
-            TerminalLimits::default();
-        let http = abide_api::http::HttpConfig::standard(ARTIFACTS);
+    pub fn defaults_for(facts: &MachineFacts) -> Self {
+        let TerminalLimits {
+            max_sessions,
+            spool_bytes,
+            idle_timeout_ms: idle_ms,
+            ended_retention_ms: remember_ms,
+            housekeeping_interval_ms: housekeeping_ms,
+            ..
+        } = TerminalLimits::default();
+        let http = abide_api::http::HttpConfig::with_defaults(ARTIFACTS_FOLDER);
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 4870)),
-            store: format!("sqlite:{}", circumstances.home.join("abide.db").display()),
+            store: format!("sqlite:{}", facts.home.join("abide.db").display()),
             http: ListenerSettings {
                 allow_remote: false,
                 allowed_hosts: http.allowed_hosts,
@@ -323,7 +329,7 @@ impl CliConfig {
                 max_streams: http.max_streams,
                 requests_per_second: http.requests_per_second,
             },
-            slots: SlotSettings { max_running: standard_slots(circumstances) },
+            slots: SlotSettings { max_running: default_slots(facts) },
             terminal: TerminalSettings {
                 max_sessions,
                 spool_bytes,
@@ -341,7 +347,7 @@ impl CliConfig {
                 files: 5,
             },
             stall_after_sec: 600,
-            recovery: RecoverySettings { max_sec: RECOVERY_BOUND.0 },
+            recovery: RecoverySettings { max_sec: RECOVERY_TIMEOUT.0 },
             limits: LimitSettings { min_free_bytes: 100 << 20, memory_max_bytes: 0, pids_max: 0 },
             retention: RetentionSettings { private_days: 7, workspace_days: 30, every_sec: 3_600 },
             otel: OtelSettings { endpoint: String::new() },
@@ -354,8 +360,8 @@ impl CliConfig {
     }
 
     /// Converts the engine settings for the catalogue.
-    pub fn engines(&self) -> BTreeMap<String, EngineConfig> {
-        let taken = |engine: &AgentProgramSettings| EngineConfig {
+    pub fn engine_configs(&self) -> BTreeMap<String, EngineConfig> {
+        let convert = |engine: &AgentProgramSettings| EngineConfig {
             command: engine.command.clone(),
             args: engine.args.clone(),
             env: engine.env.clone(),
@@ -366,7 +372,7 @@ impl CliConfig {
                 ProtocolSetting::Acp => Spoken::Acp,
             }),
         };
-        self.engines.iter().map(|(name, engine)| (name.clone(), taken(engine))).collect()
+        self.engines.iter().map(|(name, engine)| (name.clone(), convert(engine))).collect()
     }
 }
 
@@ -376,9 +382,9 @@ impl TerminalSettings {
         TerminalLimits {
             max_sessions: self.max_sessions,
             spool_bytes: self.spool_bytes,
-            idle_ms: self.idle_ms,
-            remember_ms: self.remember_ms,
-            housekeeping_ms: self.housekeeping_ms,
+            idle_timeout_ms: self.idle_ms,
+            ended_retention_ms: self.remember_ms,
+            housekeeping_interval_ms: self.housekeeping_ms,
             ..TerminalLimits::default()
         }
     }
@@ -400,10 +406,10 @@ impl Default for AgentProgramSettings {
 
 /// Default number of slots. A running agent mostly waits for its model, so a core carries two. Each agent can use 1 to
 /// 2 GB of memory, so memory limits the number too.
-fn standard_slots(circumstances: &MachineFacts) -> u32 {
-    const MEMORY_OF_ONE: u64 = 2 << 30;
-    let by_memory = u32::try_from(circumstances.memory / MEMORY_OF_ONE).unwrap_or(u32::MAX);
-    circumstances.cores.saturating_mul(2).min(by_memory).max(1)
+fn default_slots(facts: &MachineFacts) -> u32 {
+    const MEMORY_PER_SLOT_BYTES: u64 = 2 << 30;
+    let by_memory = u32::try_from(facts.memory / MEMORY_PER_SLOT_BYTES).unwrap_or(u32::MAX);
+    facts.cores.saturating_mul(2).min(by_memory).max(1)
 }
 
 #[cfg(test)]
@@ -411,7 +417,7 @@ mod tests {
     use super::*;
 
     fn slots(cores: u32, gibibytes: u64) -> u32 {
-        standard_slots(&MachineFacts { home: PathBuf::new(), cores, memory: gibibytes << 30 })
+        default_slots(&MachineFacts { home: PathBuf::new(), cores, memory: gibibytes << 30 })
     }
 
     #[test]

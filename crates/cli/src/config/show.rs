@@ -6,7 +6,8 @@ use abide_engines::registry;
 use serde_json::{Value, json};
 
 use super::{
-    ConfigError, ConfigProblem, GivenSetting, LoadedConfig, LocatedSetting, SettingOrigin, load, value::shown,
+    ConfigError, ConfigProblem, GivenSetting, LoadedConfig, LocatedSetting, SettingOrigin, load,
+    value::mask_secrets,
 };
 use crate::{
     args::ConfigCommand,
@@ -22,21 +23,21 @@ pub(crate) fn run(command: &ConfigCommand, given: &[GivenSetting]) -> anyhow::Re
 }
 
 fn show(loaded: &LoadedConfig, json: bool) -> anyhow::Result<ExitCode> {
-    let settings = everything(loaded);
+    let settings = all_settings(loaded);
     let mut out = std::io::stdout().lock();
     if json {
         let values: Vec<Value> = settings
             .iter()
-            .map(|setting| json!({ "key": setting.name, "value": shown(&setting.value), "origin": origin(&setting.place) }))
+            .map(|setting| json!({ "key": setting.name, "value": mask_secrets(&setting.value), "origin": origin(&setting.origin) }))
             .collect();
         writeln!(out, "{}", json!({ "file": loaded.path, "exists": loaded.exists, "values": values }))?;
         return Ok(SUCCEEDED);
     }
-    let head = ["KEY", "ORIGIN", "VALUE"].map(|title| TextStyle::Head.cell(title)).to_vec();
+    let head = ["KEY", "ORIGIN", "VALUE"].map(|title| TextStyle::Heading.cell(title)).to_vec();
     let rows = settings.iter().map(|setting| {
-        let value = shown(&setting.value).to_string();
-        let (origin, look) = match &setting.place {
-            SettingOrigin::Default => ("default".to_owned(), TextStyle::Faint),
+        let value = mask_secrets(&setting.value).to_string();
+        let (origin, look) = match &setting.origin {
+            SettingOrigin::Default => ("default".to_owned(), TextStyle::Dim),
             // The path of the file is always the same, so only the line is printed.
             SettingOrigin::File { line, .. } => (format!("{}:{line}", super::FILE), TextStyle::Plain),
             place @ (SettingOrigin::Environment { .. } | SettingOrigin::Flag { .. }) => {
@@ -46,7 +47,7 @@ fn show(loaded: &LoadedConfig, json: bool) -> anyhow::Result<ExitCode> {
         vec![TextStyle::Plain.cell(&setting.name), look.cell(origin), TextStyle::Plain.cell(value)]
     });
     let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
-    for line in table::lines(&rows, ColourMode::of_stdout()) {
+    for line in table::format_rows(&rows, ColourMode::of_stdout()) {
         writeln!(out, "{line}")?;
     }
     let missing = if loaded.exists { "" } else { " (there is none)" };
@@ -55,21 +56,21 @@ fn show(loaded: &LoadedConfig, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns all settings with a value, and the defaults of the built-in engines.
-fn everything(loaded: &LoadedConfig) -> Vec<LocatedSetting> {
+fn all_settings(loaded: &LoadedConfig) -> Vec<LocatedSetting> {
     let mut settings = loaded.settings.clone();
-    let mut stands = |engine: &str, part: &str, value: Value| {
+    let mut add_default = |engine: &str, part: &str, value: Value| {
         let name = format!("engines.{engine}.{part}");
-        let setting = LocatedSetting { name: name.clone(), value, place: SettingOrigin::Default };
+        let setting = LocatedSetting { name: name.clone(), value, origin: SettingOrigin::Default };
         settings.entry(name).or_insert(setting);
     };
     for name in loaded.config.engines.keys() {
-        stands(name, "enabled", json!(true));
-        stands(name, "args", json!([]));
-        stands(name, "env", json!({}));
+        add_default(name, "enabled", json!(true));
+        add_default(name, "args", json!([]));
+        add_default(name, "env", json!({}));
     }
     for engine in registry::built_in() {
-        stands(engine.name(), "enabled", json!(true));
-        stands(engine.name(), "command", json!(engine.installation().command));
+        add_default(engine.name(), "enabled", json!(true));
+        add_default(engine.name(), "command", json!(engine.installation().command));
     }
     settings.into_values().collect()
 }
@@ -95,13 +96,13 @@ fn check(loaded: anyhow::Result<LoadedConfig>, json: bool) -> anyhow::Result<Exi
     };
     let mut out = std::io::stdout().lock();
     if json {
-        let told = |problem: &ConfigProblem| {
+        let problem_json = |problem: &ConfigProblem| {
             json!({
-                "place": origin(&problem.place), "message": problem.message, "suggestion": problem.suggestion,
+                "origin": origin(&problem.origin), "message": problem.message, "suggestion": problem.suggestion,
             })
         };
-        let told: Vec<Value> = problems.iter().map(told).collect();
-        writeln!(out, "{}", json!({ "ok": problems.is_empty(), "problems": told }))?;
+        let problem_json: Vec<Value> = problems.iter().map(problem_json).collect();
+        writeln!(out, "{}", json!({ "ok": problems.is_empty(), "problems": problem_json }))?;
     } else if let Ok(loaded) = &loaded {
         let path = loaded.path.display();
         let what =

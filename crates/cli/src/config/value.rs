@@ -2,52 +2,56 @@
 
 use serde_json::Value;
 
-use super::keys::{SettingKind, nearest};
+use abide_os::suggestion::nearest;
+
+use super::keys::SettingKind;
 
 /// Parses the text of a variable or flag. A list is a JSON array or words separated by blanks; a table is a JSON
 /// object. Quotes and shell syntax have no meaning.
-pub(super) fn of_text(kind: &SettingKind, text: &str) -> Value {
+pub(super) fn parse(kind: &SettingKind, text: &str) -> Value {
     let as_json = || serde_json::from_str(text).ok();
     match kind {
         SettingKind::Text { .. } | SettingKind::Choice(_) => Value::from(text),
         SettingKind::Number { .. } => {
             text.trim().parse::<u64>().map_or_else(|_| Value::from(text), Value::from)
         }
-        SettingKind::Switch => text.trim().parse::<bool>().map_or_else(|_| Value::from(text), Value::from),
-        SettingKind::Words { .. } if text.trim_start().starts_with('[') => {
+        SettingKind::Boolean => text.trim().parse::<bool>().map_or_else(|_| Value::from(text), Value::from),
+        SettingKind::List { .. } if text.trim_start().starts_with('[') => {
             as_json().unwrap_or_else(|| Value::from(text))
         }
-        SettingKind::Words { .. } => text.split_whitespace().map(Value::from).collect(),
-        SettingKind::Variables => as_json().unwrap_or_else(|| Value::from(text)),
+        SettingKind::List { .. } => text.split_whitespace().map(Value::from).collect(),
+        SettingKind::StringTable => as_json().unwrap_or_else(|| Value::from(text)),
     }
 }
 
 /// Returns why a value does not fit its key, and a suggestion. The value is not repeated, because it may be a secret.
-pub(super) fn fault(kind: &SettingKind, value: &Value) -> Option<(String, Option<String>)> {
+pub(super) fn check(kind: &SettingKind, value: &Value) -> Option<(String, Option<String>)> {
     let expected = |what: &str| Some((format!("expected {what}"), None));
     let is_text = |value: &Value| value.is_string();
     match (kind, value) {
-        (SettingKind::Text { least }, Value::String(text)) if text.chars().count() as u64 >= *least => None,
-        (SettingKind::Text { least: 0 }, _) => expected("a text"),
+        (SettingKind::Text { min: least }, Value::String(text)) if text.chars().count() as u64 >= *least => {
+            None
+        }
+        (SettingKind::Text { min: 0 }, _) => expected("a text"),
         (SettingKind::Text { .. }, _) => expected("a text that is not empty"),
         (SettingKind::Choice(words), Value::String(text)) if words.contains(text) => None,
         (SettingKind::Choice(words), value) => Some((
             format!("expected one of {}", words.join(", ")),
             value.as_str().and_then(|text| nearest(&text.to_lowercase(), words.iter().cloned())),
         )),
-        (SettingKind::Number { least, most }, value) => match value.as_u64() {
+        (SettingKind::Number { least, max: most }, value) => match value.as_u64() {
             Some(number) if (*least..=*most).contains(&number) => None,
             Some(_) | None if *most == u64::MAX => expected(&format!("a whole number from {least} up")),
             Some(_) | None => expected(&format!("a whole number from {least} to {most}")),
         },
-        (SettingKind::Switch, Value::Bool(_)) => None,
-        (SettingKind::Switch, _) => expected("true or false"),
-        (SettingKind::Words { least }, Value::Array(words)) if words.iter().all(is_text) => {
+        (SettingKind::Boolean, Value::Bool(_)) => None,
+        (SettingKind::Boolean, _) => expected("true or false"),
+        (SettingKind::List { least }, Value::Array(words)) if words.iter().all(is_text) => {
             if words.len() as u64 >= *least { None } else { expected("a list that is not empty") }
         }
-        (SettingKind::Words { .. }, _) => expected("a list of texts, such as [\"one\", \"two\"]"),
-        (SettingKind::Variables, Value::Object(table)) if table.values().all(is_text) => None,
-        (SettingKind::Variables, _) => {
+        (SettingKind::List { .. }, _) => expected("a list of texts, such as [\"one\", \"two\"]"),
+        (SettingKind::StringTable, Value::Object(table)) if table.values().all(is_text) => None,
+        (SettingKind::StringTable, _) => {
             expected("names and texts, such as { NAME = \"value\" }, in a variable {\"NAME\": \"value\"}")
         }
     }
@@ -56,7 +60,7 @@ pub(super) fn fault(kind: &SettingKind, value: &Value) -> Option<(String, Option
 const MASK: &str = "***";
 
 /// Masks the values in tables of variables and the passwords in URLs.
-pub(super) fn shown(value: &Value) -> Value {
+pub(super) fn mask_secrets(value: &Value) -> Value {
     match value {
         Value::Object(table) => table.keys().map(|name| (name.clone(), Value::from(MASK))).collect(),
         Value::String(text) => Value::from(without_password(text)),
@@ -88,15 +92,15 @@ mod tests {
 
     #[test]
     fn a_list_is_a_json_array_or_words_between_blanks() {
-        let words = SettingKind::Words { least: 1 };
-        assert_eq!(of_text(&words, "node  cli.js"), Value::from(vec!["node", "cli.js"]));
-        assert_eq!(of_text(&words, r#"["a b", "c"]"#), Value::from(vec!["a b", "c"]));
-        assert!(fault(&words, &of_text(&words, "[oops")).is_some());
-        assert!(fault(&words, &of_text(&words, " ")).is_some());
+        let words = SettingKind::List { least: 1 };
+        assert_eq!(parse(&words, "node  cli.js"), Value::from(vec!["node", "cli.js"]));
+        assert_eq!(parse(&words, r#"["a b", "c"]"#), Value::from(vec!["a b", "c"]));
+        assert!(check(&words, &parse(&words, "[oops")).is_some());
+        assert!(check(&words, &parse(&words, " ")).is_some());
     }
 
     #[test]
-    fn what_is_shown_has_no_password() {
+    fn passwords_are_masked_in_urls() {
         for (url, shown) in [
             ("sqlite:/a/b@c:d", "sqlite:/a/b@c:d"),
             ("postgres://ann:s3:c@ret@host:5432/db", "postgres://ann:***@host:5432/db"),

@@ -8,6 +8,7 @@ use std::{
 };
 
 use abide_daemon::SpaceLimit;
+use abide_os::program_lookup;
 use abide_ports::{crash_log::CrashSuspect, engine::IsolationMode, space::DiskSpace};
 use anyhow::Context;
 use rustix::fs::{Access, access};
@@ -32,40 +33,40 @@ pub(super) struct MachineCheck {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CheckState {
-    Well,
+    Passed,
     /// Most features work without it.
-    Lacking,
+    Warning,
     /// No feature works without it.
-    Broken,
+    Failed,
 }
 
 /// The path of the file and whether it exists, or its problems.
 type ConfigCheck = anyhow::Result<(PathBuf, bool)>;
 
-pub(super) fn all(config: &CliConfig, said: &ConfigCheck) -> anyhow::Result<Vec<MachineCheck>> {
+pub(super) fn run_all(config: &CliConfig, config_check: &ConfigCheck) -> anyhow::Result<Vec<MachineCheck>> {
     let home = home::home()?;
     let machine = [
         system(),
         home_directory(&home),
-        settings(said),
+        settings(config_check),
         space(config),
         slots(config),
         git(),
         isolation(config, &home)?,
         control_groups(config)?,
     ];
-    Ok(machine.into_iter().chain(set_aside(&home)).collect())
+    Ok(machine.into_iter().chain(quarantined_operations(&home)).collect())
 }
 
 fn system() -> MachineCheck {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let booted = fs::read_to_string("/proc/sys/kernel/random/boot_id").is_ok();
     let (state, detail) = match (cfg!(target_os = "linux"), booted) {
-        (true, true) => (CheckState::Well, format!("Linux {}, {}", release.trim(), std::env::consts::ARCH)),
+        (true, true) => (CheckState::Passed, format!("Linux {}, {}", release.trim(), std::env::consts::ARCH)),
         (true, false) => {
-            (CheckState::Broken, "processes cannot be told apart without /proc; mount it".to_owned())
+            (CheckState::Failed, "processes cannot be told apart without /proc; mount it".to_owned())
         }
-        (false, _) => (CheckState::Broken, format!("{} is not supported; use Linux", std::env::consts::OS)),
+        (false, _) => (CheckState::Failed, format!("{} is not supported; use Linux", std::env::consts::OS)),
     };
     MachineCheck { name: "system", state, detail }
 }
@@ -74,9 +75,9 @@ fn home_directory(home: &Path) -> MachineCheck {
     let shown = home.display();
     let (state, detail) = if home.is_dir() {
         match tempfile::tempfile_in(home) {
-            Ok(_) => (CheckState::Well, format!("{shown}")),
+            Ok(_) => (CheckState::Passed, format!("{shown}")),
             Err(error) => (
-                CheckState::Broken,
+                CheckState::Failed,
                 format!("{shown} cannot be written to ({error}); set ABIDE_HOME to another"),
             ),
         }
@@ -85,19 +86,19 @@ fn home_directory(home: &Path) -> MachineCheck {
         let above = home.ancestors().skip(1).find(|path| path.exists());
         if above.is_some_and(|path| path.is_dir() && access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok())
         {
-            (CheckState::Well, format!("{shown} will be made when it is needed"))
+            (CheckState::Passed, format!("{shown} will be made when it is needed"))
         } else {
-            (CheckState::Broken, format!("{shown} cannot be made; set ABIDE_HOME to another directory"))
+            (CheckState::Failed, format!("{shown} cannot be made; set ABIDE_HOME to another directory"))
         }
     };
     MachineCheck { name: "home", state, detail }
 }
 
-fn settings(said: &ConfigCheck) -> MachineCheck {
-    let (state, detail) = match said {
-        Ok((path, true)) => (CheckState::Well, path.display().to_string()),
-        Ok((path, false)) => (CheckState::Well, format!("no {}, so defaults hold", path.display())),
-        Err(error) => (CheckState::Broken, format!("{error:#}; until then defaults hold")),
+fn settings(config_check: &ConfigCheck) -> MachineCheck {
+    let (state, detail) = match config_check {
+        Ok((path, true)) => (CheckState::Passed, path.display().to_string()),
+        Ok((path, false)) => (CheckState::Passed, format!("no {}, so defaults hold", path.display())),
+        Err(error) => (CheckState::Failed, format!("{error:#}; until then defaults hold")),
     };
     MachineCheck { name: "settings", state, detail }
 }
@@ -110,46 +111,50 @@ fn space(config: &CliConfig) -> MachineCheck {
     };
     let (state, detail) = match limit.shortage(None) {
         Some(shortage) => (
-            CheckState::Broken,
+            CheckState::Failed,
             format!("{shortage}; no run starts until space is freed or the limit is lowered"),
         ),
         None => {
             let free = FileSystems.free_bytes(&limit.home).unwrap_or_default() >> 20;
-            (CheckState::Well, format!("{free} MiB are free in the home (limits.min_free_bytes)"))
+            (CheckState::Passed, format!("{free} MiB are free in the home (limits.min_free_bytes)"))
         }
     };
-    MachineCheck { name: "space", state, detail }
+    MachineCheck { name: "disk space", state, detail }
 }
 
 fn slots(config: &CliConfig) -> MachineCheck {
     let (running, cores) = (config.slots.max_running, machine::cores());
-    let memory = machine::memory() >> 30;
+    let memory = machine::memory_bytes() >> 30;
     let detail = format!("{running} at a time, with {cores} cores and {memory} GiB (slots.max_running)");
-    MachineCheck { name: "turns", state: CheckState::Well, detail }
+    MachineCheck { name: "slots", state: CheckState::Passed, detail }
 }
 
 fn git() -> MachineCheck {
-    let (state, detail) = match machine::program("git", &home::variable("PATH").unwrap_or_default()) {
-        Some(path) => (CheckState::Well, path.display().to_string()),
-        None => (CheckState::Lacking, "not found, and most agents want it; install git".to_owned()),
+    let (state, detail) = match program_lookup::find("git", &home::variable("PATH").unwrap_or_default()) {
+        Some(path) => (CheckState::Passed, path.display().to_string()),
+        None => (CheckState::Warning, "not found, and most agents want it; install git".to_owned()),
     };
     MachineCheck { name: "git", state, detail }
 }
 
 /// Reports operations during which daemons of this home crashed repeatedly.
-fn set_aside(home: &Path) -> Vec<MachineCheck> {
+fn quarantined_operations(home: &Path) -> Vec<MachineCheck> {
     let check = |suspect: CrashSuspect| {
         let CrashSuspect { item, deaths, retry_at } = suspect;
-        let in_seconds = retry_at / 1_000_000 - when::now();
-        let at = if in_seconds > 0 { format!("in {}", when::span(in_seconds)) } else { "soon".to_owned() };
+        let in_seconds = retry_at / 1_000_000 - when::now_seconds();
+        let at = if in_seconds > 0 {
+            format!("in {}", when::format_duration(in_seconds))
+        } else {
+            "soon".to_owned()
+        };
         let detail = format!(
             "{} is set aside: {deaths} daemons in a row died during it; it is tried again alone, {at}. The log of each death \
              says more; cancel the run if it is not needed",
             one_line(&item)
         );
-        MachineCheck { name: "crash guard", state: CheckState::Lacking, detail }
+        MachineCheck { name: "crash guard", state: CheckState::Warning, detail }
     };
-    crash_guard::set_aside(home).into_iter().map(check).collect()
+    crash_guard::quarantined(home).into_iter().map(check).collect()
 }
 
 /// Checks whether agents can be isolated from our files as configured.
@@ -170,24 +175,24 @@ fn isolation(config: &CliConfig, home: &Path) -> anyhow::Result<MachineCheck> {
     let wanted = config.isolation();
     let (state, detail) = match (wanted, namespace) {
         (IsolationMode::Off, _) => {
-            (CheckState::Lacking, "off: agents can read the token and the database".to_owned())
+            (CheckState::Warning, "off: agents can read the token and the database".to_owned())
         }
         (IsolationMode::Auto | IsolationMode::Namespace, Ok(namespace)) => {
-            let state = if support.landlock.is_ok() { CheckState::Well } else { CheckState::Lacking };
+            let state = if support.landlock.is_ok() { CheckState::Passed } else { CheckState::Warning };
             (state, format!("{namespace}, {landlock}"))
         }
         (IsolationMode::Auto, Err(reason)) => {
             let detail = format!(
                 "agents can read the token and the database: {reason}; allow user namespaces or install bubblewrap"
             );
-            (CheckState::Lacking, detail)
+            (CheckState::Warning, detail)
         }
         (IsolationMode::Namespace, Err(reason)) => (
-            CheckState::Broken,
+            CheckState::Failed,
             format!("runs are refused: {reason}; allow user namespaces or install bubblewrap"),
         ),
-        (IsolationMode::Landlock, _) if support.landlock.is_ok() => (CheckState::Well, landlock),
-        (IsolationMode::Landlock, _) => (CheckState::Broken, format!("runs are refused: {landlock}")),
+        (IsolationMode::Landlock, _) if support.landlock.is_ok() => (CheckState::Passed, landlock),
+        (IsolationMode::Landlock, _) => (CheckState::Failed, format!("runs are refused: {landlock}")),
     };
     Ok(MachineCheck { name: "isolation", state, detail })
 }
@@ -199,14 +204,14 @@ fn control_groups(config: &CliConfig) -> anyhow::Result<MachineCheck> {
         "run Abide as the systemd service in packaging/abide.service, or name a group in sandbox.cgroup";
     let program = std::env::current_exe().context("cannot find this program")?;
     let (state, detail) = match groups::decide(config, &program) {
-        Err(reason) => (CheckState::Broken, format!("the daemon does not start: {reason}")),
+        Err(reason) => (CheckState::Failed, format!("the daemon does not start: {reason}")),
         Ok(GroupDecision { warning: Some(warning), .. }) => {
-            (CheckState::Lacking, format!("{warning}; {ADVICE}"))
+            (CheckState::Warning, format!("{warning}; {ADVICE}"))
         }
         Ok(GroupDecision { groups: Some(groups), .. }) => {
             let limits = if groups.limits.is_empty() { "without limits" } else { "with limits" };
             (
-                CheckState::Well,
+                CheckState::Passed,
                 format!("each run and session gets one below {}, {limits}", groups.base.display()),
             )
         }
@@ -214,10 +219,10 @@ fn control_groups(config: &CliConfig) -> anyhow::Result<MachineCheck> {
             let detail = format!(
                 "none, so processes are found by their parents and have no limits: {reason}; {ADVICE}"
             );
-            (CheckState::Lacking, detail)
+            (CheckState::Warning, detail)
         }
         Ok(GroupDecision { .. }) => {
-            (CheckState::Well, "off: processes are found by their parents".to_owned())
+            (CheckState::Passed, "off: processes are found by their parents".to_owned())
         }
     };
     Ok(MachineCheck { name: "control groups", state, detail })
@@ -228,11 +233,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_home_that_can_be_made_or_written_to_is_well() {
+    fn a_writable_or_creatable_home_passes() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(home_directory(folder.path()).state, CheckState::Well);
-        assert_eq!(home_directory(&folder.path().join("not/yet")).state, CheckState::Well);
+        assert_eq!(home_directory(folder.path()).state, CheckState::Passed);
+        assert_eq!(home_directory(&folder.path().join("not/yet")).state, CheckState::Passed);
         fs::write(folder.path().join("file"), "").unwrap();
-        assert_eq!(home_directory(&folder.path().join("file/home")).state, CheckState::Broken);
+        assert_eq!(home_directory(&folder.path().join("file/home")).state, CheckState::Failed);
     }
 }

@@ -13,6 +13,7 @@ use std::{
 };
 
 use abide_daemon::probe::{self, ProbeRequest};
+use abide_os::program_lookup;
 use abide_ports::{
     catalogue::InstalledEngine,
     engine::{AdapterBasis, EngineHealth, EngineInstallation},
@@ -22,7 +23,7 @@ use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::{
-    home, machine,
+    home,
     processes::{KeeperProcesses, StandbyPolicy},
 };
 
@@ -42,9 +43,9 @@ pub(super) struct ExaminedEngine {
 #[derive(Debug)]
 pub(super) enum ExaminedState {
     /// The probe has completed.
-    Seen(EngineHealth),
+    Probed(EngineHealth),
     /// The engine is disabled in the configuration.
-    Off,
+    Disabled,
 }
 
 /// Result of the examination of all engines.
@@ -55,8 +56,8 @@ pub(super) enum ExaminationEnd {
 }
 
 impl ExaminedEngine {
-    pub(super) fn off(name: &str) -> Self {
-        let state = ExaminedState::Off;
+    pub(super) fn disabled(name: &str) -> Self {
+        let state = ExaminedState::Disabled;
         Self {
             name: name.to_owned(),
             command: vec![],
@@ -67,7 +68,7 @@ impl ExaminedEngine {
     }
 
     pub(super) fn is_usable(&self) -> bool {
-        matches!(&self.state, ExaminedState::Seen(EngineHealth { trouble: None, .. }))
+        matches!(&self.state, ExaminedState::Probed(EngineHealth { failure: None, .. }))
     }
 }
 
@@ -80,7 +81,7 @@ enum ExaminationUpdate {
 /// Examines all engines concurrently. Each check is limited by its own timeout or by `patience`, whichever is shorter.
 pub(super) fn examine(
     entries: Vec<InstalledEngine>,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 ) -> anyhow::Result<ExaminationEnd> {
     // Checks run in an empty directory, so that files in the current directory do not influence them.
     let folder = tempfile::Builder::new().prefix("abide-doctor-").tempdir();
@@ -91,13 +92,13 @@ pub(super) fn examine(
     let keepers = KeeperProcesses {
         directory: folder.path().join("keepers"),
         launcher: home::launcher()?,
-        env: home::environment_of_children(),
+        env: home::child_environment(),
         isolator: None,
-        retention: RETENTION,
+        retained_output_bytes: RETAINED_OUTPUT_BYTES,
         children: Mutex::new(vec![]),
-        readiness: StandbyPolicy::None,
+        standby: StandbyPolicy::None,
     };
-    let (sender, news) = channel();
+    let (sender, updates) = channel();
     on_interruption(sender.clone())?;
     let cancel = AtomicBool::new(false);
     let ended = std::thread::scope(|scope| {
@@ -106,14 +107,14 @@ pub(super) fn examine(
             let (sender, keepers, directory, cancel) = (sender.clone(), &keepers, &directory, &cancel);
             workers.push(scope.spawn(move || {
                 let unique = number.to_string();
-                let examination = ProbeRequest { directory, unique: &unique, patience, cancel };
+                let examination = ProbeRequest { directory, unique: &unique, patience: timeout, cancel };
                 let health = probe::examine(keepers, entry, &examination);
                 // The receiver is dropped after an interrupt.
                 sender.send(ExaminationUpdate::Examined(number, health)).ok();
             }));
         }
         let all_over = || workers.iter().all(|worker| worker.is_finished());
-        collect(&entries, &keepers, &news, &cancel, &all_over)
+        collect(&entries, &keepers, &updates, &cancel, &all_over)
     });
     reap(&keepers);
     ended
@@ -131,25 +132,25 @@ fn reap(keepers: &KeeperProcesses) {
 }
 
 /// Output kept of a check, in bytes; more than a probe reads.
-const RETENTION: u64 = 8 << 20;
+const RETAINED_OUTPUT_BYTES: u64 = 8 << 20;
 
 fn collect(
     entries: &[InstalledEngine],
     keepers: &KeeperProcesses,
-    news: &Receiver<ExaminationUpdate>,
+    updates: &Receiver<ExaminationUpdate>,
     cancel: &AtomicBool,
     all_over: &dyn Fn() -> bool,
 ) -> anyhow::Result<ExaminationEnd> {
-    let mut seen: Vec<Option<EngineHealth>> = entries.iter().map(|_| None).collect();
+    let mut results: Vec<Option<EngineHealth>> = entries.iter().map(|_| None).collect();
     let mut interrupted = false;
     let mut progress = ProgressLine::new();
-    while seen.contains(&None) {
-        let waiting = entries.iter().zip(&seen).filter(|(_, health)| health.is_none());
+    while results.contains(&None) {
+        let waiting = entries.iter().zip(&results).filter(|(_, health)| health.is_none());
         let waiting: Vec<&str> = waiting.map(|(entry, _)| entry.engine.name()).collect();
         progress.show(&format!("looking at {}", waiting.join(", ")));
         let over = all_over();
-        match news.recv_timeout(LOOK_AGAIN) {
-            Ok(ExaminationUpdate::Examined(number, health)) => seen[number] = Some(health),
+        match updates.recv_timeout(POLL_INTERVAL) {
+            Ok(ExaminationUpdate::Examined(number, health)) => results[number] = Some(health),
             Ok(ExaminationUpdate::Interrupted) => {
                 interrupted = true;
                 cancel.store(true, Ordering::Release);
@@ -164,7 +165,7 @@ fn collect(
             // Ends all checks in progress. A check that starts meanwhile is ended in the next iteration.
             for name in keepers.names() {
                 // A failure is retried in the next iteration.
-                keepers.end(&name).ok();
+                keepers.terminate(&name).ok();
             }
         }
     }
@@ -172,23 +173,23 @@ fn collect(
     if interrupted {
         return Ok(ExaminationEnd::Interrupted);
     }
-    let engines = entries.iter().zip(seen.into_iter().flatten()).map(|(entry, health)| ExaminedEngine {
+    let engines = entries.iter().zip(results.into_iter().flatten()).map(|(entry, health)| ExaminedEngine {
         name: entry.engine.name().to_owned(),
         command: entry.installation.command.clone(),
         program: program(&entry.installation),
-        evidence: entry.engine.evidence(),
-        state: ExaminedState::Seen(health),
+        evidence: entry.engine.adapter_basis(),
+        state: ExaminedState::Probed(health),
     });
     Ok(ExaminationEnd::Done(engines.collect()))
 }
 
 /// Interval at which the state of the workers is polled.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Returns the path of the program that the system would start.
 fn program(installation: &EngineInstallation) -> Option<PathBuf> {
     let search = installation.env.get("PATH").cloned().or_else(|| home::variable("PATH"));
-    machine::program(installation.command.first()?, &search.unwrap_or_default())
+    program_lookup::find(installation.command.first()?, &search.unwrap_or_default())
 }
 
 /// Handles SIGINT and SIGTERM. Keepers outlive the process that started them, so they must be ended before this one

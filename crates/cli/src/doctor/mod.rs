@@ -28,18 +28,19 @@ struct DoctorReport {
 
 pub(crate) fn run(arguments: &DoctorArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     // A broken configuration is reported; the other checks still run.
-    let (config, said) = match config::load(given) {
+    let (config, config_check) = match config::load(given) {
         Ok(LoadedConfig { config, path, exists, .. }) => (config, Ok((path, exists))),
-        Err(error) => (CliConfig::standard(&config::circumstances()?), Err(error)),
+        Err(error) => (CliConfig::defaults_for(&config::machine_facts()?), Err(error)),
     };
-    let own = std::env::current_exe().context("cannot find this program")?;
-    let catalogue = EngineCatalogue::new(&config.engines(), &own, config.isolation());
-    let off: Vec<&String> =
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let catalogue = EngineCatalogue::new(&config.engine_configs(), &program, config.isolation());
+    let disabled: Vec<&String> =
         config.engines.iter().filter(|(_, engine)| !engine.enabled).map(|(name, _)| name).collect();
-    let known: BTreeSet<String> = catalogue.names().into_iter().chain(off.iter().copied().cloned()).collect();
-    if let Some(unknown) = arguments.engines.iter().find(|name| !known.contains(*name)) {
-        let known = known.into_iter().collect::<Vec<_>>().join(", ");
-        eprintln!("abide: there is no engine {unknown}; there are {known}");
+    let engine_names: BTreeSet<String> =
+        catalogue.names().into_iter().chain(disabled.iter().copied().cloned()).collect();
+    if let Some(unknown) = arguments.engines.iter().find(|name| !engine_names.contains(*name)) {
+        let engine_names = engine_names.into_iter().collect::<Vec<_>>().join(", ");
+        eprintln!("abide: there is no engine {unknown}; there are {engine_names}");
         return Ok(usage());
     }
     let wanted = |name: &&String| arguments.engines.is_empty() || arguments.engines.contains(name);
@@ -49,9 +50,9 @@ pub(crate) fn run(arguments: &DoctorArguments, given: &[GivenSetting]) -> anyhow
         ExaminationEnd::Done(found) => found,
         ExaminationEnd::Interrupted => return Ok(interrupted()),
     };
-    found.extend(off.into_iter().filter(wanted).map(|name| ExaminedEngine::off(name)));
-    let report = DoctorReport { machine: checks::all(&config, &said)?, engines: found };
+    found.extend(disabled.into_iter().filter(wanted).map(|name| ExaminedEngine::disabled(name)));
+    let report = DoctorReport { machine: checks::run_all(&config, &config_check)?, engines: found };
     print::print(&report, arguments)?;
-    let usable = report.engines.iter().any(ExaminedEngine::is_usable) && said.is_ok();
+    let usable = report.engines.iter().any(ExaminedEngine::is_usable) && config_check.is_ok();
     Ok(if usable { SUCCEEDED } else { FAILED })
 }

@@ -22,19 +22,19 @@ pub(super) fn print(report: &DoctorReport, arguments: &DoctorArguments) -> anyho
         return Ok(());
     }
     let colour = ColourMode::of_stdout();
-    let mut lines = table::lines(&machine(report), colour);
+    let mut lines = table::format_rows(&machine(report), colour);
     lines.push(String::new());
-    lines.extend(table::lines(&engines(report), colour));
+    lines.extend(table::format_rows(&engines(report), colour));
     lines.push(String::new());
     if arguments.all {
         for engine in &report.engines {
             lines.extend(abilities(engine, colour));
         }
     } else {
-        lines.extend(table::lines(&report.engines.iter().map(note).collect::<Vec<_>>(), colour));
+        lines.extend(table::format_rows(&report.engines.iter().map(reason_row).collect::<Vec<_>>(), colour));
     }
     if !report.engines.iter().any(ExaminedEngine::is_usable) {
-        lines.extend([String::new(), colour.paint(&TextStyle::Bad.cell("no engine can be used"))]);
+        lines.extend([String::new(), colour.paint(&TextStyle::Error.cell("no engine can be used"))]);
     }
     for line in lines {
         writeln!(out, "{line}")?;
@@ -45,24 +45,24 @@ pub(super) fn print(report: &DoctorReport, arguments: &DoctorArguments) -> anyho
 fn machine(report: &DoctorReport) -> Vec<Vec<TableCell>> {
     let row = |check: &checks::MachineCheck| {
         let state = match check.state {
-            checks::CheckState::Well => TextStyle::Good.cell("ok"),
-            checks::CheckState::Lacking => TextStyle::Careful.cell("lacking"),
-            checks::CheckState::Broken => TextStyle::Bad.cell("broken"),
+            checks::CheckState::Passed => TextStyle::Success.cell("ok"),
+            checks::CheckState::Warning => TextStyle::Warning.cell("warning"),
+            checks::CheckState::Failed => TextStyle::Error.cell("failed"),
         };
         vec![TextStyle::Plain.cell(check.name), state, TextStyle::Plain.cell(&check.detail)]
     };
-    std::iter::once(heads(&["MACHINE", "", ""])).chain(report.machine.iter().map(row)).collect()
+    std::iter::once(heading_row(&["MACHINE", "", ""])).chain(report.machine.iter().map(row)).collect()
 }
 
 fn engines(report: &DoctorReport) -> Vec<Vec<TableCell>> {
     let row = |engine: &ExaminedEngine| {
         let nothing = || "-".to_owned();
         let (version, abilities) = match &engine.state {
-            ExaminedState::Seen(health) => {
+            ExaminedState::Probed(health) => {
                 let names: Vec<_> = health.abilities.iter().map(EngineAbility::name).collect();
                 (health.version.clone(), names.join(", "))
             }
-            ExaminedState::Off => (None, String::new()),
+            ExaminedState::Disabled => (None, String::new()),
         };
         // For a script, the interpreter alone is not informative, so the arguments are printed too.
         let arguments = engine.command.iter().skip(1).map(|argument| format!(" {argument}"));
@@ -84,25 +84,25 @@ fn engines(report: &DoctorReport) -> Vec<Vec<TableCell>> {
             TextStyle::Plain.cell(program.unwrap_or_else(nothing)),
         ]
     };
-    let head = heads(&["ENGINE", "WAITS", "VERSION", "ABILITIES", "PROGRAM"]);
+    let head = heading_row(&["ENGINE", "WAIT MODE", "VERSION", "ABILITIES", "PROGRAM"]);
     std::iter::once(head).chain(report.engines.iter().map(row)).collect()
 }
 
-fn heads(titles: &[&str]) -> Vec<TableCell> {
-    titles.iter().map(|title| TextStyle::Head.cell(*title)).collect()
+fn heading_row(titles: &[&str]) -> Vec<TableCell> {
+    titles.iter().map(|title| TextStyle::Heading.cell(*title)).collect()
 }
 
 /// Returns the wait mode, or the reason why the engine cannot be used, as one word.
 fn state(engine: &ExaminedEngine) -> TableCell {
     match &engine.state {
-        ExaminedState::Off => TextStyle::Faint.cell("off"),
-        ExaminedState::Seen(EngineHealth { trouble: Some(_), .. }) if engine.program.is_none() => {
-            TextStyle::Bad.cell("missing")
+        ExaminedState::Disabled => TextStyle::Dim.cell("off"),
+        ExaminedState::Probed(EngineHealth { failure: Some(_), .. }) if engine.program.is_none() => {
+            TextStyle::Error.cell("missing")
         }
-        ExaminedState::Seen(EngineHealth { trouble: Some(_), .. }) => TextStyle::Bad.cell("unusable"),
-        ExaminedState::Seen(health) => match health.profile_kind() {
-            ProfileKind::Resumable => TextStyle::Good.cell("resumable"),
-            ProfileKind::StickyProcess => TextStyle::Careful.cell("sticky"),
+        ExaminedState::Probed(EngineHealth { failure: Some(_), .. }) => TextStyle::Error.cell("unusable"),
+        ExaminedState::Probed(health) => match health.profile_kind() {
+            ProfileKind::Resumable => TextStyle::Success.cell("resumable"),
+            ProfileKind::StickyProcess => TextStyle::Warning.cell("sticky"),
         },
     }
 }
@@ -110,9 +110,9 @@ fn state(engine: &ExaminedEngine) -> TableCell {
 /// Returns the reason for the wait mode, or the remedy.
 fn reason(engine: &ExaminedEngine) -> String {
     match &engine.state {
-        ExaminedState::Off => format!("switched off by engines.{}.enabled", engine.name),
-        ExaminedState::Seen(EngineHealth { trouble: Some(trouble), .. }) => trouble.message.clone(),
-        ExaminedState::Seen(health) => match health.profile_kind() {
+        ExaminedState::Disabled => format!("switched off by engines.{}.enabled", engine.name),
+        ExaminedState::Probed(EngineHealth { failure: Some(trouble), .. }) => trouble.message.clone(),
+        ExaminedState::Probed(health) => match health.profile_kind() {
             ProfileKind::Resumable => {
                 format!("waits for a person without a process: {}", health.resume.detail)
             }
@@ -123,25 +123,25 @@ fn reason(engine: &ExaminedEngine) -> String {
     }
 }
 
-fn note(engine: &ExaminedEngine) -> Vec<TableCell> {
-    let doubt = match engine.evidence {
+fn reason_row(engine: &ExaminedEngine) -> Vec<TableCell> {
+    let unverified_text = match engine.evidence {
         AdapterBasis::Recorded => "",
         AdapterBasis::Documented => {
             "; unverified: its adapter is made from what is documented, and was never tried on the program itself"
         }
     };
-    vec![TextStyle::Plain.cell(&engine.name), TextStyle::Plain.cell(reason(engine) + doubt)]
+    vec![TextStyle::Plain.cell(&engine.name), TextStyle::Plain.cell(reason(engine) + unverified_text)]
 }
 
 /// Returns all capabilities of an engine, and the fallback for each missing one.
 fn abilities(engine: &ExaminedEngine, colour: ColourMode) -> Vec<String> {
-    let mut lines = table::lines(&[note(engine)], colour);
-    if let (ExaminedState::Seen(health), true) = (&engine.state, engine.is_usable()) {
+    let mut lines = table::format_rows(&[reason_row(engine)], colour);
+    if let (ExaminedState::Probed(health), true) = (&engine.state, engine.is_usable()) {
         let rows = EngineAbility::ALL.into_iter().map(|ability| {
             let (look, word, without) = if health.abilities.has(ability) {
-                (TextStyle::Good, "yes", "")
+                (TextStyle::Success, "yes", "")
             } else {
-                (TextStyle::Faint, "no", ability.without())
+                (TextStyle::Dim, "no", ability.fallback())
             };
             vec![
                 TextStyle::Plain.cell(""),
@@ -150,7 +150,7 @@ fn abilities(engine: &ExaminedEngine, colour: ColourMode) -> Vec<String> {
                 TextStyle::Plain.cell(without),
             ]
         });
-        lines.extend(table::lines(&rows.collect::<Vec<_>>(), colour));
+        lines.extend(table::format_rows(&rows.collect::<Vec<_>>(), colour));
     }
     lines
 }
@@ -158,32 +158,32 @@ fn abilities(engine: &ExaminedEngine, colour: ColourMode) -> Vec<String> {
 fn as_json(report: &DoctorReport) -> Value {
     let machine = report.machine.iter().map(|check| {
         let state = match check.state {
-            checks::CheckState::Well => "ok",
-            checks::CheckState::Lacking => "lacking",
-            checks::CheckState::Broken => "broken",
+            checks::CheckState::Passed => "ok",
+            checks::CheckState::Warning => "warning",
+            checks::CheckState::Failed => "failed",
         };
         json!({ "check": check.name, "state": state, "detail": check.detail })
     });
     let engines = report.engines.iter().map(|engine| {
         let usable = engine.is_usable();
-        let mut told = json!({
+        let mut value = json!({
             "name": engine.name, "available": usable, "state": state(engine).text, "reason": reason(engine),
             "command": engine.command, "program": engine.program,
             "verified": matches!(engine.evidence, AdapterBasis::Recorded),
         });
-        if let ExaminedState::Seen(health) = &engine.state {
+        if let ExaminedState::Probed(health) = &engine.state {
             let lacks =
                 EngineAbility::ALL.into_iter().filter(|ability| usable && !health.abilities.has(*ability));
-            let without: Map<_, _> =
-                lacks.map(|ability| (ability.name().to_owned(), Value::from(ability.without()))).collect();
-            told["version"] = json!(health.version);
-            told["abilities"] = json!(health.abilities.iter().filter(|_| usable).collect::<Vec<_>>());
-            told["without"] = json!(without);
-            told["profile"] = json!(usable.then(|| health.profile_kind()));
-            told["probe"] = json!(health.resume);
-            told["trouble"] = json!(health.trouble);
+            let missing: Map<_, _> =
+                lacks.map(|ability| (ability.name().to_owned(), Value::from(ability.fallback()))).collect();
+            value["version"] = json!(health.version);
+            value["abilities"] = json!(health.abilities.iter().filter(|_| usable).collect::<Vec<_>>());
+            value["missing_abilities"] = json!(missing);
+            value["profile"] = json!(usable.then(|| health.profile_kind()));
+            value["probe"] = json!(health.resume);
+            value["failure"] = json!(health.failure);
         }
-        told
+        value
     });
     json!({
         "usable": report.engines.iter().any(ExaminedEngine::is_usable),

@@ -13,7 +13,7 @@ use std::{
 
 use tracing_subscriber::fmt::MakeWriter;
 
-const NAME: &str = "daemon.log";
+const LOG_FILE: &str = "daemon.log";
 
 /// The log files. Clones share the same files.
 #[derive(Clone, Debug)]
@@ -27,34 +27,39 @@ struct LogFiles {
     /// The newest file and its size in bytes; `None` while it cannot be opened.
     newest: Option<(File, u64)>,
     /// Lines dropped since the last written one.
-    left_out: u64,
+    dropped_lines: u64,
 }
 
 impl RotatingLog {
     /// Opens the log in this folder, which is created if missing. An existing file is appended to.
     pub(crate) fn open(folder: &Path, max_bytes: u64, count: u32) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let mut files =
-            LogFiles { folder: folder.to_owned(), max_bytes, count: count.max(1), newest: None, left_out: 0 };
+        let mut files = LogFiles {
+            folder: folder.to_owned(),
+            max_bytes,
+            count: count.max(1),
+            newest: None,
+            dropped_lines: 0,
+        };
         files.newest = Some(files.open_newest()?);
         Ok(Self(Arc::new(Mutex::new(files))))
     }
 
     /// Writes a whole line, or drops it.
-    fn line(&self, line: &[u8]) {
+    fn write_line(&self, line: &[u8]) {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let noted = files.left_out;
-        let written = if noted > 0 {
-            let note = format!("{noted} lines left out: they could not be written\n");
+        let dropped = files.dropped_lines;
+        let written = if dropped > 0 {
+            let note = format!("{dropped} lines left out: they could not be written\n");
             files.write(note.as_bytes()).and_then(|()| {
-                files.left_out = 0;
+                files.dropped_lines = 0;
                 files.write(line)
             })
         } else {
             files.write(line)
         };
         if written.is_err() {
-            files.left_out += 1;
+            files.dropped_lines += 1;
         }
     }
 }
@@ -113,7 +118,11 @@ impl LogFiles {
     }
 
     fn path(&self, number: u32) -> PathBuf {
-        if number == 0 { self.folder.join(NAME) } else { self.folder.join(format!("{NAME}.{number}")) }
+        if number == 0 {
+            self.folder.join(LOG_FILE)
+        } else {
+            self.folder.join(format!("{LOG_FILE}.{number}"))
+        }
     }
 }
 
@@ -131,7 +140,7 @@ impl<'w> MakeWriter<'w> for RotatingLog {
 
 impl Write for LogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.line(bytes);
+        self.0.write_line(bytes);
         Ok(bytes.len())
     }
 
@@ -161,7 +170,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = RotatingLog::open(folder.path(), 100, 3).unwrap();
         for number in 0..50 {
-            log.line(format!("line {number:05} of the log\n").as_bytes());
+            log.write_line(format!("line {number:05} of the log\n").as_bytes());
         }
         let found = sizes(folder.path());
         assert_eq!(found.len(), 3);
@@ -174,47 +183,47 @@ mod tests {
     }
 
     #[test]
-    fn one_file_begins_anew_and_a_restart_goes_on_with_what_is_there() {
+    fn a_single_file_is_truncated_and_a_restart_appends() {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join(NAME);
-        RotatingLog::open(folder.path(), 20, 1).unwrap().line(b"0123456789\n");
+        let file = folder.path().join(LOG_FILE);
+        RotatingLog::open(folder.path(), 20, 1).unwrap().write_line(b"0123456789\n");
         let log = RotatingLog::open(folder.path(), 20, 1).unwrap();
-        log.line(b"short\n");
+        log.write_line(b"short\n");
         assert_eq!(fs::read_to_string(&file).unwrap(), "0123456789\nshort\n");
-        log.line(b"another\n");
+        log.write_line(b"another\n");
         assert_eq!(fs::read_to_string(&file).unwrap(), "another\n");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]
-    fn a_full_disk_leaves_lines_out_and_says_so_when_there_is_room() {
+    fn lines_dropped_on_a_full_disk_are_counted_and_reported() {
         let folder = tempfile::tempdir().unwrap();
         let log = RotatingLog::open(folder.path(), 1000, 2).unwrap();
-        log.line(b"before\n");
+        log.write_line(b"before\n");
         // `/dev/full` simulates a full disk.
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let kept = log.0.lock().unwrap().newest.replace((full, 0));
         for _ in 0..3 {
-            log.line(b"lost\n");
+            log.write_line(b"lost\n");
         }
         log.0.lock().unwrap().newest = kept;
-        log.line(b"after\n");
-        let told = fs::read_to_string(folder.path().join(NAME)).unwrap();
+        log.write_line(b"after\n");
+        let told = fs::read_to_string(folder.path().join(LOG_FILE)).unwrap();
         assert_eq!(told, "before\n3 lines left out: they could not be written\nafter\n");
     }
 
     #[test]
-    fn a_folder_that_goes_away_stops_nobody() {
+    fn a_deleted_log_folder_does_not_block_logging() {
         let folder = tempfile::tempdir().unwrap();
         let inner = folder.path().join("logs");
         let log = RotatingLog::open(&inner, 10, 2).unwrap();
         fs::remove_dir_all(&inner).unwrap();
         for _ in 0..5 {
-            log.line(b"a line that needs a new file\n");
+            log.write_line(b"a line that needs a new file\n");
         }
-        assert!(log.0.lock().unwrap().left_out > 0);
+        assert!(log.0.lock().unwrap().dropped_lines > 0);
         fs::create_dir(&inner).unwrap();
-        log.line(b"back\n");
-        assert!(fs::read_to_string(inner.join(NAME)).unwrap().ends_with("back\n"));
+        log.write_line(b"back\n");
+        assert!(fs::read_to_string(inner.join(LOG_FILE)).unwrap().ends_with("back\n"));
     }
 }

@@ -16,24 +16,24 @@ mod workspace;
 
 use std::{collections::VecDeque, ffi::OsString, path::PathBuf, process::ExitCode};
 
-use abide_engines::asking::patch::own_words;
+use abide_engines::asking::patch::strip_instructions;
 use anyhow::bail;
 use clap::{Parser, ValueEnum};
 
 use self::{
     script::ParrotScript,
     session::{ParrotSession, ParrotSessionState},
-    talk::{ParrotInbox, ParrotInput, ParrotOutput, say},
+    talk::{ParrotInbox, ParrotInput, ParrotOutput, send},
     turn::{ParrotProcess, ParrotTurn, ParrotTurnEnd},
     workspace::ParrotWorkspace,
 };
 use crate::{
-    exit::{FAILED, SUCCEEDED},
+    exit::{self, FAILED, SUCCEEDED},
     home,
 };
 
 /// The hidden subcommand that runs the parrot.
-pub(crate) const PARROT: &str = "__parrot";
+pub(crate) const PARROT_SUBCOMMAND: &str = "__parrot";
 
 /// A scripted engine for demos and tests: prompts come as JSON lines on stdin
 #[derive(Debug, Parser)]
@@ -65,40 +65,37 @@ enum ParrotSandbox {
 
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let options = ParrotOptions::parse_from([OsString::from("parrot")].into_iter().chain(arguments));
-    let done = if options.sticky { stay(&options) } else { take_one_turn(&options) };
+    let done = if options.sticky { run_sticky(&options) } else { run_one_turn(&options) };
     done.unwrap_or_else(|error| {
         eprintln!("parrot: {error:#}");
         FAILED
     })
 }
 
-/// Exit code of an interrupted turn.
-const INTERRUPTED: u8 = 130;
-
-fn take_one_turn(options: &ParrotOptions) -> anyhow::Result<ExitCode> {
+fn run_one_turn(options: &ParrotOptions) -> anyhow::Result<ExitCode> {
     let workspace = workspace(options)?;
-    let folder = sessions()?;
+    let folder = sessions_dir()?;
     let mut session = match (&options.resume, &options.session_id) {
         (Some(id), _) => ParrotSession::resume(&folder, id, &workspace.name())?,
-        (None, Some(id)) => ParrotSession::begin(&folder, id, &workspace.name())?,
-        (None, None) => ParrotSession::begin(&folder, &session::fresh_name()?, &workspace.name())?,
+        (None, Some(id)) => ParrotSession::create(&folder, id, &workspace.name())?,
+        (None, None) => ParrotSession::create(&folder, &session::new_id(), &workspace.name())?,
     };
-    let mut body = body(workspace)?;
+    let mut process = new_process(workspace)?;
     let mut script = ParrotScript::default();
-    let Some(prompt) = prompt(&mut body, &mut script) else { bail!("no prompt") };
-    let (left, reply) = session.take()?;
+    let Some(prompt) = next_prompt(&mut process, &mut script) else { bail!("no prompt") };
+    let (left, reply) = session.take_state()?;
     let open = match left {
         ParrotSessionState::Idle | ParrotSessionState::Lost => None,
         ParrotSessionState::Asked { rest } => Some(rest),
     };
-    prepare(&mut script, open, reply, &prompt);
+    prepare_script(&mut script, open, reply, &prompt);
     if !script.is_mute() {
-        say(&ParrotOutput::Session { id: session.id() })?;
+        send(&ParrotOutput::Session { id: session.id() })?;
     }
-    say(&ParrotOutput::Turn)?;
-    body.session = Some(session);
-    let end = ParrotTurn { body: &mut body, script: &mut script }.run()?;
-    let (rest, reply) = script.rest();
+    send(&ParrotOutput::Turn)?;
+    process.session = Some(session);
+    let end = ParrotTurn { process: &mut process, script: &mut script }.run()?;
+    let (rest, reply) = script.into_rest();
     let state = match &end {
         ParrotTurnEnd::Asked { .. } => ParrotSessionState::Asked { rest },
         ParrotTurnEnd::Done { .. } | ParrotTurnEnd::Failed { .. } | ParrotTurnEnd::Interrupted => {
@@ -106,35 +103,35 @@ fn take_one_turn(options: &ParrotOptions) -> anyhow::Result<ExitCode> {
         }
     };
     // The session is saved before the result is printed, so that a client can resume it immediately.
-    if let Some(session) = &mut body.session {
-        session.keep(state, &reply)?;
+    if let Some(session) = &mut process.session {
+        session.save(state, &reply)?;
     }
-    Ok(match tell(&end)? {
+    Ok(match report_end(&end)? {
         ReportedEnd::Answer => SUCCEEDED,
         ReportedEnd::Failure => FAILED,
-        ReportedEnd::Interruption => ExitCode::from(INTERRUPTED),
+        ReportedEnd::Interruption => exit::interrupted(),
     })
 }
 
-fn stay(options: &ParrotOptions) -> anyhow::Result<ExitCode> {
-    let mut body = body(workspace(options)?)?;
-    let id = session::fresh_name()?;
+fn run_sticky(options: &ParrotOptions) -> anyhow::Result<ExitCode> {
+    let mut process = new_process(workspace(options)?)?;
+    let id = session::new_id();
     let (mut announced, mut open, mut reply) = (false, None, String::new());
     let mut script = ParrotScript::default();
-    while let Some(prompt) = prompt(&mut body, &mut script) {
-        prepare(&mut script, open.take(), reply, &prompt);
+    while let Some(prompt) = next_prompt(&mut process, &mut script) {
+        prepare_script(&mut script, open.take(), reply, &prompt);
         if !announced && !script.is_mute() {
             announced = true;
-            say(&ParrotOutput::Session { id: &id })?;
+            send(&ParrotOutput::Session { id: &id })?;
         }
-        say(&ParrotOutput::Turn)?;
-        let end = ParrotTurn { body: &mut body, script: &mut script }.run()?;
-        let (rest, last) = std::mem::take(&mut script).rest();
+        send(&ParrotOutput::Turn)?;
+        let end = ParrotTurn { process: &mut process, script: &mut script }.run()?;
+        let (rest, last) = std::mem::take(&mut script).into_rest();
         reply = last;
         if matches!(end, ParrotTurnEnd::Asked { .. }) {
             open = Some(rest);
         }
-        match tell(&end)? {
+        match report_end(&end)? {
             ReportedEnd::Answer | ReportedEnd::Interruption => {}
             ReportedEnd::Failure => return Ok(FAILED),
         }
@@ -143,37 +140,44 @@ fn stay(options: &ParrotOptions) -> anyhow::Result<ExitCode> {
 }
 
 fn workspace(options: &ParrotOptions) -> anyhow::Result<ParrotWorkspace> {
-    ParrotWorkspace::here(options.sandbox == Some(ParrotSandbox::ReadOnly))
+    ParrotWorkspace::current_dir(options.sandbox == Some(ParrotSandbox::ReadOnly))
 }
 
-fn body(workspace: ParrotWorkspace) -> anyhow::Result<ParrotProcess> {
+fn new_process(workspace: ParrotWorkspace) -> anyhow::Result<ParrotProcess> {
     let later = VecDeque::new();
-    Ok(ParrotProcess { inbox: ParrotInbox::open()?, workspace, gates: 0, session: None, deaf: false, later })
+    Ok(ParrotProcess {
+        inbox: ParrotInbox::open()?,
+        workspace,
+        gate_count: 0,
+        session: None,
+        input_ended: false,
+        queued_prompts: later,
+    })
 }
 
 /// Returns the next prompt. A message that came too late for its turn is added to the next one.
-fn prompt(body: &mut ParrotProcess, script: &mut ParrotScript) -> Option<String> {
-    let mut prompt = body.later.pop_front();
-    while prompt.is_none() && !body.deaf {
-        match body.inbox.wait() {
+fn next_prompt(process: &mut ParrotProcess, script: &mut ParrotScript) -> Option<String> {
+    let mut prompt = process.queued_prompts.pop_front();
+    while prompt.is_none() && !process.input_ended {
+        match process.inbox.next() {
             ParrotInput::Prompt { text } => prompt = Some(text),
-            ParrotInput::Steer { text } => script.add(own_words(&text)),
+            ParrotInput::Steer { text } => script.add(strip_instructions(&text)),
             // No turn is running, so there is nothing to interrupt or answer.
             ParrotInput::Interrupt | ParrotInput::Answer { .. } => {}
-            ParrotInput::End => body.deaf = true,
+            ParrotInput::End => process.input_ended = true,
         }
     }
-    prompt.map(|prompt| own_words(&prompt).to_owned())
+    prompt.map(|prompt| strip_instructions(&prompt).to_owned())
 }
 
 /// Sets up the script of a turn: the rest after an open question, or the prompt itself.
-fn prepare(script: &mut ParrotScript, open: Option<Vec<String>>, reply: String, prompt: &str) {
-    let (late, _) = std::mem::take(script).rest();
-    *script = ParrotScript::of(open.clone().unwrap_or_default(), reply);
+fn prepare_script(script: &mut ParrotScript, open: Option<Vec<String>>, reply: String, prompt: &str) {
+    let (late, _) = std::mem::take(script).into_rest();
+    *script = ParrotScript::restore(open.clone().unwrap_or_default(), reply);
     match open {
         None => script.add(prompt),
         Some(_) => {
-            script.replied(prompt.trim());
+            script.set_reply(prompt.trim());
             if script.is_empty() {
                 script.add("say heard: $reply");
             }
@@ -188,25 +192,25 @@ enum ReportedEnd {
     Interruption,
 }
 
-fn tell(end: &ParrotTurnEnd) -> std::io::Result<ReportedEnd> {
+fn report_end(end: &ParrotTurnEnd) -> std::io::Result<ReportedEnd> {
     match end {
         ParrotTurnEnd::Done { answer } | ParrotTurnEnd::Asked { answer } => {
-            say(&ParrotOutput::Result { text: answer })?;
+            send(&ParrotOutput::Result { text: answer })?;
             Ok(ReportedEnd::Answer)
         }
         ParrotTurnEnd::Failed { message } => {
-            say(&ParrotOutput::Failed { message })?;
+            send(&ParrotOutput::Failed { message })?;
             Ok(ReportedEnd::Failure)
         }
         ParrotTurnEnd::Interrupted => {
-            say(&ParrotOutput::Interrupted)?;
+            send(&ParrotOutput::Interrupted)?;
             Ok(ReportedEnd::Interruption)
         }
     }
 }
 
 /// Returns the folder of the session files: `$PARROT_HOME`, or the folder `parrot` of the home.
-fn sessions() -> anyhow::Result<PathBuf> {
+fn sessions_dir() -> anyhow::Result<PathBuf> {
     match home::variable("PARROT_HOME") {
         Some(folder) => Ok(folder.into()),
         None => Ok(home::home()?.join("parrot")),

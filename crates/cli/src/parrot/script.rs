@@ -42,7 +42,7 @@ pub(super) enum ParrotInstruction {
 pub(super) struct ParrotGate {
     pub(super) prompt: String,
     /// Kind and command, if the request has them.
-    pub(super) deed: Option<(String, String)>,
+    pub(super) action: Option<(String, String)>,
 }
 
 /// Kinds of requests that have a command.
@@ -65,7 +65,7 @@ pub(super) struct ParrotScript {
 
 impl ParrotScript {
     /// Restores the rest of an earlier script.
-    pub(super) fn of(lines: Vec<String>, reply: String) -> Self {
+    pub(super) fn restore(lines: Vec<String>, reply: String) -> Self {
         Self { lines: lines.into(), reply }
     }
 
@@ -76,7 +76,7 @@ impl ParrotScript {
     }
 
     pub(super) fn next(&mut self) -> Option<ParrotInstruction> {
-        self.lines.pop_front().map(|line| order(&line, &self.reply))
+        self.lines.pop_front().map(|line| parse_instruction(&line, &self.reply))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -84,19 +84,21 @@ impl ParrotScript {
     }
 
     /// Records a reply.
-    pub(super) fn replied(&mut self, reply: &str) {
+    pub(super) fn set_reply(&mut self, reply: &str) {
         reply.clone_into(&mut self.reply);
     }
 
     /// Whether no session id is announced before the next question.
     pub(super) fn is_mute(&self) -> bool {
-        let this_turn =
-            self.lines.iter().take_while(|line| !matches!(order(line, ""), ParrotInstruction::Ask(_)));
-        this_turn.into_iter().any(|line| order(line, "") == ParrotInstruction::MuteSession)
+        let this_turn = self
+            .lines
+            .iter()
+            .take_while(|line| !matches!(parse_instruction(line, ""), ParrotInstruction::Ask(_)));
+        this_turn.into_iter().any(|line| parse_instruction(line, "") == ParrotInstruction::MuteSession)
     }
 
     /// Returns the remaining lines and the last reply.
-    pub(super) fn rest(self) -> (Vec<String>, String) {
+    pub(super) fn into_rest(self) -> (Vec<String>, String) {
         (self.lines.into(), self.reply)
     }
 }
@@ -110,46 +112,46 @@ impl ParrotQuestion {
         if let (Some(policy), Some(members)) = (&self.policy, question.as_object_mut()) {
             members.insert("default_decision_policy".to_owned(), json!(policy));
         }
-        format!("```{}\n{question}\n```", patch::FENCE)
+        format!("```{}\n{question}\n```", patch::QUESTION_FENCE)
     }
 }
 
 /// Parses a line.
-fn order(line: &str, reply: &str) -> ParrotInstruction {
-    let filled = |text: &str| text.trim().replace("$reply", reply);
+fn parse_instruction(line: &str, reply: &str) -> ParrotInstruction {
+    let substitute = |text: &str| text.trim().replace("$reply", reply);
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim();
-    let understood = match word {
-        "say" => Some(ParrotInstruction::Say(filled(rest))),
-        "ask" => asking(rest, &filled).map(ParrotInstruction::Ask),
-        "gate" => Some(ParrotInstruction::Gate(gate(filled(rest)))),
-        "progress" => Some(ParrotInstruction::Progress(filled(rest))),
+    let instruction = match word {
+        "say" => Some(ParrotInstruction::Say(substitute(rest))),
+        "ask" => parse_question(rest, &substitute).map(ParrotInstruction::Ask),
+        "gate" => Some(ParrotInstruction::Gate(gate(substitute(rest)))),
+        "progress" => Some(ParrotInstruction::Progress(substitute(rest))),
         "sleep" => rest
             .parse()
             .ok()
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
             .map(ParrotInstruction::Sleep),
         "print" => rest.parse().ok().map(ParrotInstruction::Print),
-        "write" => file(rest, &filled).map(|(path, text)| ParrotInstruction::Write { path, text }),
-        "append" => file(rest, &filled).map(|(path, text)| ParrotInstruction::Append { path, text }),
-        "fail" => Some(ParrotInstruction::Fail(filled(rest))),
+        "write" => file(rest, &substitute).map(|(path, text)| ParrotInstruction::Write { path, text }),
+        "append" => file(rest, &substitute).map(|(path, text)| ParrotInstruction::Append { path, text }),
+        "fail" => Some(ParrotInstruction::Fail(substitute(rest))),
         "crash" if rest.is_empty() => Some(ParrotInstruction::Crash),
         "hang" if rest.is_empty() => Some(ParrotInstruction::Hang),
         "mute-session" if rest.is_empty() => Some(ParrotInstruction::MuteSession),
         "lose-session" if rest.is_empty() => Some(ParrotInstruction::LoseSession),
         _ => None,
     };
-    understood.unwrap_or_else(|| ParrotInstruction::Say(format!("heard: {}", filled(line))))
+    instruction.unwrap_or_else(|| ParrotInstruction::Say(format!("heard: {}", substitute(line))))
 }
 
 fn gate(prompt: String) -> ParrotGate {
-    let deed = prompt.split_once(':').map(|(kind, command)| (kind.trim(), command.trim()));
-    let deed = deed.filter(|(kind, command)| GATE_KINDS.contains(kind) && !command.is_empty());
-    let deed = deed.map(|(kind, command)| (kind.to_owned(), command.to_owned()));
-    ParrotGate { prompt, deed }
+    let action = prompt.split_once(':').map(|(kind, command)| (kind.trim(), command.trim()));
+    let action = action.filter(|(kind, command)| GATE_KINDS.contains(kind) && !command.is_empty());
+    let action = action.map(|(kind, command)| (kind.to_owned(), command.to_owned()));
+    ParrotGate { prompt, action }
 }
 
-fn asking(rest: &str, filled: &impl Fn(&str) -> String) -> Option<ParrotQuestion> {
+fn parse_question(rest: &str, filled: &impl Fn(&str) -> String) -> Option<ParrotQuestion> {
     let (kind, rest) = rest.split_once(char::is_whitespace)?;
     let (kind, policy) = match kind.split_once('/') {
         Some((kind, policy)) => (kind, Some(policy.to_owned())),
@@ -191,21 +193,21 @@ mod tests {
             "append",
             "crash now",
         ] {
-            assert_eq!(order(line, ""), ParrotInstruction::Say(format!("heard: {line}")));
+            assert_eq!(parse_instruction(line, ""), ParrotInstruction::Say(format!("heard: {line}")));
         }
-        assert_eq!(order("say", ""), ParrotInstruction::Say(String::new()));
+        assert_eq!(parse_instruction("say", ""), ParrotInstruction::Say(String::new()));
     }
 
     #[test]
     fn the_last_reply_stands_where_a_text_asks_for_it() {
         assert_eq!(
-            order("say you said $reply", "two\nlines"),
+            parse_instruction("say you said $reply", "two\nlines"),
             ParrotInstruction::Say("you said two\nlines".to_owned())
         );
         let append = ParrotInstruction::Append { path: "a/b".to_owned(), text: "= two lines".to_owned() };
-        assert_eq!(order("append a/b = $reply", "two\nlines"), append, "a line stays one line");
+        assert_eq!(parse_instruction("append a/b = $reply", "two\nlines"), append, "a line stays one line");
         assert_eq!(
-            order("$reply", "crash"),
+            parse_instruction("$reply", "crash"),
             ParrotInstruction::Say("heard: crash".to_owned()),
             "a reply is no order"
         );
@@ -214,13 +216,13 @@ mod tests {
     #[test]
     fn its_question_is_recognised_as_any_models() {
         let ParrotInstruction::Ask(asking) =
-            order("ask choose_one/safe_default Which \"db\"? | SQLite (safe) | $reply", "PG")
+            parse_instruction("ask choose_one/safe_default Which \"db\"? | SQLite (safe) | $reply", "PG")
         else {
             panic!("no question")
         };
         let heard = recognise(&asking.block());
         assert_eq!(heard.warning, None);
-        let TurnOutcome::Asked { question, .. } = heard.ending else { panic!("not recognised") };
+        let TurnOutcome::Asked { question, .. } = heard.outcome else { panic!("not recognised") };
         assert_eq!(question.prompt, "Which \"db\"?");
         let labels: Vec<_> =
             question.options.iter().map(|option| (option.label.as_str(), option.safe)).collect();
@@ -231,8 +233,10 @@ mod tests {
     #[test]
     fn a_gate_may_have_a_kind_and_a_command() {
         let deed = |line: &str| {
-            let ParrotInstruction::Gate(gate) = order(line, "") else { panic!("{line} is no gate") };
-            gate.deed
+            let ParrotInstruction::Gate(gate) = parse_instruction(line, "") else {
+                panic!("{line} is no gate")
+            };
+            gate.action
         };
         let some = |kind: &str, command: &str| Some((kind.to_owned(), command.to_owned()));
         assert_eq!(deed("gate command: rm -rf x: y"), some("command", "rm -rf x: y"));

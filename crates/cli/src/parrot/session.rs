@@ -6,15 +6,17 @@
 //! script. Each change is an atomic, synced replacement of the file.
 
 use std::{
-    fs::{self, File, TryLockError},
-    io::Write,
+    fs::{self, File},
     path::{Path, PathBuf},
 };
 
+use abide_os::{
+    atomic_file::{self, Durability},
+    file_lock::{FileLock, FileLockError},
+    private_file,
+};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
-
-use crate::private;
 
 /// Contents of the session file.
 #[derive(Debug, Serialize, Deserialize)]
@@ -42,16 +44,16 @@ pub(super) enum ParrotSessionState {
 pub(super) struct ParrotSession {
     id: String,
     folder: PathBuf,
-    memory: ParrotSessionFile,
+    contents: ParrotSessionFile,
     /// Held for the lifetime of the process.
-    _lock: File,
+    _lock: FileLock,
 }
 
 impl ParrotSession {
     /// Creates a session that must not exist yet. Nothing is written.
-    pub(super) fn begin(folder: &Path, id: &str, workspace: &str) -> anyhow::Result<Self> {
-        let lock = claim(folder, id)?;
-        if file(folder, id).exists() {
+    pub(super) fn create(folder: &Path, id: &str, workspace: &str) -> anyhow::Result<Self> {
+        let lock = lock_session(folder, id)?;
+        if session_path(folder, id).exists() {
             bail!("session {id} already exists");
         }
         let memory = ParrotSessionFile {
@@ -59,13 +61,13 @@ impl ParrotSession {
             reply: String::new(),
             state: ParrotSessionState::Idle,
         };
-        Ok(Self { id: id.to_owned(), folder: folder.to_owned(), memory, _lock: lock })
+        Ok(Self { id: id.to_owned(), folder: folder.to_owned(), contents: memory, _lock: lock })
     }
 
     /// Opens a session of an earlier process.
     pub(super) fn resume(folder: &Path, id: &str, workspace: &str) -> anyhow::Result<Self> {
-        let lock = claim(folder, id)?;
-        let bytes = fs::read(file(folder, id)).with_context(|| format!("session {id} not found"))?;
+        let lock = lock_session(folder, id)?;
+        let bytes = fs::read(session_path(folder, id)).with_context(|| format!("session {id} not found"))?;
         let memory: ParrotSessionFile =
             serde_json::from_slice(&bytes).with_context(|| format!("session {id} is damaged"))?;
         if memory.state == ParrotSessionState::Lost {
@@ -74,7 +76,7 @@ impl ParrotSession {
         if memory.workspace != workspace {
             bail!("session {id} belongs to {}, not to {workspace}", memory.workspace);
         }
-        Ok(Self { id: id.to_owned(), folder: folder.to_owned(), memory, _lock: lock })
+        Ok(Self { id: id.to_owned(), folder: folder.to_owned(), contents: memory, _lock: lock })
     }
 
     pub(super) fn id(&self) -> &str {
@@ -82,68 +84,60 @@ impl ParrotSession {
     }
 
     /// Takes the state durably: after this call, a crash cannot cause it to be taken again.
-    pub(super) fn take(&mut self) -> anyhow::Result<(ParrotSessionState, String)> {
-        let state = std::mem::replace(&mut self.memory.state, ParrotSessionState::Idle);
+    pub(super) fn take_state(&mut self) -> anyhow::Result<(ParrotSessionState, String)> {
+        let state = std::mem::replace(&mut self.contents.state, ParrotSessionState::Idle);
         self.write()?;
-        Ok((state, self.memory.reply.clone()))
+        Ok((state, self.contents.reply.clone()))
     }
 
     /// Saves the state durably. A lost session stays lost.
-    pub(super) fn keep(&mut self, state: ParrotSessionState, reply: &str) -> anyhow::Result<()> {
-        if self.memory.state != ParrotSessionState::Lost {
-            self.memory.state = state;
+    pub(super) fn save(&mut self, state: ParrotSessionState, reply: &str) -> anyhow::Result<()> {
+        if self.contents.state != ParrotSessionState::Lost {
+            self.contents.state = state;
         }
-        reply.clone_into(&mut self.memory.reply);
+        reply.clone_into(&mut self.contents.reply);
         self.write()
     }
 
     /// Marks the session as lost, durably and immediately.
-    pub(super) fn lose(&mut self) -> anyhow::Result<()> {
-        self.memory.state = ParrotSessionState::Lost;
+    pub(super) fn mark_lost(&mut self) -> anyhow::Result<()> {
+        self.contents.state = ParrotSessionState::Lost;
         self.write()
     }
 
     fn write(&self) -> anyhow::Result<()> {
-        let path = file(&self.folder, &self.id);
-        let part = path.with_extension("part");
-        let bytes = serde_json::to_vec(&self.memory)?;
-        let written = private::open(File::options().write(true).create(true).truncate(true), &part)
-            .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()))
-            .and_then(|()| fs::rename(&part, &path))
-            .and_then(|()| File::open(&self.folder)?.sync_all());
-        written.with_context(|| format!("cannot write {}", path.display()))
+        let path = session_path(&self.folder, &self.id);
+        let bytes = serde_json::to_vec(&self.contents)?;
+        atomic_file::replace(&path, &bytes, Durability::PowerFailure)
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
 /// Returns whether the id is valid as a session name and so as a file name.
-pub(super) fn is_name(id: &str) -> bool {
+pub(super) fn is_valid_id(id: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     !id.is_empty() && id.len() <= 64 && id.bytes().all(allowed)
 }
 
 /// Generates a unique session name.
-pub(super) fn fresh_name() -> anyhow::Result<String> {
-    let mut bytes = [0; 16];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    let digits = format!("{:032x}", u128::from_ne_bytes(bytes));
-    let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default();
-    Ok([part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-"))
+pub(super) fn new_id() -> String {
+    uuid::Uuid::new_v4().to_string()
 }
 
-fn file(folder: &Path, id: &str) -> PathBuf {
+fn session_path(folder: &Path, id: &str) -> PathBuf {
     folder.join(format!("{id}.json"))
 }
 
-fn claim(folder: &Path, id: &str) -> anyhow::Result<File> {
-    if !is_name(id) {
+fn lock_session(folder: &Path, id: &str) -> anyhow::Result<FileLock> {
+    if !is_valid_id(id) {
         bail!("{id:?} is no session id");
     }
-    private::missing_directories(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    private_file::create_missing_dirs(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let lock = folder.join(format!("{id}.lock"));
-    let lock = private::open(File::options().write(true).create(true).truncate(true), &lock)?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => bail!("session {id} is in use by another process"),
-        Err(TryLockError::Error(error)) => Err(error.into()),
+    let lock = private_file::open(File::options().write(true).create(true).truncate(true), &lock)?;
+    match FileLock::try_acquire(lock) {
+        Ok(lock) => Ok(lock),
+        Err(FileLockError::Held(_)) => bail!("session {id} is in use by another process"),
+        Err(FileLockError::Io(error)) => Err(error.into()),
     }
 }

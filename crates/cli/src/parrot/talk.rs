@@ -41,7 +41,7 @@ pub(super) enum ParrotOutput<'a> {
         id: &'a str,
         prompt: &'a str,
         #[serde(flatten)]
-        deed: Option<ParrotAction<'a>>,
+        action: Option<ParrotAction<'a>>,
     },
     Withdrawn {
         id: &'a str,
@@ -87,20 +87,20 @@ pub(super) enum ParrotInput {
 }
 
 /// Writes and flushes a message.
-pub(super) fn say(says: &ParrotOutput<'_>) -> std::io::Result<()> {
+pub(super) fn send(message: &ParrotOutput<'_>) -> std::io::Result<()> {
     let mut out = stdout().lock();
-    serde_json::to_writer(&mut out, says)?;
+    serde_json::to_writer(&mut out, message)?;
     out.write_all(b"\n")?;
     out.flush()
 }
 
 /// Maximum output in one message, in bytes.
-const LONGEST_PIECE: u64 = 8 << 20;
+const MAX_OUTPUT_BYTES: u64 = 8 << 20;
 const DIGITS: &[u8] = b"0123456789";
 
 /// Prints up to `bytes` bytes of output as one message. Returns the number printed. The output is generated in pieces.
-pub(super) fn print(bytes: u64) -> std::io::Result<u64> {
-    let piece = bytes.min(LONGEST_PIECE);
+pub(super) fn send_output(bytes: u64) -> std::io::Result<u64> {
+    let piece = bytes.min(MAX_OUTPUT_BYTES);
     let mut out = std::io::BufWriter::with_capacity(1 << 16, stdout().lock());
     out.write_all(b"{\"type\":\"output\",\"text\":\"")?;
     let block = DIGITS.repeat(1 << 10);
@@ -118,13 +118,13 @@ pub(super) fn print(bytes: u64) -> std::io::Result<u64> {
 /// Queue of messages from standard input and signals.
 #[derive(Debug)]
 pub(super) struct ParrotInbox {
-    said: Receiver<ParrotInput>,
+    inputs: Receiver<ParrotInput>,
 }
 
 impl ParrotInbox {
     /// Starts to read standard input and SIGINT.
     pub(super) fn open() -> anyhow::Result<Self> {
-        let (sender, said) = channel();
+        let (sender, input) = channel();
         let (mut signals, write) = UnixStream::pair()?;
         signal_hook::low_level::pipe::register(signal_hook::consts::signal::SIGINT, write)?;
         let interrupts = sender.clone();
@@ -132,35 +132,35 @@ impl ParrotInbox {
             let mut byte = [0];
             while signals.read_exact(&mut byte).is_ok() && interrupts.send(ParrotInput::Interrupt).is_ok() {}
         });
-        std::thread::spawn(move || listen(&sender));
-        Ok(Self { said })
+        std::thread::spawn(move || read_stdin(&sender));
+        Ok(Self { inputs: input })
     }
 
     /// Waits for the next message.
-    pub(super) fn wait(&self) -> ParrotInput {
-        self.said.recv().unwrap_or(ParrotInput::End)
+    pub(super) fn next(&self) -> ParrotInput {
+        self.inputs.recv().unwrap_or(ParrotInput::End)
     }
 
     /// Waits for the next message, up to `time`.
-    pub(super) fn wait_for(&self, time: Duration) -> Option<ParrotInput> {
-        match self.said.recv_timeout(time) {
-            Ok(said) => Some(said),
+    pub(super) fn next_within(&self, time: Duration) -> Option<ParrotInput> {
+        match self.inputs.recv_timeout(time) {
+            Ok(input) => Some(input),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => Some(ParrotInput::End),
         }
     }
 
     /// Returns the next message without waiting.
-    pub(super) fn look(&self) -> Option<ParrotInput> {
-        self.said.try_recv().ok()
+    pub(super) fn try_next(&self) -> Option<ParrotInput> {
+        self.inputs.try_recv().ok()
     }
 }
 
-fn listen(sender: &Sender<ParrotInput>) {
+fn read_stdin(sender: &Sender<ParrotInput>) {
     for line in stdin().lock().split(b'\n').map_while(Result::ok) {
         match serde_json::from_slice(&line) {
-            Ok(said) => {
-                if sender.send(said).is_err() {
+            Ok(input) => {
+                if sender.send(input).is_err() {
                     return;
                 }
             }

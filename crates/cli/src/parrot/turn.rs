@@ -7,12 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use abide_engines::asking::patch::own_words;
+use abide_engines::asking::patch::strip_instructions;
 
 use super::{
     script::{ParrotGate, ParrotInstruction, ParrotQuestion, ParrotScript},
     session::ParrotSession,
-    talk::{ParrotAction, ParrotInbox, ParrotInput, ParrotOutput, print, say},
+    talk::{ParrotAction, ParrotInbox, ParrotInput, ParrotOutput, send, send_output},
     workspace::{ParrotWorkspace, WriteMode},
 };
 
@@ -30,18 +30,18 @@ pub(super) struct ParrotProcess {
     pub(super) inbox: ParrotInbox,
     pub(super) workspace: ParrotWorkspace,
     /// Number of gates so far; used for their ids.
-    pub(super) gates: u32,
+    pub(super) gate_count: u32,
     /// `None` with `--sticky`.
     pub(super) session: Option<ParrotSession>,
     /// Whether standard input has ended.
-    pub(super) deaf: bool,
+    pub(super) input_ended: bool,
     /// Prompts received during a turn.
-    pub(super) later: VecDeque<String>,
+    pub(super) queued_prompts: VecDeque<String>,
 }
 
 #[derive(Debug)]
 pub(super) struct ParrotTurn<'a> {
-    pub(super) body: &'a mut ParrotProcess,
+    pub(super) process: &'a mut ParrotProcess,
     pub(super) script: &'a mut ParrotScript,
 }
 
@@ -50,12 +50,12 @@ enum ParrotStop {
     Asked(ParrotQuestion),
     Failed(String),
     Interrupted,
-    Broken(std::io::Error),
+    OutputClosed(std::io::Error),
 }
 
 impl From<std::io::Error> for ParrotStop {
     fn from(error: std::io::Error) -> Self {
-        Self::Broken(error)
+        Self::OutputClosed(error)
     }
 }
 
@@ -64,11 +64,11 @@ impl ParrotTurn<'_> {
     pub(super) fn run(mut self) -> std::io::Result<ParrotTurnEnd> {
         let mut answer = vec![];
         let stop = loop {
-            if let Err(stop) = self.hear_what_was_said() {
+            if let Err(stop) = self.handle_pending_inputs() {
                 break Some(stop);
             }
-            let Some(order) = self.script.next() else { break None };
-            if let Err(stop) = self.carry_out(order, &mut answer) {
+            let Some(instruction) = self.script.next() else { break None };
+            if let Err(stop) = self.execute(instruction, &mut answer) {
                 break Some(stop);
             }
         };
@@ -78,29 +78,33 @@ impl ParrotTurn<'_> {
             Some(ParrotStop::Asked(asking)) => ParrotTurnEnd::Asked { answer: answer(Some(asking.block())) },
             Some(ParrotStop::Failed(message)) => ParrotTurnEnd::Failed { message },
             Some(ParrotStop::Interrupted) => ParrotTurnEnd::Interrupted,
-            Some(ParrotStop::Broken(error)) => return Err(error),
+            Some(ParrotStop::OutputClosed(error)) => return Err(error),
         })
     }
 
-    fn carry_out(&mut self, order: ParrotInstruction, answer: &mut Vec<String>) -> Result<(), ParrotStop> {
-        match order {
+    fn execute(
+        &mut self,
+        instruction: ParrotInstruction,
+        answer: &mut Vec<String>,
+    ) -> Result<(), ParrotStop> {
+        match instruction {
             ParrotInstruction::Say(text) => {
-                say(&ParrotOutput::Text { text: &text })?;
+                send(&ParrotOutput::Text { text: &text })?;
                 answer.push(text);
             }
             ParrotInstruction::Ask(asking) => return Err(ParrotStop::Asked(asking)),
-            ParrotInstruction::Gate(gate) => self.pass_gate(&gate)?,
-            ParrotInstruction::Progress(text) => say(&ParrotOutput::Progress { text: &text })?,
+            ParrotInstruction::Gate(gate) => self.request_approval(&gate)?,
+            ParrotInstruction::Progress(text) => send(&ParrotOutput::Progress { text: &text })?,
             ParrotInstruction::Sleep(time) => self.pause(time)?,
             ParrotInstruction::Print(bytes) => {
                 let mut left = bytes;
                 while left > 0 {
-                    left -= print(left)?;
-                    self.hear_what_was_said()?;
+                    left -= send_output(left)?;
+                    self.handle_pending_inputs()?;
                 }
             }
-            ParrotInstruction::Write { path, text } => self.put(&path, &text, WriteMode::Replace)?,
-            ParrotInstruction::Append { path, text } => self.put(&path, &text, WriteMode::Add)?,
+            ParrotInstruction::Write { path, text } => self.write_file(&path, &text, WriteMode::Replace)?,
+            ParrotInstruction::Append { path, text } => self.write_file(&path, &text, WriteMode::Append)?,
             ParrotInstruction::Fail(message) => return Err(ParrotStop::Failed(message)),
             ParrotInstruction::Crash => {
                 let myself = rustix::process::getpid();
@@ -111,35 +115,38 @@ impl ParrotTurn<'_> {
             // Handled before the first instruction.
             ParrotInstruction::MuteSession => {}
             ParrotInstruction::LoseSession => {
-                let lost = self.body.session.as_mut().map_or(Ok(()), ParrotSession::lose);
+                let lost = self.process.session.as_mut().map_or(Ok(()), ParrotSession::mark_lost);
                 lost.map_err(|error| ParrotStop::Failed(format!("{error:#}")))?;
             }
         }
         Ok(())
     }
 
-    fn put(&self, path: &str, text: &str, manner: WriteMode) -> Result<(), ParrotStop> {
-        self.body.workspace.put(path, text, manner).map_err(|error| ParrotStop::Failed(format!("{error:#}")))
+    fn write_file(&self, path: &str, text: &str, mode: WriteMode) -> Result<(), ParrotStop> {
+        self.process
+            .workspace
+            .write_line(path, text, mode)
+            .map_err(|error| ParrotStop::Failed(format!("{error:#}")))
     }
 
     /// Asks for approval and waits. The script continues in either case; `$reply` is the reply.
-    fn pass_gate(&mut self, gate: &ParrotGate) -> Result<(), ParrotStop> {
+    fn request_approval(&mut self, gate: &ParrotGate) -> Result<(), ParrotStop> {
         let prompt = gate.prompt.as_str();
         let cwd = std::env::current_dir().ok().and_then(|cwd| cwd.into_os_string().into_string().ok());
-        let deed = gate.deed.as_ref();
-        let deed = deed.map(|(kind, command)| ParrotAction { kind, command, cwd: cwd.as_deref() });
-        self.body.gates += 1;
-        let id = format!("gate-{}", self.body.gates);
-        say(&ParrotOutput::Gate { id: &id, prompt, deed })?;
+        let action = gate.action.as_ref();
+        let action = action.map(|(kind, command)| ParrotAction { kind, command, cwd: cwd.as_deref() });
+        self.process.gate_count += 1;
+        let id = format!("gate-{}", self.process.gate_count);
+        send(&ParrotOutput::Gate { id: &id, prompt, action })?;
         loop {
-            if self.body.deaf {
+            if self.process.input_ended {
                 return Err(ParrotStop::Failed("the input ended at a gate".to_owned()));
             }
-            match self.body.inbox.wait() {
+            match self.process.inbox.next() {
                 ParrotInput::Answer { gate, text, approved } if gate == id => {
-                    self.script.replied(&text);
+                    self.script.set_reply(&text);
                     let verdict = if approved { "approved" } else { "declined" };
-                    say(&ParrotOutput::Progress { text: &format!("{verdict}: {prompt}") })?;
+                    send(&ParrotOutput::Progress { text: &format!("{verdict}: {prompt}") })?;
                     return Ok(());
                 }
                 other @ (ParrotInput::Answer { .. }
@@ -147,11 +154,11 @@ impl ParrotTurn<'_> {
                 | ParrotInput::Steer { .. }
                 | ParrotInput::Interrupt
                 | ParrotInput::End) => {
-                    let heard = self.hear(other);
-                    if heard.is_err() {
-                        say(&ParrotOutput::Withdrawn { id: &id })?;
+                    let handled = self.handle_input(other);
+                    if handled.is_err() {
+                        send(&ParrotOutput::Withdrawn { id: &id })?;
                     }
-                    heard?;
+                    handled?;
                 }
             }
         }
@@ -159,28 +166,28 @@ impl ParrotTurn<'_> {
 
     #[expect(clippy::disallowed_methods, reason = "a pause on order is what is wanted")]
     fn pause(&mut self, time: Duration) -> Result<(), ParrotStop> {
-        let begun = Instant::now();
-        while let Some(left) = time.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
-            if let Some(said) = self.body.inbox.wait_for(left) {
-                self.hear(said)?;
+        let start = Instant::now();
+        while let Some(left) = time.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
+            if let Some(input) = self.process.inbox.next_within(left) {
+                self.handle_input(input)?;
             }
         }
         Ok(())
     }
 
-    fn hear_what_was_said(&mut self) -> Result<(), ParrotStop> {
-        while let Some(said) = self.body.inbox.look() {
-            self.hear(said)?;
+    fn handle_pending_inputs(&mut self) -> Result<(), ParrotStop> {
+        while let Some(input) = self.process.inbox.try_next() {
+            self.handle_input(input)?;
         }
         Ok(())
     }
 
-    fn hear(&mut self, said: ParrotInput) -> Result<(), ParrotStop> {
-        match said {
-            ParrotInput::Steer { text } => self.script.add(own_words(&text)),
+    fn handle_input(&mut self, input: ParrotInput) -> Result<(), ParrotStop> {
+        match input {
+            ParrotInput::Steer { text } => self.script.add(strip_instructions(&text)),
             ParrotInput::Interrupt => return Err(ParrotStop::Interrupted),
-            ParrotInput::End => self.body.deaf = true,
-            ParrotInput::Prompt { text } => self.body.later.push_back(text),
+            ParrotInput::End => self.process.input_ended = true,
+            ParrotInput::Prompt { text } => self.process.queued_prompts.push_back(text),
             ParrotInput::Answer { gate, .. } => eprintln!("parrot: nothing waits for an answer to {gate}"),
         }
         Ok(())
@@ -191,7 +198,7 @@ impl ParrotTurn<'_> {
 fn hang() -> std::io::Result<()> {
     let ignored = std::sync::Arc::default();
     signal_hook::flag::register(signal_hook::consts::signal::SIGTERM, std::sync::Arc::clone(&ignored))?;
-    say(&ParrotOutput::Progress { text: "hangs" })?;
+    send(&ParrotOutput::Progress { text: "hangs" })?;
     loop {
         std::thread::park();
     }

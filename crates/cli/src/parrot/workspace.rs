@@ -1,4 +1,5 @@
-//! File access of the parrot: only below its working directory, and only if its sandbox permits it.
+//! File access of the parrot: only below its working directory, not in Abide's home, and only if its sandbox permits it.
+//! The parrot is not isolated, so it checks this itself.
 
 use std::{
     fs::{self, OpenOptions},
@@ -9,9 +10,13 @@ use std::{
 
 use anyhow::{Context, bail};
 
+use crate::{home, home_folders};
+
 #[derive(Debug)]
 pub(super) struct ParrotWorkspace {
     root: PathBuf,
+    /// Abide's home, which may be below the working directory.
+    home: PathBuf,
     read_only: bool,
 }
 
@@ -19,14 +24,14 @@ pub(super) struct ParrotWorkspace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteMode {
     Replace,
-    Add,
+    Append,
 }
 
 impl ParrotWorkspace {
     /// Opens the working directory of this process.
-    pub(super) fn here(read_only: bool) -> anyhow::Result<Self> {
+    pub(super) fn current_dir(read_only: bool) -> anyhow::Result<Self> {
         let root = std::env::current_dir().and_then(fs::canonicalize).context("cannot use this directory")?;
-        Ok(Self { root, read_only })
+        Ok(Self { root, home: home::home()?, read_only })
     }
 
     pub(super) fn name(&self) -> String {
@@ -34,11 +39,11 @@ impl ParrotWorkspace {
     }
 
     /// Writes a line with one write call and syncs it.
-    pub(super) fn put(&self, path: &str, text: &str, manner: WriteMode) -> anyhow::Result<()> {
-        self.write(path, text, manner).with_context(|| format!("cannot write {path}"))
+    pub(super) fn write_line(&self, path: &str, text: &str, mode: WriteMode) -> anyhow::Result<()> {
+        self.write(path, text, mode).with_context(|| format!("cannot write {path}"))
     }
 
-    fn write(&self, path: &str, text: &str, manner: WriteMode) -> anyhow::Result<()> {
+    fn write(&self, path: &str, text: &str, mode: WriteMode) -> anyhow::Result<()> {
         if self.read_only {
             bail!("the sandbox is read-only");
         }
@@ -48,11 +53,11 @@ impl ParrotWorkspace {
         }
         let path = self.root.join(path);
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { bail!("it is no file") };
-        let folder = self.made(folder)?;
+        let folder = self.create_folder(folder)?;
         let mut options = OpenOptions::new();
-        match manner {
+        match mode {
             WriteMode::Replace => options.write(true).truncate(true),
-            WriteMode::Add => options.append(true),
+            WriteMode::Append => options.append(true),
         };
         // A link could lead out of the workspace.
         let no_links = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
@@ -63,19 +68,49 @@ impl ParrotWorkspace {
         Ok(())
     }
 
-    /// Creates the folder. Fails if a link on the way leads out of the workspace.
-    fn made(&self, folder: &Path) -> anyhow::Result<PathBuf> {
-        let mut made = self.root.clone();
+    /// Creates the folder. Fails if a link on the way leads out of the workspace, or if the way leads into Abide's home.
+    fn create_folder(&self, folder: &Path) -> anyhow::Result<PathBuf> {
+        let mut path = self.root.clone();
+        let refuse_home = |path: &Path| match home_folders::is_home(&self.home, path) {
+            true => bail!("it is in Abide's home"),
+            false => Ok(()),
+        };
+        refuse_home(&path)?;
         for part in folder.strip_prefix(&self.root)?.components() {
-            made.push(part);
-            if !made.exists() {
-                fs::create_dir(&made)?;
+            path.push(part);
+            if !path.exists() {
+                fs::create_dir(&path)?;
             }
-            made = made.canonicalize()?;
-            if !made.starts_with(&self.root) {
+            path = path.canonicalize()?;
+            if !path.starts_with(&self.root) {
                 bail!("it is outside of the workspace");
             }
+            refuse_home(&path)?;
         }
-        Ok(made)
+        Ok(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A token with the permission `run` could otherwise add an admin token to `access.json`.
+    #[test]
+    fn a_parrot_above_the_home_writes_nothing_in_it() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        let home = root.join("user/.abide");
+        fs::create_dir_all(home.join("workspaces/run_1")).unwrap();
+        let at =
+            |root: &Path| ParrotWorkspace { root: root.to_owned(), home: home.clone(), read_only: false };
+        for path in ["user/.abide/access.json", "user/.abide/new/file", "user/.abide/workspaces/run_1/file"] {
+            let refused = at(&root).write_line(path, "x", WriteMode::Replace).unwrap_err();
+            assert!(format!("{refused:#}").contains("in Abide's home"), "{refused:#}");
+        }
+        assert!(at(&home).write_line("access.json", "x", WriteMode::Replace).is_err());
+        assert_eq!(fs::read_dir(&home).unwrap().count(), 1);
+        at(&root).write_line("user/file", "x", WriteMode::Replace).unwrap();
+        at(&home.join("workspaces/run_1")).write_line("sub/file", "x", WriteMode::Append).unwrap();
     }
 }

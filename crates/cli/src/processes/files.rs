@@ -12,14 +12,14 @@ use abide_ports::{engine::EngineInstallation, processes::FileIdentity};
 /// programs are scripts passed to an interpreter. `None` if the program is not found.
 pub(super) fn identities(command: &EngineInstallation, path: &str) -> Option<Vec<FileIdentity>> {
     let (program, arguments) = command.command.split_first()?;
-    let mut files = vec![identity(&found(program, path)?)?];
+    let mut files = vec![identity(&find_program(program, path)?)?];
     let named = arguments.iter().chain(&command.args).filter(|argument| argument.starts_with('/'));
     files.extend(named.filter_map(|argument| identity(Path::new(argument))));
     Some(files)
 }
 
 /// Finds a program. A relative path yields `None`, because its target depends on the working directory.
-fn found(program: &str, path: &str) -> Option<PathBuf> {
+fn find_program(program: &str, path: &str) -> Option<PathBuf> {
     if program.contains('/') {
         return program.starts_with('/').then(|| PathBuf::from(program));
     }
@@ -47,8 +47,8 @@ fn identity(path: &Path) -> Option<FileIdentity> {
 mod tests {
     use super::*;
 
-    fn program(path: &Path, says: &str) {
-        fs::write(path, says).unwrap();
+    fn program(path: &Path, contents: &str) {
+        fs::write(path, contents).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
@@ -59,7 +59,7 @@ mod tests {
         fs::create_dir(&first).unwrap();
         fs::create_dir(&second).unwrap();
         let path = format!("{}:{}", first.display(), second.display());
-        let command = EngineInstallation::named("agent");
+        let command = EngineInstallation::for_program("agent");
         let seen = || identities(&command, &path);
         assert_eq!(seen(), None);
         program(&second.join("agent"), "one");

@@ -21,11 +21,10 @@ use abide_domain::{
     run::{Run, RunStatus},
 };
 use abide_keeper::{former::FormerKeepers, launch::KeeperLauncher, protocol::KeeperRequest};
-use abide_os::{beneath::Directory, remove::remove_path};
+use abide_os::{beneath::Directory, private_file, remove::remove_path};
 use abide_ports::store::StoreError;
 
-use super::{end, end_all};
-use crate::private;
+use super::{end_all_keepers, end_child};
 
 #[derive(Clone, Debug)]
 pub(crate) struct OutlivingKeepers {
@@ -35,66 +34,66 @@ pub(crate) struct OutlivingKeepers {
 }
 
 /// Minimum time between two rounds; a busy daemon has more changes than runs that end.
-const PAUSE: Duration = Duration::from_millis(250);
+const MIN_ROUND_INTERVAL: Duration = Duration::from_millis(250);
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
 /// Delay before the next round if a keeper could not be ended.
-const LATER: Duration = Duration::from_secs(30);
+const MAX_ROUND_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Failure message of a waiting run whose agent state is gone.
-const DELETED: &str = "the agent's state folder or journal was deleted or replaced while the run waited, so no answer can be \
+const STATE_DELETED_MESSAGE: &str = "the agent's state folder or journal was deleted or replaced while the run waited, so no answer can be \
                        given to it; its sessions were ended. Start a new run";
 
 /// Prefix of notes in the crash guard's record.
-const NOTE: &str = "note ";
+const NOTE_PREFIX: &str = "note ";
 
 impl OutlivingKeepers {
     /// The notes that belong to this directory of keepers.
-    pub(crate) fn beside(keepers: &Path, launcher: &KeeperLauncher) -> Self {
+    pub(crate) fn for_keepers_dir(keepers: &Path, launcher: &KeeperLauncher) -> Self {
         let keeper_arguments = launcher.arguments.clone();
         Self { notes: keepers.with_file_name("outliving"), keeper_arguments }
     }
 
     /// Records the directory of that run's keepers. The path recorded by an earlier version stays in a second line.
-    pub(super) fn note(&self, run: &str, directory: &str) -> io::Result<()> {
-        private::directory(&self.notes)?;
+    pub(super) fn record(&self, run: &str, directory: &str) -> io::Result<()> {
+        private_file::create_dir(&self.notes)?;
         let note = self.notes.join(run);
         let before = fs::read_to_string(&note).unwrap_or_default();
         let former = before.lines().find(|line| line.starts_with('/'));
         let lines: Vec<&str> = [directory].into_iter().chain(former).collect();
-        private::write(&note, lines.join("\n").as_bytes())
+        private_file::write(&note, lines.join("\n").as_bytes())
     }
 
     /// Returns the directory of that run's keepers, if there may be any.
-    pub(super) fn noted_for(&self, run: &str) -> Option<PathBuf> {
+    pub(super) fn recorded_dir(&self, run: &str) -> Option<PathBuf> {
         let note = fs::read_to_string(self.notes.join(run)).ok()?;
-        note.lines().find_map(|line| self.directory(line))
+        note.lines().find_map(|line| self.resolve_note(line))
     }
 
     /// Returns the directory that a note names, if it is below the home.
-    pub(super) fn directory(&self, noted: &str) -> Option<PathBuf> {
-        let id = noted.strip_prefix("agents/")?.strip_suffix("/sessions")?;
+    pub(super) fn resolve_note(&self, note: &str) -> Option<PathBuf> {
+        let id = note.strip_prefix("agents/")?.strip_suffix("/sessions")?;
         let is_name = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        is_name.then(|| self.notes.with_file_name(noted))
+        is_name.then(|| self.notes.with_file_name(note))
     }
 
     /// Ends the keepers of finished runs periodically. Never returns.
-    pub(crate) async fn for_ever(self, daemon: Daemon, guard: CrashGuard) {
+    pub(crate) async fn run(self, daemon: Daemon, guard: CrashGuard) {
         let mut changes = daemon.changes();
         loop {
             changes.mark_unchanged();
-            if let Err(error) = self.round(&daemon, &guard).await {
+            if let Err(error) = self.end_finished_runs(&daemon, &guard).await {
                 tracing::warn!(%error, "what outlives processes was not looked at");
             }
             // A timeout only starts the next round.
-            tokio::time::timeout(LATER, changes.changed()).await.ok();
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::timeout(MAX_ROUND_INTERVAL, changes.changed()).await.ok();
+            tokio::time::sleep(MIN_ROUND_INTERVAL).await;
         }
     }
 
-    async fn round(&self, daemon: &Daemon, guard: &CrashGuard) -> Result<(), StoreError> {
-        let noted = self.noted();
-        guard.forget(NOTE, |item| noted.iter().any(|(run, _)| format!("{NOTE}{run}") == item));
-        for (run, note) in noted {
+    async fn end_finished_runs(&self, daemon: &Daemon, guard: &CrashGuard) -> Result<(), StoreError> {
+        let notes = self.list_notes();
+        guard.forget(NOTE_PREFIX, |item| notes.iter().any(|(run, _)| format!("{NOTE_PREFIX}{run}") == item));
+        for (run, note) in notes {
             let state = match daemon.store().run(run).await {
                 Ok(state) => state,
                 // It is unknown whether a damaged run is over.
@@ -103,21 +102,23 @@ impl OutlivingKeepers {
             };
             if state.as_ref().is_some_and(is_waiting) {
                 let record =
-                    self.noted_for(&run.to_string()).and_then(|noted| Some(noted.parent()?.to_owned()));
+                    self.recorded_dir(&run.to_string()).and_then(|notes| Some(notes.parent()?.to_owned()));
                 let look = move || record.is_some_and(|record| end_if_deleted(&record));
                 if tokio::task::spawn_blocking(look).await.unwrap_or(false) {
-                    let failure = RunFailure::new(FailureCode::SessionResumeFailed, DELETED);
+                    let failure = RunFailure::new(FailureCode::SessionResumeFailed, STATE_DELETED_MESSAGE);
                     // A run that was answered or has ended meanwhile detects the loss itself.
                     daemon.session_lost(run, failure).await.ok();
                 }
             }
-            if state.as_ref().is_none_or(is_over) {
+            if state.as_ref().is_none_or(is_finished) {
                 // An operation during which daemons crashed is retried in a later round.
-                let CrashGuardDecision::Now(performance) = guard.admit(&format!("{NOTE}{run}")).await else {
+                let CrashGuardDecision::Now(performance) = guard.admit(&format!("{NOTE_PREFIX}{run}")).await
+                else {
                     continue;
                 };
                 let outliving = self.clone();
-                let ended = tokio::task::spawn_blocking(move || outliving.end(&note)).await.unwrap_or(false);
+                let ended =
+                    tokio::task::spawn_blocking(move || outliving.end_recorded(&note)).await.unwrap_or(false);
                 performance.succeeded();
                 tracing::debug!(%run, ended, "what outlived its processes was ended");
             }
@@ -126,21 +127,21 @@ impl OutlivingKeepers {
     }
 
     /// Ends the keepers that a note names and deletes their files in the home. Returns whether none is left.
-    fn end(&self, note: &Path) -> bool {
+    fn end_recorded(&self, note: &Path) -> bool {
         let Ok(text) = fs::read_to_string(note) else { return false };
-        let is_ended = text.lines().all(|line| match self.directory(line) {
+        let is_ended = text.lines().all(|line| match self.resolve_note(line) {
             Some(directory) => {
                 let is_gone = |record: &Path| {
                     remove_path(record, MAX_REMOVAL_TIME).is_ok_and(|removal| removal.is_complete())
                 };
-                end_all(&directory) && directory.parent().is_some_and(is_gone)
+                end_all_keepers(&directory) && directory.parent().is_some_and(is_gone)
             }
             None => end_former(Path::new(line), &self.keeper_arguments),
         });
         is_ended && fs::remove_file(note).is_ok()
     }
 
-    fn noted(&self) -> Vec<(RunId, PathBuf)> {
+    fn list_notes(&self) -> Vec<(RunId, PathBuf)> {
         let notes = fs::read_dir(&self.notes).into_iter().flatten().filter_map(Result::ok);
         notes.filter_map(|note| Some((note.file_name().to_str()?.parse().ok()?, note.path()))).collect()
     }
@@ -151,7 +152,7 @@ fn is_waiting(run: &Run) -> bool {
     matches!(run.status(), RunStatus::WaitingUser | RunStatus::Idle) && run.live().is_none()
 }
 
-fn is_over(run: &Run) -> bool {
+fn is_finished(run: &Run) -> bool {
     // A process that is still to be ended may start further keepers.
     let is_final = matches!(run.status(), RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled);
     is_final && run.owed.is_empty()
@@ -164,21 +165,21 @@ fn end_former(directory: &Path, arguments: &[String]) -> bool {
         directory.ancestors().filter(|path| path.file_name().is_some_and(|name| name == ".abide")).last();
     let Some(workspace) = own.and_then(Path::parent) else { return true };
     let Ok(relative) = directory.strip_prefix(workspace) else { return true };
-    let opened = Directory::open(workspace).and_then(|workspace| workspace.directory(relative));
+    let opened = Directory::open(workspace).and_then(|workspace| workspace.open_directory(relative));
     let Ok(sessions) = opened else { return true };
     let keepers = FormerKeepers { arguments: arguments.to_vec(), started_before: None };
     let mut none_left = true;
-    for entry in sessions.entries().into_iter().flatten().take(MAX_FORMER).flatten() {
-        let attached = sessions.directory(&entry.name).ok().and_then(|place| keepers.attach(&place));
+    for entry in sessions.entries().into_iter().flatten().take(MAX_FORMER_SESSIONS).flatten() {
+        let attached = sessions.open_directory(&entry.name).ok().and_then(|place| keepers.attach(&place));
         if let Some((keeper, status)) = attached {
-            none_left &= end(keeper, KeeperRequest::End { force: false }, status.exit).is_ok();
+            none_left &= end_child(keeper, KeeperRequest::End { force: false }, status.exit).is_ok();
         }
     }
     none_left
 }
 
 /// Maximum number of session folders of an earlier version that are checked for one run.
-const MAX_FORMER: usize = 1_000;
+const MAX_FORMER_SESSIONS: usize = 1_000;
 
 #[cfg(test)]
 mod tests {
@@ -190,8 +191,8 @@ mod tests {
 
     #[test]
     fn a_note_names_only_records_of_the_home() {
-        let outliving = OutlivingKeepers::beside(Path::new("base/keepers"), &launcher());
-        let named = outliving.directory("agents/0a-1/sessions");
+        let outliving = OutlivingKeepers::for_keepers_dir(Path::new("base/keepers"), &launcher());
+        let named = outliving.resolve_note("agents/0a-1/sessions");
         assert_eq!(named, Some(PathBuf::from("base/agents/0a-1/sessions")));
         for other in [
             "/w/.abide/native/1/sessions",
@@ -200,14 +201,14 @@ mod tests {
             "agents/a/b/sessions",
             "",
         ] {
-            assert_eq!(outliving.directory(other), None, "{other}");
+            assert_eq!(outliving.resolve_note(other), None, "{other}");
         }
     }
 
     #[test]
-    fn what_an_earlier_version_noted_stays_noted_and_nothing_there_is_deleted() {
+    fn a_note_of_an_earlier_version_is_kept_and_its_folder_not_deleted() {
         let folder = tempfile::tempdir().expect("a folder");
-        let outliving = OutlivingKeepers::beside(&folder.path().join("home/keepers"), &launcher());
+        let outliving = OutlivingKeepers::for_keepers_dir(&folder.path().join("home/keepers"), &launcher());
         let former = folder.path().join("work/.abide/native/1/sessions");
         let old = former.join("shell_1");
         fs::create_dir_all(&old).expect("it can be made");
@@ -215,13 +216,13 @@ mod tests {
         let made = fs::File::open(&old).and_then(|old| old.set_modified(std::time::SystemTime::UNIX_EPOCH));
         made.expect("it is ours");
         fs::create_dir_all(folder.path().join("home")).expect("it can be made");
-        outliving.note("run_1", &former.to_string_lossy()).expect("it can be noted");
-        outliving.note("run_1", "agents/1/sessions").expect("it can be noted");
+        outliving.record("run_1", &former.to_string_lossy()).expect("it can be noted");
+        outliving.record("run_1", "agents/1/sessions").expect("it can be noted");
         let record = folder.path().join("home/agents/1");
         fs::create_dir_all(&record).expect("it can be made");
-        assert_eq!(outliving.noted_for("run_1"), Some(record.join("sessions")));
+        assert_eq!(outliving.recorded_dir("run_1"), Some(record.join("sessions")));
         let note = folder.path().join("home/outliving/run_1");
-        assert!(outliving.end(&note) && !note.exists() && !record.exists());
+        assert!(outliving.end_recorded(&note) && !note.exists() && !record.exists());
         assert!(old.join("secret").exists());
     }
 }

@@ -19,23 +19,23 @@ impl StandbyPolicy {
     pub(super) fn take(&self) -> Option<StandbyKeeper> {
         match self {
             Self::None => None,
-            Self::One(spare) => spare.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            Self::One(standby) => standby.lock().unwrap_or_else(PoisonError::into_inner).take(),
         }
     }
 
     /// Starts a standby keeper on a background thread if there is none.
     pub(super) fn refill(&self, launcher: &KeeperLauncher) {
-        let Self::One(spare) = self else { return };
-        if spare.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+        let Self::One(standby) = self else { return };
+        if standby.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
             return;
         }
-        let (spare, launcher) = (spare.clone(), launcher.clone());
+        let (standby, launcher) = (standby.clone(), launcher.clone());
         // Without a thread there is no standby keeper, and the next start takes longer.
         std::thread::Builder::new()
             .name("spare".to_owned())
             .spawn(move || {
-                if let Ok(ready) = launcher.prepare() {
-                    *spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(ready);
+                if let Ok(ready) = launcher.start_standby() {
+                    *standby.lock().unwrap_or_else(PoisonError::into_inner) = Some(ready);
                 }
             })
             .ok();

@@ -2,7 +2,7 @@
 //! may have been started from any shell (SECURITY 24).
 
 /// Variables that every agent gets: user, paths, locale, proxies and certificates. They contain no API keys.
-const BASE: [&str; 31] = [
+const COMMON_VARIABLES: [&str; 31] = [
     "PATH",
     "HOME",
     "USER",
@@ -38,7 +38,11 @@ const BASE: [&str; 31] = [
 
 /// Returns whether a variable is passed to a process: the common variables and those matching `pass_env`.
 pub(super) fn is_passed(name: &str, pass_env: &[String]) -> bool {
-    BASE.iter().copied().chain(pass_env.iter().map(String::as_str)).any(|pattern| matches(pattern, name))
+    COMMON_VARIABLES
+        .iter()
+        .copied()
+        .chain(pass_env.iter().map(String::as_str))
+        .any(|pattern| matches(pattern, name))
 }
 
 fn matches(pattern: &str, name: &str) -> bool {

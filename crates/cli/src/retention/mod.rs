@@ -40,9 +40,9 @@ pub(crate) struct RetentionTask {
     pub(crate) processes: Arc<dyn Processes>,
     pub(crate) settings: RetentionSettings,
     /// Called for each deleted item.
-    pub(crate) removed: Box<dyn Fn(RetentionItem) + Send + Sync>,
+    pub(crate) on_removed: Box<dyn Fn(RetentionItem) + Send + Sync>,
     /// Last directory of each kind that was checked, if one round did not cover all.
-    pub(crate) looked_at: Mutex<BTreeMap<&'static str, RunId>>,
+    pub(crate) resume_from: Mutex<BTreeMap<&'static str, RunId>>,
     /// The tree in the trash whose deletion was attempted last.
     pub(crate) last_tried: Mutex<Option<OsString>>,
     /// Decides which deletions may be attempted.
@@ -60,21 +60,21 @@ pub(crate) struct RetentionRound {
 }
 
 /// Maximum number of items deleted per round, to limit the load on the disk.
-const MOST_A_ROUND: usize = 500;
+const MAX_ITEMS_PER_ROUND: usize = 500;
 /// Maximum number of directories of each kind checked per round. The next round continues there.
-const LOOKED_AT_A_ROUND: usize = 5_000;
+const MAX_CHECKED_PER_ROUND: usize = 5_000;
 /// Prefix of deletions in the crash guard's record.
-const DELETION: &str = "deletion ";
+const DELETION_PREFIX: &str = "deletion ";
 /// Page size in runs, and in bytes.
-const PAGE: usize = 500;
+const PAGE_RUNS: usize = 500;
 const PAGE_BYTES: usize = 1 << 20;
 
 impl RetentionTask {
     /// Runs rounds periodically. Never returns.
-    pub(crate) async fn for_ever(self) {
+    pub(crate) async fn run(self) {
         let pause = Duration::from_secs(u64::from(self.settings.every_sec));
         loop {
-            match self.round().await {
+            match self.run_round().await {
                 Ok(round) if round == RetentionRound::default() => {}
                 Ok(RetentionRound { private, workspaces, processes }) => {
                     tracing::info!(private, workspaces, processes, "leftovers removed");
@@ -86,20 +86,21 @@ impl RetentionTask {
     }
 
     /// Deletes due items, within the limits of a round.
-    pub(crate) async fn round(&self) -> Result<RetentionRound, StoreError> {
+    pub(crate) async fn run_round(&self) -> Result<RetentionRound, StoreError> {
         self.sweep_groups().await;
         self.empty_trash().await;
         let mut round = RetentionRound::default();
         if self.settings.private_days > 0 {
-            round.processes = self.processes(self.settings.private_days).await?;
+            round.processes = self.delete_process_files(self.settings.private_days).await?;
             for purpose in [DirPurpose::Private, DirPurpose::Content] {
                 let days = self.settings.private_days;
-                round.private += self.folders(RetentionItem::Private, purpose, days).await?;
+                round.private += self.expire_dirs(RetentionItem::PrivateFolder, purpose, days).await?;
             }
         }
         if self.settings.workspace_days > 0 {
             let days = self.settings.workspace_days;
-            round.workspaces = self.folders(RetentionItem::Workspace, DirPurpose::Workspace, days).await?;
+            round.workspaces =
+                self.expire_dirs(RetentionItem::Workspace, DirPurpose::Workspace, days).await?;
         }
         self.empty_trash().await;
         Ok(round)
@@ -109,7 +110,7 @@ impl RetentionTask {
     async fn sweep_groups(&self) {
         if let Some(groups) = self.groups.clone() {
             // Remaining groups are found in the next round.
-            tokio::task::spawn_blocking(move || groups.sweep()).await.ok();
+            tokio::task::spawn_blocking(move || groups.remove_dead_groups()).await.ok();
         }
     }
 
@@ -118,15 +119,15 @@ impl RetentionTask {
         let last_tried = self.last_tried.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let listed = tokio::task::spawn_blocking(move || trash::list(&home));
         let Ok(Some(trees)) = listed.await else { return };
-        let item = |name: &OsString| format!("{DELETION}{}", name.to_string_lossy());
-        self.guard.forget(DELETION, |suspect| trees.names.iter().any(|name| item(name) == suspect));
-        let names = trash::due(&trees.names, last_tried.as_deref(), MOST_A_ROUND);
+        let item = |name: &OsString| format!("{DELETION_PREFIX}{}", name.to_string_lossy());
+        self.guard.forget(DELETION_PREFIX, |suspect| trees.names.iter().any(|name| item(name) == suspect));
+        let names = trash::select_batch(&trees.names, last_tried.as_deref(), MAX_ITEMS_PER_ROUND);
         for name in &names {
             // An operation during which daemons crashed is retried in a later round.
             let CrashGuardDecision::Now(performance) = self.guard.admit(&item(name)).await else { continue };
             let (home, folder, name) = (self.home.clone(), trees.folder.clone(), name.clone());
             let deleted =
-                tokio::task::spawn_blocking(move || trash::delete_ours(&home, &folder, &name)).await;
+                tokio::task::spawn_blocking(move || trash::delete_if_ours(&home, &folder, &name)).await;
             if deleted.is_ok() {
                 performance.succeeded();
             }
@@ -136,7 +137,7 @@ impl RetentionTask {
     }
 
     /// Moves the directories of runs that finished long enough ago to the trash. Returns their number.
-    async fn folders(
+    async fn expire_dirs(
         &self,
         what: RetentionItem,
         purpose: DirPurpose,
@@ -144,22 +145,22 @@ impl RetentionTask {
     ) -> Result<usize, StoreError> {
         let parent = purpose.folder();
         let mut due = Vec::new();
-        let begin = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).remove(parent);
-        let there = of_runs(&self.home.join(parent));
-        let rest = there.into_iter().filter(|(run, _)| begin.is_none_or(|begin| *run >= begin));
+        let begin = self.resume_from.lock().unwrap_or_else(PoisonError::into_inner).remove(parent);
+        let dirs = run_dirs(&self.home.join(parent));
+        let rest = dirs.into_iter().filter(|(run, _)| begin.is_none_or(|begin| *run >= begin));
         for (looked_at, (run_id, folder)) in rest.enumerate() {
-            if due.len() >= MOST_A_ROUND || looked_at >= LOOKED_AT_A_ROUND {
-                self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).insert(parent, run_id);
+            if due.len() >= MAX_ITEMS_PER_ROUND || looked_at >= MAX_CHECKED_PER_ROUND {
+                self.resume_from.lock().unwrap_or_else(PoisonError::into_inner).insert(parent, run_id);
                 break;
             }
-            let Some(run) = self.readable(run_id).await? else { continue };
-            let own = what != RetentionItem::Workspace || Path::new(&run.settings.workspace) == folder;
-            if own && self.is_due(&run, days) {
+            let Some(run) = self.load_readable_run(run_id).await? else { continue };
+            let is_own = what != RetentionItem::Workspace || Path::new(&run.settings.workspace) == folder;
+            if is_own && self.is_due(&run, days) {
                 due.push((run_id.to_string(), folder));
             }
         }
         if what == RetentionItem::Workspace && !due.is_empty() {
-            if !self.store.damaged().await?.is_empty() {
+            if !self.store.damaged_runs().await?.is_empty() {
                 // The workspaces of those runs are unknown, so nothing is deleted.
                 return Ok(0);
             }
@@ -169,42 +170,42 @@ impl RetentionTask {
                 !used.iter().any(|used| used.starts_with(folder) || used.starts_with(&real))
             });
         }
-        let mut gone = 0;
+        let mut removed_count = 0;
         for (run, folder) in due {
-            if trash::take(&self.home, purpose, &run, &folder) {
+            if trash::move_to_trash(&self.home, purpose, &run, &folder) {
                 tracing::debug!(folder = %folder.display(), "leftover removed");
-                (self.removed)(what);
-                gone += 1;
+                (self.on_removed)(what);
+                removed_count += 1;
             }
         }
-        Ok(gone)
+        Ok(removed_count)
     }
 
     /// Deletes the process files of runs that finished long enough ago.
-    async fn processes(&self, days: u32) -> Result<usize, StoreError> {
-        let mut gone = 0;
+    async fn delete_process_files(&self, days: u32) -> Result<usize, StoreError> {
+        let mut removed_count = 0;
         let processes = self.processes.clone();
         let names = tokio::task::spawn_blocking(move || processes.names()).await.unwrap_or_default();
         for name in names {
             let run = name.rsplit_once('-').and_then(|(run, _)| run.parse::<RunId>().ok());
             let Some(run_id) = run else { continue };
-            let Some(run) = self.readable(run_id).await? else { continue };
-            if gone < MOST_A_ROUND && self.is_due(&run, days) {
+            let Some(run) = self.load_readable_run(run_id).await? else { continue };
+            if removed_count < MAX_ITEMS_PER_ROUND && self.is_due(&run, days) {
                 let processes = self.processes.clone();
-                let ended = tokio::task::spawn_blocking(move || processes.end(&name)).await;
+                let ended = tokio::task::spawn_blocking(move || processes.terminate(&name)).await;
                 if ended.is_ok_and(|ended| ended.is_ok()) {
-                    (self.removed)(RetentionItem::Process);
-                    gone += 1;
+                    (self.on_removed)(RetentionItem::Process);
+                    removed_count += 1;
                 }
             }
         }
-        Ok(gone)
+        Ok(removed_count)
     }
 
     /// Returns a run if it exists and is readable; nothing of a damaged run is deleted.
-    async fn readable(&self, run: RunId) -> Result<Option<Run>, StoreError> {
+    async fn load_readable_run(&self, run: RunId) -> Result<Option<Run>, StoreError> {
         match self.store.run(run).await {
-            Err(StoreError::Damaged { what }) => {
+            Err(StoreError::Damaged { detail: what }) => {
                 tracing::warn!(%run, %what, "leftovers of a damaged run are kept");
                 Ok(None)
             }
@@ -213,7 +214,7 @@ impl RetentionTask {
     }
 
     fn is_due(&self, run: &Run, days: u32) -> bool {
-        let kept_until = |since: Timestamp| since.plus(Seconds(days.saturating_mul(DAY)));
+        let kept_until = |since: Timestamp| since.add_seconds(Seconds(days.saturating_mul(SECONDS_PER_DAY)));
         run.status().is_final() && run.owed.is_empty() && kept_until(run.updated_at) <= self.clock.stamp().at
     }
 
@@ -221,7 +222,7 @@ impl RetentionTask {
     async fn workspaces_in_use(&self) -> Result<BTreeSet<PathBuf>, StoreError> {
         let mut used = BTreeSet::new();
         for status in [RunStatus::Queued, RunStatus::Running, RunStatus::WaitingUser, RunStatus::Idle] {
-            let mut page = PageRequest::first(PAGE).within(PAGE_BYTES);
+            let mut page = PageRequest::first(PAGE_RUNS).with_max_bytes(PAGE_BYTES);
             loop {
                 let listed = self.store.runs(Some(status), page.clone()).await?;
                 for run in listed.items {
@@ -231,7 +232,7 @@ impl RetentionTask {
                     used.insert(named);
                 }
                 match listed.next_cursor {
-                    Some(cursor) => page = page.at(cursor),
+                    Some(cursor) => page = page.after_cursor(cursor),
                     None => break,
                 }
             }
@@ -240,10 +241,10 @@ impl RetentionTask {
     }
 }
 
-const DAY: u32 = 86_400;
+const SECONDS_PER_DAY: u32 = 86_400;
 
 /// Returns the subdirectories named after a run, sorted. Links are ignored.
-fn of_runs(parent: &Path) -> Vec<(RunId, PathBuf)> {
+fn run_dirs(parent: &Path) -> Vec<(RunId, PathBuf)> {
     let Ok(entries) = fs::read_dir(parent) else { return vec![] };
     let mut found: Vec<_> = entries
         .flatten()

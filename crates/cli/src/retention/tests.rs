@@ -35,12 +35,12 @@ impl Processes for FakeLeftovers {
         _: &str,
         _: &ProcessStart<'_>,
     ) -> Result<abide_domain::process::ProcessBinding, StartError> {
-        Err(StartError::Gone)
+        Err(StartError::Lost)
     }
     fn find(&self, _: &str) -> ProcessLookup {
-        ProcessLookup::Never
+        ProcessLookup::NotStarted
     }
-    fn last_heard(&self, _: &str) -> Option<Timestamp> {
+    fn last_output_at(&self, _: &str) -> Option<Timestamp> {
         None
     }
     fn follow(&self, _: &str, _: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
@@ -52,14 +52,14 @@ impl Processes for FakeLeftovers {
     fn signal(&self, _: &str, _: abide_ports::engine::ProcessSignal) -> Result<(), ProcessUnreachable> {
         Ok(())
     }
-    fn end(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
+    fn terminate(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|held| held != name);
         Ok(ExitStatus::Unseen)
     }
     fn names(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-    fn files_of(
+    fn program_files(
         &self,
         _: &abide_ports::engine::EngineInstallation,
     ) -> Option<Vec<abide_ports::processes::FileIdentity>> {
@@ -72,7 +72,7 @@ struct RetentionFixture {
     store: Arc<MemoryStore>,
     clock: Arc<FakeClock>,
     processes: Arc<FakeLeftovers>,
-    keeping: RetentionTask,
+    retention: RetentionTask,
 }
 
 impl RetentionFixture {
@@ -86,13 +86,13 @@ impl RetentionFixture {
             clock: clock.clone(),
             processes: processes.clone(),
             settings,
-            removed: Box::new(|_| {}),
-            looked_at: Mutex::default(),
+            on_removed: Box::new(|_| {}),
+            resume_from: Mutex::default(),
             last_tried: Mutex::default(),
             guard: CrashGuard::none(clock.clone()),
             groups: None,
         };
-        Self { folder, store, clock, processes, keeping }
+        Self { folder, store, clock, processes, retention: keeping }
     }
 
     fn home(&self) -> &Path {
@@ -105,9 +105,9 @@ impl RetentionFixture {
         let run_id = RunId(stamp.fresh);
         let workspace = workspace(run_id);
         let run = run_id.to_string();
-        made::directory(self.home(), DirPurpose::Private, &run).expect("a folder");
+        made::create(self.home(), DirPurpose::Private, &run).expect("a folder");
         if workspace == self.home().join("workspaces").join(&run) {
-            made::directory(self.home(), DirPurpose::Workspace, &run).expect("a folder");
+            made::create(self.home(), DirPurpose::Workspace, &run).expect("a folder");
         }
         for folder in [&self.home().join("runs").join(run_id.to_string()), &workspace] {
             fs::create_dir_all(folder).expect("a folder");
@@ -124,18 +124,18 @@ impl RetentionFixture {
             settings,
             message,
             idempotency: None,
-            rules: abide_domain::run::RULES,
+            rules: abide_domain::run::CURRENT_RULES_VERSION,
         }));
-        self.take(run_id, event).await;
+        self.apply(run_id, event).await;
         run_id
     }
 
     /// Creates a run in its own workspace.
-    async fn own(&self) -> RunId {
+    async fn run_in_own_workspace(&self) -> RunId {
         self.run(|run| self.home().join("workspaces").join(run.to_string())).await
     }
 
-    async fn take(&self, run: RunId, event: RunEvent) {
+    async fn apply(&self, run: RunId, event: RunEvent) {
         let before = abide_ports::store::RunQueries::run(&*self.store, run).await.expect("memory answers");
         let stamp = self.clock.stamp();
         let step = run::apply(before.as_ref(), &stamp, &event).expect("the rules allow it");
@@ -143,19 +143,19 @@ impl RetentionFixture {
         self.store.commit(JournalCommit { changes: vec![change] }).await.expect("memory takes it");
     }
 
-    async fn ends(&self, run: RunId) {
-        self.take(run, RunEvent::CancelRequested { by: "somebody".into() }).await;
+    async fn cancel(&self, run: RunId) {
+        self.apply(run, RunEvent::CancelRequested { by: "somebody".into() }).await;
     }
 
-    fn days(&self, days: i64) {
+    fn advance_days(&self, days: i64) {
         self.clock.advance(days * DAY_MICROS);
     }
 
     async fn round(&self) -> RetentionRound {
-        self.keeping.round().await.expect("memory answers")
+        self.retention.run_round().await.expect("memory answers")
     }
 
-    fn left(&self, folder: &str) -> usize {
+    fn count_entries(&self, folder: &str) -> usize {
         fs::read_dir(self.home().join(folder)).map_or(0, Iterator::count)
     }
 }
@@ -178,112 +178,117 @@ fn settings(workspace: &str) -> RunSettings {
     }
 }
 
-const STANDARD: RetentionSettings =
+const DEFAULT_SETTINGS: RetentionSettings =
     RetentionSettings { private_days: 7, workspace_days: 30, every_sec: 3600 };
 
 #[tokio::test]
 async fn a_finished_run_loses_its_private_files_first_and_its_own_workspace_later() {
-    let house = RetentionFixture::new(STANDARD);
-    let run = house.own().await;
-    house.ends(run).await;
-    house.days(6);
-    assert_eq!(house.round().await, RetentionRound::default());
-    house.days(2);
-    assert_eq!(house.round().await, RetentionRound { private: 1, workspaces: 0, processes: 1 });
-    assert_eq!((house.left("runs"), house.left("workspaces"), house.left("trash")), (0, 1, 0));
-    house.days(30);
-    assert_eq!(house.round().await, RetentionRound { private: 0, workspaces: 1, processes: 0 });
-    assert_eq!((house.left("workspaces"), house.left("trash")), (0, 0));
-    assert_eq!(house.round().await, RetentionRound::default());
+    let fixture = RetentionFixture::new(DEFAULT_SETTINGS);
+    let run = fixture.run_in_own_workspace().await;
+    fixture.cancel(run).await;
+    fixture.advance_days(6);
+    assert_eq!(fixture.round().await, RetentionRound::default());
+    fixture.advance_days(2);
+    assert_eq!(fixture.round().await, RetentionRound { private: 1, workspaces: 0, processes: 1 });
+    assert_eq!(
+        (fixture.count_entries("runs"), fixture.count_entries("workspaces"), fixture.count_entries("trash")),
+        (0, 1, 0)
+    );
+    fixture.advance_days(30);
+    assert_eq!(fixture.round().await, RetentionRound { private: 0, workspaces: 1, processes: 0 });
+    assert_eq!((fixture.count_entries("workspaces"), fixture.count_entries("trash")), (0, 0));
+    assert_eq!(fixture.round().await, RetentionRound::default());
 }
 
 #[tokio::test]
-async fn what_works_or_waits_keeps_everything_for_ever() {
-    let house = RetentionFixture::new(STANDARD);
-    house.own().await;
-    house.days(4000);
-    assert_eq!(house.round().await, RetentionRound::default());
-    assert_eq!((house.left("runs"), house.left("workspaces")), (1, 1));
-    assert_eq!(house.processes.names().len(), 1);
+async fn files_of_unfinished_runs_are_kept() {
+    let fixture = RetentionFixture::new(DEFAULT_SETTINGS);
+    fixture.run_in_own_workspace().await;
+    fixture.advance_days(4000);
+    assert_eq!(fixture.round().await, RetentionRound::default());
+    assert_eq!((fixture.count_entries("runs"), fixture.count_entries("workspaces")), (1, 1));
+    assert_eq!(fixture.processes.names().len(), 1);
 }
 
 #[tokio::test]
-async fn zero_days_is_for_ever() {
-    let house = RetentionFixture::new(RetentionSettings { private_days: 0, workspace_days: 0, every_sec: 1 });
-    let run = house.own().await;
-    house.ends(run).await;
-    house.days(4000);
-    assert_eq!(house.round().await, RetentionRound::default());
+async fn zero_days_disables_retention() {
+    let fixture =
+        RetentionFixture::new(RetentionSettings { private_days: 0, workspace_days: 0, every_sec: 1 });
+    let run = fixture.run_in_own_workspace().await;
+    fixture.cancel(run).await;
+    fixture.advance_days(4000);
+    assert_eq!(fixture.round().await, RetentionRound::default());
 }
 
 #[tokio::test]
 async fn a_directory_of_the_owners_and_one_that_another_run_uses_stay() {
-    let house = RetentionFixture::new(STANDARD);
-    let theirs = house.home().join("project");
-    let owned = house.run(|_| theirs.clone()).await;
-    let shared = house.own().await;
-    let inner = house.home().join("workspaces").join(shared.to_string()).join("inner");
-    let waits = house.run(|_| inner.clone()).await;
+    let fixture = RetentionFixture::new(DEFAULT_SETTINGS);
+    let theirs = fixture.home().join("project");
+    let owned = fixture.run(|_| theirs.clone()).await;
+    let shared = fixture.run_in_own_workspace().await;
+    let inner = fixture.home().join("workspaces").join(shared.to_string()).join("inner");
+    let waits = fixture.run(|_| inner.clone()).await;
     // A directory named after a run that is not the workspace of that run.
-    let stranger = house.home().join("workspaces").join(owned.to_string());
+    let stranger = fixture.home().join("workspaces").join(owned.to_string());
     fs::create_dir(&stranger).unwrap();
-    house.ends(owned).await;
-    house.ends(shared).await;
-    house.days(100);
-    assert_eq!(house.round().await, RetentionRound { private: 2, workspaces: 0, processes: 2 });
+    fixture.cancel(owned).await;
+    fixture.cancel(shared).await;
+    fixture.advance_days(100);
+    assert_eq!(fixture.round().await, RetentionRound { private: 2, workspaces: 0, processes: 2 });
     assert!(theirs.join("file").exists() && inner.join("file").exists() && stranger.exists());
-    house.ends(waits).await;
-    house.days(100);
-    house.round().await;
+    fixture.cancel(waits).await;
+    fixture.advance_days(100);
+    fixture.round().await;
     assert!(!inner.exists() && theirs.join("file").exists());
 }
 
 #[tokio::test]
 async fn links_are_neither_followed_nor_taken() {
-    let house = RetentionFixture::new(STANDARD);
-    let precious = house.home().join("precious");
+    let fixture = RetentionFixture::new(DEFAULT_SETTINGS);
+    let precious = fixture.home().join("precious");
     fs::create_dir(&precious).unwrap();
     fs::write(precious.join("file"), "precious").unwrap();
-    let run = house.own().await;
-    let workspace = house.home().join("workspaces").join(run.to_string());
+    let run = fixture.run_in_own_workspace().await;
+    let workspace = fixture.home().join("workspaces").join(run.to_string());
     symlink(&precious, workspace.join("link")).unwrap();
-    let linked = house.own().await;
-    let replaced = house.home().join("workspaces").join(linked.to_string());
+    let linked = fixture.run_in_own_workspace().await;
+    let replaced = fixture.home().join("workspaces").join(linked.to_string());
     fs::remove_dir_all(&replaced).unwrap();
     symlink(&precious, &replaced).unwrap();
-    house.ends(run).await;
-    house.ends(linked).await;
-    house.days(100);
-    assert_eq!(house.round().await.workspaces, 1);
+    fixture.cancel(run).await;
+    fixture.cancel(linked).await;
+    fixture.advance_days(100);
+    assert_eq!(fixture.round().await.workspaces, 1);
     assert!(precious.join("file").exists() && replaced.exists() && !workspace.exists());
 }
 
 #[tokio::test]
-async fn what_a_crash_left_in_the_trash_is_deleted_and_names_that_are_taken_are_gone_round() {
-    let house = RetentionFixture::new(STANDARD);
-    let run = house.own().await;
-    house.ends(run).await;
-    house.days(100);
+async fn trash_left_by_a_crash_is_deleted_and_name_conflicts_are_resolved() {
+    let fixture = RetentionFixture::new(DEFAULT_SETTINGS);
+    let run = fixture.run_in_own_workspace().await;
+    fixture.cancel(run).await;
+    fixture.advance_days(100);
     let name = run.to_string();
     let (workspace, private) =
-        (house.home().join("workspaces").join(&name), house.home().join("runs").join(&name));
-    assert!(trash::take(house.home(), DirPurpose::Workspace, &name, &workspace));
-    assert!(trash::take(house.home(), DirPurpose::Private, &name, &private));
-    assert_eq!(house.left("trash"), 2);
-    house.round().await;
-    assert_eq!(house.left("trash"), 0);
+        (fixture.home().join("workspaces").join(&name), fixture.home().join("runs").join(&name));
+    assert!(trash::move_to_trash(fixture.home(), DirPurpose::Workspace, &name, &workspace));
+    assert!(trash::move_to_trash(fixture.home(), DirPurpose::Private, &name, &private));
+    assert_eq!(fixture.count_entries("trash"), 2);
+    fixture.round().await;
+    assert_eq!(fixture.count_entries("trash"), 0);
 }
 
 #[tokio::test]
-async fn one_round_is_bounded_and_the_next_goes_on() {
-    let house = RetentionFixture::new(RetentionSettings { private_days: 0, workspace_days: 1, every_sec: 1 });
-    for _ in 0..MOST_A_ROUND + 20 {
-        let run = house.own().await;
-        house.ends(run).await;
+async fn a_round_is_bounded_and_the_next_one_continues() {
+    let fixture =
+        RetentionFixture::new(RetentionSettings { private_days: 0, workspace_days: 1, every_sec: 1 });
+    for _ in 0..MAX_ITEMS_PER_ROUND + 20 {
+        let run = fixture.run_in_own_workspace().await;
+        fixture.cancel(run).await;
     }
-    house.days(3);
-    assert_eq!(house.round().await.workspaces, MOST_A_ROUND);
-    assert_eq!(house.round().await.workspaces, 20);
+    fixture.advance_days(3);
+    assert_eq!(fixture.round().await.workspaces, MAX_ITEMS_PER_ROUND);
+    assert_eq!(fixture.round().await.workspaces, 20);
 }
 
 /// SECURITY finding 4: the trash is emptied at every start, and a recursive removal of this tree aborts the daemon.
@@ -292,24 +297,24 @@ fn deeply_nested_directories_in_the_trash_are_deleted() {
     let home = tempfile::tempdir().unwrap();
     let tree = home.path().join("trash/run.0");
     fs::create_dir_all(&tree).unwrap();
-    nest(&tree, 15_000);
+    create_nested_dirs(&tree, 15_000);
     let path = home.path().to_owned();
     let small = std::thread::Builder::new().stack_size(256 << 10);
-    small.spawn(move || empty(&path, None, 10)).unwrap().join().unwrap();
+    small.spawn(move || empty_trash(&path, None, 10)).unwrap().join().unwrap();
     assert!(!tree.exists());
 }
 
 /// Runs one round of deletions without a daemon.
-fn empty(home: &Path, last_tried: Option<&OsStr>, max_trees: usize) -> Option<OsString> {
+fn empty_trash(home: &Path, last_tried: Option<&OsStr>, max_trees: usize) -> Option<OsString> {
     let trees = trash::list(home)?;
-    let names = trash::due(&trees.names, last_tried, max_trees);
+    let names = trash::select_batch(&trees.names, last_tried, max_trees);
     for name in &names {
-        trash::delete(&trees.folder, name);
+        trash::delete_tree(&trees.folder, name);
     }
     names.last().cloned()
 }
 
-fn nest(path: &Path, levels: usize) {
+fn create_nested_dirs(path: &Path, levels: usize) {
     use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
     let mut directory = openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
     for _ in 0..levels {
@@ -319,7 +324,7 @@ fn nest(path: &Path, levels: usize) {
 }
 
 /// Drops the capabilities with which root ignores permissions, for the calling thread.
-fn obey_permissions() {
+fn drop_permission_override() {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     let mut sets = capabilities(None).unwrap();
     let all = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::FOWNER;
@@ -337,8 +342,8 @@ fn a_directory_that_its_owner_may_not_enter_is_deleted() {
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
     let path = home.path().to_owned();
     let empty = move || {
-        obey_permissions();
-        empty(&path, None, 10)
+        drop_permission_override();
+        empty_trash(&path, None, 10)
     };
     std::thread::spawn(empty).join().unwrap();
     assert_eq!(fs::read_dir(home.path().join("trash")).unwrap().count(), 0);
@@ -360,11 +365,11 @@ fn trees_that_cannot_be_deleted_do_not_keep_others() {
     }
     let path = home.path().to_owned();
     let rounds = move || {
-        obey_permissions();
+        drop_permission_override();
         let mut last_tried = None;
         let mut tried = Vec::new();
         for _ in 0..4 {
-            last_tried = empty(&path, last_tried.as_deref(), 2);
+            last_tried = empty_trash(&path, last_tried.as_deref(), 2);
             tried.extend(last_tried.clone());
         }
         tried
@@ -379,30 +384,30 @@ fn trees_that_cannot_be_deleted_do_not_keep_others() {
 /// Issue 14, item 3: a directory is deleted only if Abide made it and can prove it.
 #[tokio::test]
 async fn a_directory_that_was_put_in_the_place_of_a_workspace_is_not_deleted() {
-    let house = RetentionFixture::new(STANDARD);
-    let [replaced, kept] = [house.own().await, house.own().await];
-    let path = |run: RunId| house.home().join("workspaces").join(run.to_string());
-    fs::rename(path(replaced), house.home().join("away")).unwrap();
+    let fixture = RetentionFixture::new(DEFAULT_SETTINGS);
+    let [replaced, kept] = [fixture.run_in_own_workspace().await, fixture.run_in_own_workspace().await];
+    let path = |run: RunId| fixture.home().join("workspaces").join(run.to_string());
+    fs::rename(path(replaced), fixture.home().join("away")).unwrap();
     fs::create_dir(path(replaced)).unwrap();
     fs::write(path(replaced).join("precious"), "x").unwrap();
     for run in [replaced, kept] {
-        house.ends(run).await;
+        fixture.cancel(run).await;
     }
-    house.days(100);
-    assert_eq!(house.round().await.workspaces, 1);
+    fixture.advance_days(100);
+    assert_eq!(fixture.round().await.workspaces, 1);
     assert!(path(replaced).join("precious").exists() && !path(kept).exists());
-    assert!(house.home().join("away").exists(), "only what lies where it should is looked at");
+    assert!(fixture.home().join("away").exists(), "only what lies where it should is looked at");
 }
 
 #[tokio::test]
-async fn what_was_put_into_the_trash_by_others_is_not_deleted_and_keeps_nothing_else() {
-    let house = RetentionFixture::new(STANDARD);
-    let run = house.own().await;
-    house.ends(run).await;
-    house.days(100);
-    let foreign = house.home().join("trash").join(format!("{run}.7"));
+async fn foreign_trash_is_not_deleted_and_blocks_nothing() {
+    let fixture = RetentionFixture::new(DEFAULT_SETTINGS);
+    let run = fixture.run_in_own_workspace().await;
+    fixture.cancel(run).await;
+    fixture.advance_days(100);
+    let foreign = fixture.home().join("trash").join(format!("{run}.7"));
     fs::create_dir_all(foreign.join("precious")).unwrap();
-    house.round().await;
-    assert_eq!(house.left("trash"), 1);
+    fixture.round().await;
+    assert_eq!(fixture.count_entries("trash"), 1);
     assert!(foreign.join("precious").exists());
 }

@@ -9,35 +9,32 @@ use std::{
     time::Duration,
 };
 
-use abide_os::{OsError, beneath::Directory, remove::remove};
+use abide_os::{OsError, beneath::Directory, private_file, remove::remove};
 
-use crate::{
-    made::{self, DirPurpose},
-    private,
-};
+use crate::made::{self, DirPurpose};
 
 const FOLDER: &str = "trash";
 /// Time limit for the deletion of one tree in a round. The next round continues it.
 const MAX_TREE_TIME: Duration = Duration::from_secs(60);
 
 /// Moves a directory that was created for this run to the trash atomically. Returns whether it was moved.
-pub(super) fn take(home: &Path, purpose: DirPurpose, run: &str, folder: &Path) -> bool {
+pub(super) fn move_to_trash(home: &Path, purpose: DirPurpose, run: &str, folder: &Path) -> bool {
     let trash = home.join(FOLDER);
-    if !made::is_ours(home, purpose, run, folder) {
+    if !made::was_created_for(home, purpose, run, folder) {
         tracing::warn!(folder = %folder.display(), "not deleted: Abide cannot prove that it made this directory");
         return false;
     }
-    let (Some(name), Ok(())) = (folder.file_name(), private::directory(&trash)) else { return false };
+    let (Some(name), Ok(())) = (folder.file_name(), private_file::create_dir(&trash)) else { return false };
     // The private directory and the workspace of a run have the same name, so a number is appended.
     for number in 0..8 {
-        let mut place = name.to_owned();
-        place.push(format!(".{number}"));
-        let place = trash.join(place);
-        match fs::rename(folder, &place) {
+        let mut target = name.to_owned();
+        target.push(format!(".{number}"));
+        let target = trash.join(target);
+        match fs::rename(folder, &target) {
             // The directory may have been replaced between the check and the move.
-            Ok(()) if made::is_ours(home, purpose, run, &place) => return true,
+            Ok(()) if made::was_created_for(home, purpose, run, &target) => return true,
             Ok(()) => {
-                let back = fs::rename(&place, folder);
+                let back = fs::rename(&target, folder);
                 tracing::warn!(folder = %folder.display(), ?back, "not deleted: it was replaced meanwhile");
                 return false;
             }
@@ -65,7 +62,7 @@ pub(super) struct TrashedTrees {
 /// Lists the trash; `None` if it does not exist or cannot be listed.
 pub(super) fn list(home: &Path) -> Option<TrashedTrees> {
     let listed = || -> Result<TrashedTrees, OsError> {
-        let folder = Directory::open(home)?.directory(FOLDER)?;
+        let folder = Directory::open(home)?.open_directory(FOLDER)?;
         let mut names =
             folder.entries()?.map(|entry| Ok(entry?.name)).collect::<Result<Vec<_>, OsError>>()?;
         names.sort();
@@ -83,20 +80,24 @@ pub(super) fn list(home: &Path) -> Option<TrashedTrees> {
 
 /// Selects the trees to delete in this round: at most `max_trees`, starting after `last_tried`. The next round
 /// continues after them and wraps around, so trees that cannot be deleted do not block others.
-pub(super) fn due(names: &[OsString], last_tried: Option<&OsStr>, max_trees: usize) -> Vec<OsString> {
+pub(super) fn select_batch(
+    names: &[OsString],
+    last_tried: Option<&OsStr>,
+    max_trees: usize,
+) -> Vec<OsString> {
     let begin = last_tried.map_or(0, |last| names.partition_point(|name| name.as_os_str() <= last));
     names[begin..].iter().chain(&names[..begin]).take(max_trees).cloned().collect()
 }
 
 /// Deletes a tree that Abide created. Its note is deleted last, so that an interrupted deletion is continued.
-pub(super) fn delete_ours(home: &Path, trash: &Directory, name: &OsStr) {
+pub(super) fn delete_if_ours(home: &Path, trash: &Directory, name: &OsStr) {
     let path = home.join(FOLDER).join(name);
     let run = name.to_str().and_then(|name| name.rsplit_once('.')).map_or("", |(run, _)| run);
-    let is_ours = |purpose: &DirPurpose| made::is_ours(home, *purpose, run, &path);
+    let is_ours = |purpose: &DirPurpose| made::was_created_for(home, *purpose, run, &path);
     match DirPurpose::ALL.into_iter().find(is_ours) {
         Some(purpose) => {
-            if delete(trash, name) {
-                made::forget(home, purpose, run);
+            if delete_tree(trash, name) {
+                made::delete_note(home, purpose, run);
             }
         }
         None => {
@@ -109,7 +110,7 @@ pub(super) fn delete_ours(home: &Path, trash: &Directory, name: &OsStr) {
 }
 
 /// Deletes one tree, or a part of it within the time limit. Returns whether it is completely deleted.
-pub(super) fn delete(trash: &Directory, name: &OsStr) -> bool {
+pub(super) fn delete_tree(trash: &Directory, name: &OsStr) -> bool {
     let removal = remove(trash, name, MAX_TREE_TIME);
     if !removal.is_complete() {
         tracing::warn!(?name, %removal, "leftover cannot be deleted; it is tried again later");

@@ -21,22 +21,22 @@ use signal_hook::{consts::SIGINT, low_level::pipe};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ConsoleEvent {
     /// The wake-up socket is readable.
-    Bell,
+    Wakeup,
     /// A line, or several lines pasted together.
-    Typed(String),
+    Input(String),
     /// End of the input.
     Closed,
     /// Ctrl-c.
     Interrupted,
     /// The timeout has passed.
-    Nothing,
+    TimedOut,
 }
 
 /// Whether input is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InputInterest {
-    Yes,
-    No,
+    Read,
+    Ignore,
 }
 
 /// Standard input and ctrl-c.
@@ -49,26 +49,26 @@ pub(crate) struct InputConsole {
 }
 
 /// Maximum pause between lines of one paste; shorter than between typed lines.
-const WITHIN_A_PASTE: Duration = Duration::from_millis(30);
+const PASTE_GAP: Duration = Duration::from_millis(30);
 /// Maximum bytes read at once; the maximum length of an answer.
-const MOST_TYPED: usize = 4 << 20;
+const MAX_INPUT_BYTES: usize = 4 << 20;
 
 impl InputConsole {
     /// Installs a handler: from now on ctrl-c is reported as an event and does not end the process.
     pub(crate) fn new() -> anyhow::Result<Self> {
-        let (interrupts, told) = UnixStream::pair().context("cannot make a socket pair")?;
+        let (interrupts, signal_writer) = UnixStream::pair().context("cannot make a socket pair")?;
         interrupts.set_nonblocking(true).context("cannot use a socket")?;
-        pipe::register(SIGINT, told).context("cannot listen for ctrl-c")?;
+        pipe::register(SIGINT, signal_writer).context("cannot listen for ctrl-c")?;
         Ok(Self { interrupts, partial: Vec::new(), closed: false })
     }
 
     /// Returns whether questions can be asked: standard input and standard error are terminals.
-    pub(crate) fn has_person() -> bool {
+    pub(crate) fn is_interactive() -> bool {
         std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
     }
 
     /// Discards unread input.
-    pub(crate) fn forget_typed(&mut self) {
+    pub(crate) fn discard_pending_input(&mut self) {
         self.partial.clear();
         // Standard input may not be a terminal.
         tcflush(std::io::stdin(), QueueSelector::IFlush).ok();
@@ -77,21 +77,21 @@ impl InputConsole {
     /// Waits for the first event.
     pub(crate) fn wait(
         &mut self,
-        bell: &UnixStream,
-        listen: InputInterest,
-        longest: Option<Duration>,
+        wakeup: &UnixStream,
+        interest: InputInterest,
+        timeout: Option<Duration>,
     ) -> anyhow::Result<ConsoleEvent> {
         let input = std::io::stdin();
-        if listen == InputInterest::Yes && std::mem::take(&mut self.closed) {
+        if interest == InputInterest::Read && std::mem::take(&mut self.closed) {
             return Ok(ConsoleEvent::Closed);
         }
         loop {
             let mut fds =
-                vec![PollFd::new(&self.interrupts, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
-            if listen == InputInterest::Yes {
+                vec![PollFd::new(&self.interrupts, PollFlags::IN), PollFd::new(wakeup, PollFlags::IN)];
+            if interest == InputInterest::Read {
                 fds.push(PollFd::new(&input, PollFlags::IN));
             }
-            let woken = match poll(&mut fds, longest.map(timespec).as_ref()) {
+            let woken = match poll(&mut fds, timeout.map(timespec).as_ref()) {
                 Ok(count) => count,
                 // The signal is reported by its socket.
                 Err(Errno::INTR) => continue,
@@ -100,14 +100,14 @@ impl InputConsole {
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             drop(fds);
             match ready.as_slice() {
-                _ if woken == 0 => return Ok(ConsoleEvent::Nothing),
+                _ if woken == 0 => return Ok(ConsoleEvent::TimedOut),
                 [true, ..] => {
-                    empty(&self.interrupts);
+                    drain(&self.interrupts);
                     return Ok(ConsoleEvent::Interrupted);
                 }
                 [false, true, ..] => {
-                    empty(bell);
-                    return Ok(ConsoleEvent::Bell);
+                    drain(wakeup);
+                    return Ok(ConsoleEvent::Wakeup);
                 }
                 _ => {
                     if let Some(typed) = self.read()? {
@@ -139,8 +139,8 @@ impl InputConsole {
             self.partial.extend_from_slice(buffer.get(..count).unwrap_or_default());
             let input = std::io::stdin();
             let mut fds = [PollFd::new(&input, PollFlags::IN)];
-            let more = poll(&mut fds, Some(&timespec(WITHIN_A_PASTE))).is_ok_and(|count| count > 0);
-            if !more || self.partial.len() > MOST_TYPED {
+            let more = poll(&mut fds, Some(&timespec(PASTE_GAP))).is_ok_and(|count| count > 0);
+            if !more || self.partial.len() > MAX_INPUT_BYTES {
                 break;
             }
         }
@@ -149,11 +149,11 @@ impl InputConsole {
             return Ok(None);
         }
         let typed = String::from_utf8_lossy(&std::mem::take(&mut self.partial)).into_owned();
-        Ok(Some(ConsoleEvent::Typed(typed.trim_end_matches('\n').to_owned())))
+        Ok(Some(ConsoleEvent::Input(typed.trim_end_matches('\n').to_owned())))
     }
 }
 
-fn empty(mut socket: &UnixStream) {
+fn drain(mut socket: &UnixStream) {
     let mut buffer = [0_u8; 1024];
     while socket.read(&mut buffer).is_ok_and(|count| count > 0) {}
 }

@@ -5,11 +5,11 @@ use abide_wire::{interaction::InteractionView, run::RunView};
 use crate::{client::DaemonClient, trouble::CliError};
 
 /// Number of recent runs that are searched; older ones are found only by their full id.
-const LOOKED_THROUGH: usize = 10_000;
+const MAX_SEARCHED_RUNS: usize = 10_000;
 /// Number of digits of an id after its prefix.
-const DIGITS: usize = 26;
+const ID_DIGITS: usize = 26;
 /// Maximum number of matches listed in an error message.
-const NAMED: usize = 3;
+const MAX_LISTED_MATCHES: usize = 3;
 
 /// Finds a run.
 pub(super) fn run(client: &DaemonClient, word: &str) -> anyhow::Result<RunView> {
@@ -18,18 +18,18 @@ pub(super) fn run(client: &DaemonClient, word: &str) -> anyhow::Result<RunView> 
         return newest
             .ok_or_else(|| no_run("there are no runs yet; `abide run ENGINE PROMPT` starts one").into());
     }
-    if is_whole(word, "run_") {
+    if is_full_id(word, "run_") {
         return client.run(word).map_err(|error| match error.downcast_ref::<CliError>() {
-            Some(trouble) if trouble.code == "RUN_NOT_FOUND" => {
+            Some(cli_error) if cli_error.code == "RUN_NOT_FOUND" => {
                 no_run(format!("there is no run {word}; `abide ls` lists the runs there are")).into()
             }
             Some(_) | None => error,
         });
     }
-    let runs = client.runs(None, LOOKED_THROUGH)?;
+    let runs = client.runs(None, MAX_SEARCHED_RUNS)?;
     let matching: Vec<RunView> = runs.into_iter().filter(|run| matches(&run.run_id, word)).collect();
     let ids: Vec<&str> = matching.iter().map(|run| run.run_id.as_str()).collect();
-    only(word, "run", "abide ls", &ids)?;
+    require_unique(word, "run", "abide ls", &ids)?;
     matching.into_iter().next().ok_or_else(|| no_run("there is no such run").into())
 }
 
@@ -38,14 +38,14 @@ pub(super) fn interaction(client: &DaemonClient, word: &str) -> anyhow::Result<O
     if !word.starts_with("int_") {
         return Ok(None);
     }
-    let open = client.inbox(LOOKED_THROUGH)?;
+    let open = client.inbox(MAX_SEARCHED_RUNS)?;
     let matching: Vec<InteractionView> =
         open.into_iter().filter(|it| matches(&it.interaction_id, word)).collect();
-    if matching.is_empty() && is_whole(word, "int_") {
+    if matching.is_empty() && is_full_id(word, "int_") {
         return Ok(Some(FoundInteraction::NotOpen(word.to_owned())));
     }
     let ids: Vec<&str> = matching.iter().map(|it| it.interaction_id.as_str()).collect();
-    only(word, "open question", "abide inbox", &ids)?;
+    require_unique(word, "open question", "abide inbox", &ids)?;
     Ok(matching.into_iter().next().map(|it| FoundInteraction::Open(Box::new(it))))
 }
 
@@ -59,9 +59,9 @@ fn no_run(detail: impl Into<String>) -> CliError {
     CliError::failure("RUN_NOT_FOUND", detail)
 }
 
-fn is_whole(word: &str, prefix: &str) -> bool {
+fn is_full_id(word: &str, prefix: &str) -> bool {
     word.strip_prefix(prefix).is_some_and(|digits| {
-        digits.len() == DIGITS
+        digits.len() == ID_DIGITS
             && digits.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
     })
 }
@@ -71,7 +71,7 @@ fn matches(id: &str, word: &str) -> bool {
     !word.is_empty() && (id.starts_with(word) || digits.starts_with(word) || id.ends_with(word))
 }
 
-fn only(word: &str, what: &str, list: &str, ids: &[&str]) -> Result<(), CliError> {
+fn require_unique(word: &str, what: &str, list: &str, ids: &[&str]) -> Result<(), CliError> {
     match ids {
         [_] => Ok(()),
         [] => {
@@ -82,8 +82,8 @@ fn only(word: &str, what: &str, list: &str, ids: &[&str]) -> Result<(), CliError
             ))
         }
         several => {
-            let named = several.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-            let more = if several.len() > NAMED { ", …" } else { "" };
+            let named = several.iter().take(MAX_LISTED_MATCHES).copied().collect::<Vec<_>>().join(", ");
+            let more = if several.len() > MAX_LISTED_MATCHES { ", …" } else { "" };
             Err(CliError::failure(
                 "AMBIGUOUS",
                 format!("{} {what}s match {word:?}: {named}{more}; give more of the id", several.len()),
@@ -97,23 +97,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_an_id_must_mean_one() {
+    fn a_partial_id_must_be_unique() {
         let ids = ["run_01abc", "run_01xyz"];
         let matching = |word: &str| ids.into_iter().filter(|id| matches(id, word)).collect::<Vec<_>>();
         assert_eq!(matching("xyz"), ["run_01xyz"]);
         assert_eq!(matching("01a"), ["run_01abc"]);
         assert_eq!(matching("run_01x"), ["run_01xyz"]);
         assert_eq!(matching(""), Vec::<&str>::new());
-        let several = only("01", "run", "abide ls", &matching("01")).unwrap_err();
+        let several = require_unique("01", "run", "abide ls", &matching("01")).unwrap_err();
         assert_eq!(several.detail, "2 runs match \"01\": run_01abc, run_01xyz; give more of the id");
-        let none = only("q", "run", "abide ls", &matching("q")).unwrap_err();
+        let none = require_unique("q", "run", "abide ls", &matching("q")).unwrap_err();
         assert_eq!(none.detail, "no run begins or ends with \"q\"; `abide ls` lists them");
     }
 
     #[test]
-    fn only_what_looks_like_an_id_is_taken_for_one() {
-        assert!(is_whole("run_01kaxm3s3fe6bbd6gkzpfh2v1t", "run_"));
-        assert!(!is_whole("run_01kaxm3s3fe6bbd6gkzpfh2v1t/../x", "run_"));
-        assert!(!is_whole("01kaxm3s3fe6bbd6gkzpfh2v1t", "run_"));
+    fn only_full_ids_are_treated_as_ids() {
+        assert!(is_full_id("run_01kaxm3s3fe6bbd6gkzpfh2v1t", "run_"));
+        assert!(!is_full_id("run_01kaxm3s3fe6bbd6gkzpfh2v1t/../x", "run_"));
+        assert!(!is_full_id("01kaxm3s3fe6bbd6gkzpfh2v1t", "run_"));
     }
 }

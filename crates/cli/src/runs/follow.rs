@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::{
     console::{ConsoleEvent, InputConsole, InputInterest},
-    print_json, print_words, question,
+    print_json, print_text, question,
     speech::{InputBuffer, SendResult, TypedResult},
     story::{self, EventSeverity},
     voice::StatusLine,
@@ -26,7 +26,7 @@ use crate::{
     exit,
     table::TextStyle,
     text,
-    trouble::{CliError, note},
+    trouble::{CliError, eprint_line},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) enum FollowMode {
     /// Asks questions, and exits with the result.
     Task,
     /// Sends all input as messages.
-    Talk,
+    Conversation,
 }
 
 /// State of following one run.
@@ -42,35 +42,35 @@ pub(super) enum FollowMode {
 pub(super) struct FollowSession<'a> {
     client: &'a DaemonClient,
     run: RunView,
-    manner: FollowMode,
+    mode: FollowMode,
     json: bool,
-    person: bool,
+    interactive: bool,
     feed: EventFeed,
     console: InputConsole,
-    voice: StatusLine,
+    status_line: StatusLine,
     /// Sequence number of the last printed event.
-    seen: u64,
+    last_seq: u64,
     /// Whether the run may have changed since it was read.
     stale: bool,
     /// Index of the last turn whose result was printed.
-    printed: u32,
+    last_printed_turn: u32,
     /// Ids of turns that ended with a question.
-    asking: Vec<String>,
+    question_turns: Vec<String>,
     /// The question shown on the terminal.
-    asked: Option<InteractionView>,
+    shown_question: Option<InteractionView>,
     /// Whether a prompt is shown, after which the user may be typing.
-    prompted: bool,
-    speech: InputBuffer,
+    prompt_shown: bool,
+    input: InputBuffer,
     /// Last progress text of the current turn.
     progress: String,
     turn: u32,
-    since: i64,
+    started_at_sec: i64,
 }
 
 /// Delay before a request is retried that the daemon could not serve.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Interval at which the status line is redrawn.
-const DRAW_EVERY: Duration = Duration::from_secs(1);
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<'a> FollowSession<'a> {
     /// Follows a run after the given event. From now on ctrl-c is handled as an event.
@@ -79,129 +79,130 @@ impl<'a> FollowSession<'a> {
         console: InputConsole,
         run: RunView,
         seen: u64,
-        manner: FollowMode,
+        mode: FollowMode,
         json: bool,
     ) -> anyhow::Result<Self> {
         let feed = EventFeed::follow(client, &run.run_id, seen)?;
-        let person = InputConsole::has_person() && !json;
+        let person = InputConsole::is_interactive() && !json;
         Ok(Self {
             client,
             run,
-            manner,
+            mode,
             json,
-            person,
+            interactive: person,
             feed,
             console,
-            voice: StatusLine::new(json),
-            seen,
+            status_line: StatusLine::new(json),
+            last_seq: seen,
             stale: true,
-            printed: 0,
-            asking: Vec::new(),
-            asked: None,
-            prompted: false,
-            speech: InputBuffer::default(),
+            last_printed_turn: 0,
+            question_turns: Vec::new(),
+            shown_question: None,
+            prompt_shown: false,
+            input: InputBuffer::default(),
             progress: String::new(),
             turn: 0,
-            since: when::now(),
+            started_at_sec: when::now_seconds(),
         })
     }
 
     /// Marks the results of turns up to this one as printed.
-    pub(super) fn knowing(mut self, turn: u32) -> Self {
-        self.printed = turn;
+    pub(super) fn with_printed_turns(mut self, turn: u32) -> Self {
+        self.last_printed_turn = turn;
         self
     }
 
     /// Follows until the run ends, or waits without a person to ask, or the user leaves.
-    pub(super) fn until_it_ends(mut self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(mut self) -> anyhow::Result<ExitCode> {
         loop {
-            while let Some(news) = self.feed.take() {
-                self.hear(news)?;
+            while let Some(update) = self.feed.try_next() {
+                self.handle_update(update)?;
             }
             if self.stale
-                && let Some(code) = self.look()?
+                && let Some(code) = self.refresh()?
             {
                 return Ok(code);
             }
-            let longest = match (self.stale, self.is_drawing()) {
-                (true, _) => Some(AGAIN),
-                (false, true) => Some(DRAW_EVERY),
+            let longest = match (self.stale, self.shows_status()) {
+                (true, _) => Some(RETRY_DELAY),
+                (false, true) => Some(REDRAW_INTERVAL),
                 (false, false) => None,
             };
-            match self.console.wait(self.feed.bell(), self.listening(), longest)? {
-                ConsoleEvent::Bell => {}
-                ConsoleEvent::Nothing => self.draw(),
-                ConsoleEvent::Typed(text) => self.typed(&text),
-                ConsoleEvent::Closed => return Ok(self.left()),
-                ConsoleEvent::Interrupted => return Ok(self.interrupted()),
+            match self.console.wait(self.feed.wakeup(), self.input_interest(), longest)? {
+                ConsoleEvent::Wakeup => {}
+                ConsoleEvent::TimedOut => self.draw_status(),
+                ConsoleEvent::Input(text) => self.on_input(&text),
+                ConsoleEvent::Closed => return Ok(self.on_end_of_input()),
+                ConsoleEvent::Interrupted => return Ok(self.on_interrupt()),
             }
         }
     }
 
-    fn hear(&mut self, news: FeedUpdate) -> anyhow::Result<()> {
-        match news {
-            FeedUpdate::Event(event) => self.tell(&event),
-            FeedUpdate::Lost => {
-                self.unprompt();
-                self.voice.line(
+    fn handle_update(&mut self, update: FeedUpdate) -> anyhow::Result<()> {
+        match update {
+            FeedUpdate::Event(event) => self.print_event(&event),
+            FeedUpdate::Disconnected => {
+                self.end_prompt_line();
+                self.status_line.line(
                     "abide: the daemon is gone; waiting for it to come back (`abide up --detach` starts it, ctrl-c leaves)",
                 );
             }
-            FeedUpdate::Back => {
-                self.unprompt();
-                self.voice.line("abide: the daemon is back");
-                self.asked = None;
+            FeedUpdate::Reconnected => {
+                self.end_prompt_line();
+                self.status_line.line("abide: the daemon is back");
+                self.shown_question = None;
                 self.stale = true;
             }
-            FeedUpdate::Over(trouble) => return Err(trouble.into()),
+            FeedUpdate::Failed(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    fn tell(&mut self, event: &EventEnvelope) {
-        if event.seq <= self.seen {
+    fn print_event(&mut self, event: &EventEnvelope) {
+        if event.seq <= self.last_seq {
             return;
         }
-        self.seen = event.seq;
-        self.stale |= story::changes_the_run(event);
-        if self.speech.is_own(event) {
+        self.last_seq = event.seq;
+        self.stale |= story::may_change_run(event);
+        if self.input.is_own_event(event) {
             return;
         }
-        let Some(told) = story::tell(event) else { return };
+        let Some(event_line) = story::format_event(event) else { return };
         // The result of a turn and its question are printed elsewhere, so they are not repeated here.
-        let is_result = event.kind == "turn_ended" && told.weight == EventSeverity::Step;
-        match told.weight {
+        let is_result = event.kind == "turn_ended" && event_line.severity == EventSeverity::Step;
+        match event_line.severity {
             EventSeverity::Detail => {}
-            EventSeverity::Progress if self.is_drawing() => {
-                self.progress = told.line;
-                self.draw();
+            EventSeverity::Progress if self.shows_status() => {
+                self.progress = event_line.line;
+                self.draw_status();
             }
-            EventSeverity::Progress | EventSeverity::Step | EventSeverity::Trouble
+            EventSeverity::Progress | EventSeverity::Step | EventSeverity::Problem
                 if !is_result && event.kind != "gate_raised" =>
             {
-                self.unprompt();
-                let line = self.voice.colour.text(told.weight.look(), told.line);
-                self.voice.line(&line);
+                self.end_prompt_line();
+                let line = self.status_line.colour.text(event_line.severity.style(), event_line.line);
+                self.status_line.line(&line);
             }
-            EventSeverity::Progress | EventSeverity::Step | EventSeverity::Trouble => {}
+            EventSeverity::Progress | EventSeverity::Step | EventSeverity::Problem => {}
         }
         if event.data.get("outcome").is_some_and(|outcome| outcome == "asked") {
-            self.asking.extend(event.data.get("turn_id").and_then(|id| id.as_str()).map(str::to_owned));
-            if let Some(words) = told.words {
-                self.unprompt();
-                self.voice.line(&text::tame(&words));
+            self.question_turns
+                .extend(event.data.get("turn_id").and_then(|id| id.as_str()).map(str::to_owned));
+            if let Some(words) = event_line.full_text {
+                self.end_prompt_line();
+                self.status_line.line(&text::escape_control_chars(&words));
             }
         }
     }
 
     /// Reads the run and reacts to its state. Returns the exit code if following is over.
-    fn look(&mut self) -> anyhow::Result<Option<ExitCode>> {
+    fn refresh(&mut self) -> anyhow::Result<Option<ExitCode>> {
         self.send();
         while self.stale {
             self.stale = false;
-            match self.looked() {
+            match self.load_run() {
                 Ok(run) => self.run = run,
-                Err(error) if is_passing(&error) => {
+                Err(error) if is_transient(&error) => {
                     self.stale = true;
                     return Ok(None);
                 }
@@ -209,33 +210,36 @@ impl<'a> FollowSession<'a> {
             }
         }
         // Unsent input is retried in the next iteration.
-        self.stale = self.speech.is_waiting();
+        self.stale = self.input.has_unsent();
         let turn = std::mem::replace(&mut self.turn, self.run.turn_index);
         if turn != 0 && turn != self.run.turn_index {
             self.progress.clear();
         }
         match self.run.status {
             RunStatusValue::Queued | RunStatusValue::Running => {
-                self.unask();
-                self.draw();
+                self.withdraw_question();
+                self.draw_status();
                 Ok(None)
             }
-            RunStatusValue::WaitingUser => self.ask(),
-            RunStatusValue::Idle => Ok(self.idle()),
+            RunStatusValue::WaitingUser => self.show_question(),
+            RunStatusValue::Idle => Ok(self.on_idle()),
             RunStatusValue::Succeeded | RunStatusValue::Failed | RunStatusValue::Canceled => {
-                self.ended().map(Some)
+                self.on_ended().map(Some)
             }
         }
     }
 
     /// Reads the run, after printing all events up to its state.
-    fn looked(&mut self) -> anyhow::Result<RunView> {
+    fn load_run(&mut self) -> anyhow::Result<RunView> {
         let run = self.client.run_now(&self.run.run_id)?;
         // New events may have changed the run since it was read.
-        let (events, all) = self.client.events_now(&run.run_id, self.seen)?;
-        events.iter().for_each(|event| self.tell(event));
+        let (events, all) = self.client.events_now(&run.run_id, self.last_seq)?;
+        events.iter().for_each(|event| self.print_event(event));
         self.stale |= !all;
-        if self.manner == FollowMode::Talk && run.execution_mode == ExecutionModeValue::Chat && !self.json {
+        if self.mode == FollowMode::Conversation
+            && run.execution_mode == ExecutionModeValue::Chat
+            && !self.json
+        {
             self.print_turns()?;
         }
         Ok(run)
@@ -243,83 +247,84 @@ impl<'a> FollowSession<'a> {
 
     /// Prints results of turns since the last call. Text before a question is printed with the question.
     fn print_turns(&mut self) -> anyhow::Result<()> {
-        for turn in self.client.turns_now(&self.run.run_id, self.printed)? {
+        for turn in self.client.turns_now(&self.run.run_id, self.last_printed_turn)? {
             if turn.execution_status != "completed" {
                 continue;
             }
-            self.printed = turn.turn_index;
-            if let Some(reply) = turn.reply.filter(|_| !self.asking.contains(&turn.turn_id)) {
-                self.unprompt();
-                self.voice.clear();
-                print_words(&reply)?;
+            self.last_printed_turn = turn.turn_index;
+            if let Some(reply) = turn.reply.filter(|_| !self.question_turns.contains(&turn.turn_id)) {
+                self.end_prompt_line();
+                self.status_line.clear();
+                print_text(&reply)?;
             }
         }
         Ok(())
     }
 
-    fn ask(&mut self) -> anyhow::Result<Option<ExitCode>> {
+    fn show_question(&mut self) -> anyhow::Result<Option<ExitCode>> {
         let Some(pending) = self.run.pending_interaction_id.clone() else { return Ok(None) };
-        if self.speech.is_waiting() {
+        if self.input.has_unsent() {
             return Ok(None);
         }
-        if self.asked.as_ref().is_some_and(|asked| asked.interaction_id == pending) {
+        if self.shown_question.as_ref().is_some_and(|asked| asked.interaction_id == pending) {
             self.prompt();
             return Ok(None);
         }
-        self.unask();
+        self.withdraw_question();
         let found = match self.client.interaction_now(&self.run.run_id, &pending) {
             Ok(found) => found,
-            Err(trouble) if trouble.is_passing() => None,
-            Err(trouble) => return Err(trouble.into()),
+            Err(error) if error.is_transient() => None,
+            Err(error) => return Err(error.into()),
         };
         let Some(question) = found else {
             self.stale = true;
             return Ok(None);
         };
-        if !self.person {
-            return self.nobody_to_ask(&question).map(Some);
+        if !self.interactive {
+            return self.exit_waiting(&question).map(Some);
         }
-        for line in question::lines(&question, self.voice.colour) {
-            self.voice.line(&line);
+        for line in question::lines(&question, self.status_line.colour) {
+            self.status_line.line(&line);
         }
-        let advice = self.voice.colour.text(TextStyle::Faint, format!("  ({})", question::advice(&question)));
-        self.voice.line(&advice);
+        let advice =
+            self.status_line.colour.text(TextStyle::Dim, format!("  ({})", question::answer_hint(&question)));
+        self.status_line.line(&advice);
         if let Some(deadline) = &question.deadline_at {
-            let line = format!("  (it waits for {})", when::until(deadline));
-            let line = self.voice.colour.text(TextStyle::Faint, line);
-            self.voice.line(&line);
+            let line = format!("  (it waits for {})", when::time_until(deadline));
+            let line = self.status_line.colour.text(TextStyle::Dim, line);
+            self.status_line.line(&line);
         }
-        self.console.forget_typed();
-        self.asked = Some(question);
+        self.console.discard_pending_input();
+        self.shown_question = Some(question);
         self.prompt();
         Ok(None)
     }
 
-    fn nobody_to_ask(&mut self, question: &InteractionView) -> anyhow::Result<ExitCode> {
+    fn exit_waiting(&mut self, question: &InteractionView) -> anyhow::Result<ExitCode> {
         if self.json {
             print_json(&self.run)?;
             let detail =
-                format!("the run waits for a person; answer with `{}`", question::elsewhere(question));
-            note(json!({ "code": "WAITING_FOR_PERSON", "detail": detail, "interaction": question }));
+                format!("the run waits for a person; answer with `{}`", question::reply_command(question));
+            eprint_line(json!({ "code": "WAITING_FOR_PERSON", "detail": detail, "interaction": question }));
             return Ok(exit::waiting());
         }
-        for line in question::lines(question, self.voice.colour) {
-            self.voice.line(&line);
+        for line in question::lines(question, self.status_line.colour) {
+            self.status_line.line(&line);
         }
-        self.voice.line(&format!(
+        self.status_line.line(&format!(
             "abide: the run waits for a person; answer with: {}",
-            question::elsewhere(question)
+            question::reply_command(question)
         ));
-        self.voice.line(&format!("abide: and follow it with: abide attach {}", self.run.run_id));
+        self.status_line.line(&format!("abide: and follow it with: abide attach {}", self.run.run_id));
         Ok(exit::waiting())
     }
 
-    fn idle(&mut self) -> Option<ExitCode> {
-        self.unask();
-        if self.speech.is_waiting() {
+    fn on_idle(&mut self) -> Option<ExitCode> {
+        self.withdraw_question();
+        if self.input.has_unsent() {
             return None;
         }
-        if self.person && self.manner == FollowMode::Talk {
+        if self.interactive && self.mode == FollowMode::Conversation {
             self.prompt();
             return None;
         }
@@ -327,45 +332,45 @@ impl<'a> FollowSession<'a> {
             // A closed stdout does not change the exit code.
             print_json(&self.run).ok();
         }
-        self.voice.line(&format!("abide: it is your turn: abide send {} '…'", self.run.run_id));
-        Some(exit::of_run(RunStatusValue::Idle))
+        self.status_line.line(&format!("abide: it is your turn: abide send {} '…'", self.run.run_id));
+        Some(exit::run_exit_code(RunStatusValue::Idle))
     }
 
-    fn ended(&mut self) -> anyhow::Result<ExitCode> {
-        self.unask();
-        self.voice.clear();
+    fn on_ended(&mut self) -> anyhow::Result<ExitCode> {
+        self.withdraw_question();
+        self.status_line.clear();
         if self.json {
             print_json(&self.run)?;
-            return Ok(exit::of_run(self.run.status));
+            return Ok(exit::run_exit_code(self.run.status));
         }
         // The results of a chat have been printed as they arrived.
         let was_printed =
-            self.manner == FollowMode::Talk && self.run.execution_mode == ExecutionModeValue::Chat;
+            self.mode == FollowMode::Conversation && self.run.execution_mode == ExecutionModeValue::Chat;
         if let (Some(result), false) = (&self.run.result, was_printed) {
-            print_words(&result.text)?;
+            print_text(&result.text)?;
         }
         if let Some(error) = &self.run.error {
-            let (code, message) = (text::one_line(&error.code), text::tame(&error.message));
+            let (code, message) = (text::one_line(&error.code), text::escape_control_chars(&error.message));
             let line = format!(
                 "abide: {} {}: {message} ({code})",
                 self.run.run_id,
-                super::status_word(self.run.status)
+                super::status_name(self.run.status)
             );
-            let line = self.voice.colour.text(TextStyle::Bad, line);
-            self.voice.line(&line);
-            self.voice.line(&format!("abide: its whole story: abide show {}", self.run.run_id));
+            let line = self.status_line.colour.text(TextStyle::Error, line);
+            self.status_line.line(&line);
+            self.status_line.line(&format!("abide: its whole story: abide show {}", self.run.run_id));
         }
-        Ok(exit::of_run(self.run.status))
+        Ok(exit::run_exit_code(self.run.status))
     }
 
     /// Handles typed input.
-    fn typed(&mut self, typed: &str) {
-        self.prompted = false;
-        match self.speech.typed(typed, self.asked.as_ref()) {
-            TypedResult::More => self.prompt(),
-            TypedResult::Nothing | TypedResult::Said => self.stale = true,
-            TypedResult::Wrong(why) => {
-                self.voice.line(&why);
+    fn on_input(&mut self, typed: &str) {
+        self.prompt_shown = false;
+        match self.input.push_line(typed, self.shown_question.as_ref()) {
+            TypedResult::Continues => self.prompt(),
+            TypedResult::Empty | TypedResult::Ready => self.stale = true,
+            TypedResult::Invalid(why) => {
+                self.status_line.line(&why);
                 self.prompt();
             }
         }
@@ -373,105 +378,105 @@ impl<'a> FollowSession<'a> {
 
     /// Sends the input. Retries use the same idempotency key.
     fn send(&mut self) {
-        match self.speech.send(self.client, &self.run.run_id) {
-            SendResult::Nothing | SendResult::Later => {}
-            SendResult::Arrived => self.asked = None,
-            SendResult::Refused(trouble) => {
-                self.asked = None;
-                let line = self.voice.colour.text(TextStyle::Bad, format!("abide: {trouble}"));
-                self.voice.line(&line);
+        match self.input.send(self.client, &self.run.run_id) {
+            SendResult::NothingToSend | SendResult::Retry => {}
+            SendResult::Accepted => self.shown_question = None,
+            SendResult::Refused(error) => {
+                self.shown_question = None;
+                let line = self.status_line.colour.text(TextStyle::Error, format!("abide: {error}"));
+                self.status_line.line(&line);
             }
         }
     }
 
     /// Stops following; the run continues.
-    fn interrupted(&mut self) -> ExitCode {
-        self.unprompt();
-        self.voice.clear();
-        if self.speech.is_waiting() {
-            note("abide: what was typed last has not reached the daemon");
+    fn on_interrupt(&mut self) -> ExitCode {
+        self.end_prompt_line();
+        self.status_line.clear();
+        if self.input.has_unsent() {
+            eprint_line("abide: what was typed last has not reached the daemon");
         }
         let id = &self.run.run_id;
-        note(format_args!(
+        eprint_line(format_args!(
             "abide: left; the run goes on. Come back: abide attach {id}. End it: abide cancel {id}"
         ));
         exit::interrupted()
     }
 
     /// Handles the end of the input.
-    fn left(&mut self) -> ExitCode {
-        self.unprompt();
+    fn on_end_of_input(&mut self) -> ExitCode {
+        self.end_prompt_line();
         let id = &self.run.run_id;
-        match &self.asked {
+        match &self.shown_question {
             Some(question) => {
-                note(format_args!(
+                eprint_line(format_args!(
                     "abide: the question stays open; answer with: {}, or come back: abide attach {id}",
-                    question::elsewhere(question)
+                    question::reply_command(question)
                 ));
                 exit::waiting()
             }
             None => {
-                note(format_args!("abide: left; come back: abide attach {id}"));
-                exit::of_run(RunStatusValue::Idle)
+                eprint_line(format_args!("abide: left; come back: abide attach {id}"));
+                exit::run_exit_code(RunStatusValue::Idle)
             }
         }
     }
 
-    fn listening(&self) -> InputInterest {
-        let talks = self.manner == FollowMode::Talk && self.person;
-        if !self.speech.is_waiting() && (self.asked.is_some() || talks) {
-            InputInterest::Yes
+    fn input_interest(&self) -> InputInterest {
+        let talks = self.mode == FollowMode::Conversation && self.interactive;
+        if !self.input.has_unsent() && (self.shown_question.is_some() || talks) {
+            InputInterest::Read
         } else {
-            InputInterest::No
+            InputInterest::Ignore
         }
     }
 
     /// Prints the prompt, unless it is shown.
     fn prompt(&mut self) {
-        if !std::mem::replace(&mut self.prompted, true) {
-            self.voice.prompt(if self.speech.goes_on() { "… " } else { "> " });
+        if !std::mem::replace(&mut self.prompt_shown, true) {
+            self.status_line.prompt(if self.input.is_multiline() { "… " } else { "> " });
         }
     }
 
     /// Begins a new line if a prompt is shown.
-    fn unprompt(&mut self) {
-        if std::mem::take(&mut self.prompted) {
-            self.voice.line("");
+    fn end_prompt_line(&mut self) {
+        if std::mem::take(&mut self.prompt_shown) {
+            self.status_line.line("");
         }
     }
 
     /// Withdraws a question that can no longer be answered here.
-    fn unask(&mut self) {
-        if self.asked.take().is_some() {
-            self.unprompt();
-            self.console.forget_typed();
-            self.speech.forget_draft();
-            self.voice.line("abide: the question is no longer open");
+    fn withdraw_question(&mut self) {
+        if self.shown_question.take().is_some() {
+            self.end_prompt_line();
+            self.console.discard_pending_input();
+            self.input.discard_draft();
+            self.status_line.line("abide: the question is no longer open");
         }
     }
 
-    fn is_drawing(&self) -> bool {
+    fn shows_status(&self) -> bool {
         let works = matches!(self.run.status, RunStatusValue::Queued | RunStatusValue::Running);
-        works && self.voice.is_live() && !self.prompted && self.manner == FollowMode::Task
+        works && self.status_line.is_live() && !self.prompt_shown && self.mode == FollowMode::Task
     }
 
-    fn draw(&mut self) {
-        if !self.is_drawing() {
+    fn draw_status(&mut self) {
+        if !self.shows_status() {
             return;
         }
-        let waits =
+        let queue_text =
             self.run.queue_position.map(|place| format!(", {place} in the queue")).unwrap_or_default();
         let progress = if self.progress.is_empty() { String::new() } else { format!(": {}", self.progress) };
-        self.voice.draw(&format!(
-            "{}{waits} {} (turn {}){progress}",
-            super::status_word(self.run.status),
-            when::span(when::now() - self.since),
+        self.status_line.draw(&format!(
+            "{}{queue_text} {} (turn {}){progress}",
+            super::status_name(self.run.status),
+            when::format_duration(when::now_seconds() - self.started_at_sec),
             self.run.turn_index,
         ));
     }
 }
 
 /// Returns whether a retry may succeed soon.
-fn is_passing(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<CliError>().is_some_and(CliError::is_passing)
+fn is_transient(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<CliError>().is_some_and(CliError::is_transient)
 }

@@ -7,7 +7,7 @@ use std::{
 
 use abide_wire::{interaction::InteractionView, run::RunView};
 
-use super::{print_json, question, status_look, status_word, voice, when};
+use super::{print_json, question, status_name, status_style, voice, when};
 use crate::{
     args::{InboxArguments, LsArguments},
     client::DaemonClient,
@@ -15,88 +15,98 @@ use crate::{
     exit::SUCCEEDED,
     table::{self, ColourMode, TableCell, TextStyle},
     text,
-    trouble::note,
+    trouble::eprint_line,
 };
 
 pub(crate) fn ls(arguments: &LsArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let client = DaemonClient::connect(given)?;
-    let most = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
-    let runs = client.runs(arguments.status.map(status_word), most)?;
+    let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
+    let runs = client.runs(arguments.status.map(status_name), limit)?;
     if arguments.output.json {
         print_json(&runs)?;
         return Ok(SUCCEEDED);
     }
     if runs.is_empty() {
-        note("abide: no such runs; `abide run ENGINE PROMPT` starts one");
+        eprint_line("abide: no such runs; `abide run ENGINE PROMPT` starts one");
         return Ok(SUCCEEDED);
     }
-    let head =
-        ["RUN", "STATUS", "ENGINE", "TURN", "AGE", "SAYS"].map(|title| TextStyle::Head.cell(title)).to_vec();
-    print(std::iter::once(head).chain(runs.iter().map(row)).collect())?;
-    if runs.len() == most {
-        note(format_args!("abide: only the newest {most} are listed; --limit lists more"));
+    let head = ["RUN", "STATUS", "ENGINE", "TURN", "AGE", "RESULT"]
+        .map(|title| TextStyle::Heading.cell(title))
+        .to_vec();
+    print_rows(std::iter::once(head).chain(runs.iter().map(row)).collect())?;
+    if runs.len() == limit {
+        eprint_line(format_args!("abide: only the newest {limit} are listed; --limit lists more"));
     }
     Ok(SUCCEEDED)
 }
 
 fn row(run: &RunView) -> Vec<TableCell> {
-    let says = match (&run.error, &run.result, run.queue_position, &run.stalled_since) {
+    let result = match (&run.error, &run.result, run.queue_position, &run.stalled_since) {
         _ if run.held_back.is_some() => run.held_back.clone().unwrap_or_default(),
         (_, _, Some(place), _) => format!("{place} in the queue"),
-        (_, _, _, Some(since)) => format!("silent for {}", when::ago(since)),
+        (_, _, _, Some(since)) => format!("silent for {}", when::elapsed_since(since)),
         (Some(error), ..) => format!("{}: {}", error.code, error.message),
         (None, Some(result), ..) => result.text.clone(),
         (None, None, ..) => String::new(),
     };
     vec![
         TextStyle::Plain.cell(&run.run_id),
-        status_look(run.status).cell(status_word(run.status)),
+        status_style(run.status).cell(status_name(run.status)),
         TextStyle::Plain.cell(text::one_line(&run.engine)),
         TextStyle::Plain.cell(run.turn_index.to_string()),
-        TextStyle::Plain.cell(when::ago(&run.created_at)),
-        TextStyle::Plain.cell(text::one_line(&says)),
+        TextStyle::Plain.cell(when::elapsed_since(&run.created_at)),
+        TextStyle::Plain.cell(text::one_line(&result)),
     ]
 }
 
 pub(crate) fn inbox(arguments: &InboxArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let client = DaemonClient::connect(given)?;
-    let most = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
-    let open = client.inbox(most)?;
+    let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
+    let open = client.inbox(limit)?;
     if arguments.output.json {
         print_json(&open)?;
         return Ok(SUCCEEDED);
     }
     if open.is_empty() {
-        note("abide: nobody asks anything");
+        eprint_line("abide: nobody asks anything");
         return Ok(SUCCEEDED);
     }
     if arguments.full {
-        return full(&client, &open);
+        return print_full(&client, &open);
     }
-    let head = ["QUESTION", "RUN", "AGE", "UNTIL", "ASKS"].map(|title| TextStyle::Head.cell(title)).to_vec();
-    print(std::iter::once(head).chain(open.iter().map(question_row)).collect())?;
-    note("abide: answer with: abide reply QUESTION TEXT, or the number of an option");
-    if open.iter().any(|asked| asked.hidden.is_some()) {
-        note("abide: some of them cover more than a question can show: abide inbox --full shows all of it");
+    let head = ["INTERACTION", "RUN", "AGE", "DEADLINE", "QUESTION"]
+        .map(|title| TextStyle::Heading.cell(title))
+        .to_vec();
+    print_rows(std::iter::once(head).chain(open.iter().map(question_row)).collect())?;
+    eprint_line("abide: answer with: abide reply INTERACTION TEXT, or the number of an option");
+    if open.iter().any(|question| question.hidden.is_some()) {
+        eprint_line(
+            "abide: some of them cover more than a question can show: abide inbox --full shows all of it",
+        );
     }
     Ok(SUCCEEDED)
 }
 
 /// Prints each question with its full content and the command that answers it.
-fn full(client: &DaemonClient, open: &[InteractionView]) -> anyhow::Result<ExitCode> {
+fn print_full(client: &DaemonClient, open: &[InteractionView]) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     let colour = ColourMode::of_stdout();
-    for asked in open {
-        let title = format!("{}  {}", asked.interaction_id, asked.run_id);
-        writeln!(out, "{}  {} ago", colour.text(TextStyle::Head, title), when::ago(&asked.opened_at))?;
-        match &asked.hidden {
+    for question in open {
+        let title = format!("{}  {}", question.interaction_id, question.run_id);
+        writeln!(
+            out,
+            "{}  {} ago",
+            colour.text(TextStyle::Heading, title),
+            when::elapsed_since(&question.opened_at)
+        )?;
+        match &question.hidden {
             None => {
-                for line in question::lines(asked, colour) {
+                for line in question::lines(question, colour) {
                     writeln!(out, "{line}")?;
                 }
             }
             Some(_) => {
-                let mut content = BufReader::new(client.content(&asked.interaction_id)?);
+                let mut content = BufReader::new(client.content(&question.interaction_id)?);
                 let mut line = Vec::new();
                 // A line may be as long as the whole content, so it is read in pieces.
                 while content.by_ref().take(PIECE_BYTES).read_until(b'\n', &mut line)? > 0 {
@@ -105,13 +115,13 @@ fn full(client: &DaemonClient, open: &[InteractionView]) -> anyhow::Result<ExitC
                         Err(error) => error.valid_up_to(),
                     };
                     let rest = line.split_off(if whole == 0 { line.len() } else { whole });
-                    write!(out, "{}", text::tame(&String::from_utf8_lossy(&line)))?;
+                    write!(out, "{}", text::escape_control_chars(&String::from_utf8_lossy(&line)))?;
                     line = rest;
                 }
             }
         }
-        let answer = question::answer_after_all(asked);
-        writeln!(out, "{}\n", colour.text(TextStyle::Faint, format!("answer with: {answer}")))?;
+        let answer = question::full_reply_command(question);
+        writeln!(out, "{}\n", colour.text(TextStyle::Dim, format!("answer with: {answer}")))?;
     }
     out.flush()?;
     Ok(SUCCEEDED)
@@ -120,31 +130,31 @@ fn full(client: &DaemonClient, open: &[InteractionView]) -> anyhow::Result<ExitC
 /// Size of the pieces, in bytes.
 const PIECE_BYTES: u64 = 64 << 10;
 
-fn question_row(asked: &InteractionView) -> Vec<TableCell> {
-    let options: Vec<String> = asked
+fn question_row(question: &InteractionView) -> Vec<TableCell> {
+    let options: Vec<String> = question
         .options
         .iter()
         .enumerate()
         .map(|(index, option)| format!("{}) {}", index + 1, text::one_line(&option.label)))
         .collect();
-    let asks = format!("{}  {}", text::one_line(&asked.prompt), options.join("  "));
-    let until = asked.deadline_at.as_deref().map_or_else(|| "-".to_owned(), when::until);
+    let prompt = format!("{}  {}", text::one_line(&question.prompt), options.join("  "));
+    let deadline = question.deadline_at.as_deref().map_or_else(|| "-".to_owned(), when::time_until);
     vec![
-        TextStyle::Plain.cell(&asked.interaction_id),
-        TextStyle::Plain.cell(&asked.run_id),
-        TextStyle::Plain.cell(when::ago(&asked.opened_at)),
-        TextStyle::Plain.cell(until),
-        TextStyle::Careful.cell(asks.trim_end()),
+        TextStyle::Plain.cell(&question.interaction_id),
+        TextStyle::Plain.cell(&question.run_id),
+        TextStyle::Plain.cell(when::elapsed_since(&question.opened_at)),
+        TextStyle::Plain.cell(deadline),
+        TextStyle::Warning.cell(prompt.trim_end()),
     ]
 }
 
 /// Minimum width of the last column, in columns.
-const LEAST: usize = 20;
+const MIN_COLUMN_WIDTH: usize = 20;
 /// Width of the last column if the output is not a terminal.
-const UNSEEN: usize = 120;
+const PIPE_COLUMN_WIDTH: usize = 120;
 
 /// Prints the rows. The last column is truncated so that each row fits into a line.
-fn print(mut rows: Vec<Vec<TableCell>>) -> anyhow::Result<()> {
+fn print_rows(mut rows: Vec<Vec<TableCell>>) -> anyhow::Result<()> {
     let fixed: usize = (0..rows.first().map_or(0, Vec::len).saturating_sub(1))
         .map(|column| {
             let cells = rows.iter().filter_map(|row| row.get(column));
@@ -152,11 +162,15 @@ fn print(mut rows: Vec<Vec<TableCell>>) -> anyhow::Result<()> {
         })
         .sum();
     let mut out = std::io::stdout().lock();
-    let room = if out.is_terminal() { voice::columns().saturating_sub(fixed).max(LEAST) } else { UNSEEN };
+    let room = if out.is_terminal() {
+        voice::terminal_width().saturating_sub(fixed).max(MIN_COLUMN_WIDTH)
+    } else {
+        PIPE_COLUMN_WIDTH
+    };
     for cell in rows.iter_mut().filter_map(|row| row.last_mut()) {
-        cell.text = text::cut(&cell.text, room);
+        cell.text = text::truncate(&cell.text, room);
     }
-    for line in table::lines(&rows, ColourMode::of_stdout()) {
+    for line in table::format_rows(&rows, ColourMode::of_stdout()) {
         writeln!(out, "{line}")?;
     }
     Ok(())

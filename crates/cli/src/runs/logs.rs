@@ -19,11 +19,11 @@ use crate::{
     exit::{SUCCEEDED, interrupted},
     table::{ColourMode, TextStyle},
     text,
-    trouble::note,
+    trouble::eprint_line,
 };
 
 /// Delay before a request is retried that the daemon could not serve.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(arguments: &LogsArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let json = arguments.output.json;
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &LogsArguments, given: &[GivenSetting]) -> anyhow::
     if json {
         print_json(&events)?;
     } else {
-        events.iter().try_for_each(print)?;
+        events.iter().try_for_each(print_event)?;
     }
     Ok(SUCCEEDED)
 }
@@ -45,26 +45,28 @@ fn follow(client: &DaemonClient, run: &str, json: bool) -> anyhow::Result<ExitCo
     let mut console = InputConsole::new()?;
     let feed = EventFeed::follow(client, run, 0)?;
     let (mut seen, mut stale) = (0, true);
-    let tell = |event: &EventEnvelope, seen: &mut u64| -> anyhow::Result<()> {
+    let print_new = |event: &EventEnvelope, seen: &mut u64| -> anyhow::Result<()> {
         if event.seq > *seen {
             *seen = event.seq;
-            if json { print_json(event)? } else { print(event)? }
+            if json { print_json(event)? } else { print_event(event)? }
         }
         Ok(())
     };
     loop {
-        while let Some(news) = feed.take() {
-            match news {
+        while let Some(update) = feed.try_next() {
+            match update {
                 FeedUpdate::Event(event) => {
-                    tell(&event, &mut seen)?;
-                    stale |= story::changes_the_run(&event);
+                    print_new(&event, &mut seen)?;
+                    stale |= story::may_change_run(&event);
                 }
-                FeedUpdate::Lost => note("abide: the daemon is gone; waiting for it to come back"),
-                FeedUpdate::Back => {
-                    note("abide: the daemon is back");
+                FeedUpdate::Disconnected => {
+                    eprint_line("abide: the daemon is gone; waiting for it to come back")
+                }
+                FeedUpdate::Reconnected => {
+                    eprint_line("abide: the daemon is back");
                     stale = true;
                 }
-                FeedUpdate::Over(trouble) => return Err(trouble.into()),
+                FeedUpdate::Failed(error) => return Err(error.into()),
             }
         }
         if stale {
@@ -73,35 +75,36 @@ fn follow(client: &DaemonClient, run: &str, json: bool) -> anyhow::Result<ExitCo
                     // The last events may not have arrived yet.
                     match client.events_now(run, seen) {
                         Ok((events, all)) => {
-                            events.iter().try_for_each(|event| tell(event, &mut seen))?;
+                            events.iter().try_for_each(|event| print_new(event, &mut seen))?;
                             if all {
                                 return Ok(SUCCEEDED);
                             }
                         }
-                        Err(trouble) if trouble.is_passing() => {}
-                        Err(trouble) => return Err(trouble.into()),
+                        Err(error) if error.is_transient() => {}
+                        Err(error) => return Err(error.into()),
                     }
                 }
                 Ok(_) => stale = false,
-                Err(trouble) if trouble.is_passing() => {}
-                Err(trouble) => return Err(trouble.into()),
+                Err(error) if error.is_transient() => {}
+                Err(error) => return Err(error.into()),
             }
         }
-        match console.wait(feed.bell(), InputInterest::No, stale.then_some(AGAIN))? {
+        match console.wait(feed.wakeup(), InputInterest::Ignore, stale.then_some(RETRY_DELAY))? {
             ConsoleEvent::Interrupted => return Ok(interrupted()),
-            ConsoleEvent::Bell | ConsoleEvent::Nothing | ConsoleEvent::Typed(_) | ConsoleEvent::Closed => {}
+            ConsoleEvent::Wakeup | ConsoleEvent::TimedOut | ConsoleEvent::Input(_) | ConsoleEvent::Closed => {
+            }
         }
     }
 }
 
-fn print(event: &EventEnvelope) -> anyhow::Result<()> {
-    let Some(told) = story::tell(event) else { return Ok(()) };
+fn print_event(event: &EventEnvelope) -> anyhow::Result<()> {
+    let Some(event_line) = story::format_event(event) else { return Ok(()) };
     let colour = ColourMode::of_stdout();
     let mut out = std::io::stdout().lock();
-    let time = colour.text(TextStyle::Faint, when::clock(&event.at));
-    writeln!(out, "{time} {}", colour.text(told.weight.look(), told.line))?;
-    if let Some(words) = told.words {
-        let words = if out.is_terminal() { text::tame(&words) } else { words };
+    let time = colour.text(TextStyle::Dim, when::time_of_day(&event.at));
+    writeln!(out, "{time} {}", colour.text(event_line.severity.style(), event_line.line))?;
+    if let Some(words) = event_line.full_text {
+        let words = if out.is_terminal() { text::escape_control_chars(&words) } else { words };
         for line in words.lines() {
             writeln!(out, "         {line}")?;
         }

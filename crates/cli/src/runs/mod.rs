@@ -30,7 +30,7 @@ use serde::Serialize;
 use crate::{clock::SystemClock, table::TextStyle, text, trouble::CliError};
 
 /// Generates a unique idempotency key.
-fn key() -> String {
+fn new_idempotency_key() -> String {
     format!("cli-{}", SystemClock.stamp().fresh)
 }
 
@@ -42,10 +42,10 @@ pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
 }
 
 /// Prints agent output to standard output; on a terminal, control characters are escaped.
-pub(crate) fn print_words(words: &str) -> anyhow::Result<()> {
+pub(crate) fn print_text(words: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if out.is_terminal() {
-        writeln!(out, "{}", text::tame(words))?;
+        writeln!(out, "{}", text::escape_control_chars(words))?;
     } else {
         writeln!(out, "{words}")?;
     }
@@ -54,8 +54,8 @@ pub(crate) fn print_words(words: &str) -> anyhow::Result<()> {
 }
 
 /// Returns a text argument; `-` reads standard input. An empty text is an error.
-pub(crate) fn given_text(given: &str, what: &str) -> anyhow::Result<String> {
-    let text = if given == "-" { standard_input()? } else { given.to_owned() };
+pub(crate) fn read_text_argument(given: &str, what: &str) -> anyhow::Result<String> {
+    let text = if given == "-" { read_stdin()? } else { given.to_owned() };
     if text.trim().is_empty() {
         return Err(CliError::usage(format!("{what} is empty; say something")).into());
     }
@@ -63,14 +63,14 @@ pub(crate) fn given_text(given: &str, what: &str) -> anyhow::Result<String> {
 }
 
 /// Reads standard input without its final line end.
-fn standard_input() -> anyhow::Result<String> {
+fn read_stdin() -> anyhow::Result<String> {
     let mut bytes = Vec::new();
     std::io::stdin()
         .lock()
-        .take(MOST_INPUT + 1)
+        .take(MAX_INPUT_BYTES + 1)
         .read_to_end(&mut bytes)
         .context("cannot read standard input")?;
-    if bytes.len() as u64 > MOST_INPUT {
+    if bytes.len() as u64 > MAX_INPUT_BYTES {
         let detail = "standard input is longer than 8 MiB; put it into a file of the workspace and name it";
         return Err(CliError::usage(detail).into());
     }
@@ -81,10 +81,10 @@ fn standard_input() -> anyhow::Result<String> {
 }
 
 /// Maximum input in bytes; more than the daemon accepts.
-const MOST_INPUT: u64 = 8 << 20;
+const MAX_INPUT_BYTES: u64 = 8 << 20;
 
 /// Returns the wire name of a status.
-fn status_word(status: RunStatusValue) -> &'static str {
+fn status_name(status: RunStatusValue) -> &'static str {
     match status {
         RunStatusValue::Queued => "queued",
         RunStatusValue::Running => "running",
@@ -97,12 +97,12 @@ fn status_word(status: RunStatusValue) -> &'static str {
 }
 
 /// Returns the style of a status.
-fn status_look(status: RunStatusValue) -> TextStyle {
+fn status_style(status: RunStatusValue) -> TextStyle {
     match status {
         RunStatusValue::Queued | RunStatusValue::Idle => TextStyle::Plain,
-        RunStatusValue::Running | RunStatusValue::Succeeded => TextStyle::Good,
-        RunStatusValue::WaitingUser => TextStyle::Careful,
-        RunStatusValue::Failed => TextStyle::Bad,
-        RunStatusValue::Canceled => TextStyle::Faint,
+        RunStatusValue::Running | RunStatusValue::Succeeded => TextStyle::Success,
+        RunStatusValue::WaitingUser => TextStyle::Warning,
+        RunStatusValue::Failed => TextStyle::Error,
+        RunStatusValue::Canceled => TextStyle::Dim,
     }
 }

@@ -8,23 +8,27 @@ use abide_wire::{
     run::AcceptedResponse,
 };
 
-use super::{find, given_text, key, print_json, question, status_word};
+use super::{find, new_idempotency_key, print_json, question, read_text_argument, status_name};
 use crate::{
     args::{ReplyArguments, SendArguments, StopArguments},
     client::DaemonClient,
     config::GivenSetting,
     exit::SUCCEEDED,
-    trouble::{CliError, note},
+    trouble::{CliError, eprint_line},
 };
 
 pub(crate) fn reply(arguments: &ReplyArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let text = given_text(&arguments.text, "the answer")?;
+    let text = read_text_argument(&arguments.text, "the answer")?;
     let client = DaemonClient::connect(given)?;
-    let asked = match find::interaction(&client, &arguments.to)? {
+    let interaction = match find::interaction(&client, &arguments.to)? {
         Some(find::FoundInteraction::Open(question)) => *question,
         // The daemon reports why the question cannot be answered.
         Some(find::FoundInteraction::NotOpen(id)) => {
-            return replied(client.reply(&id, &text, &key())?, None, arguments.output.json);
+            return print_reply(
+                client.reply(&id, &text, &new_idempotency_key())?,
+                None,
+                arguments.output.json,
+            );
         }
         None => {
             let run = find::run(&client, &arguments.to)?;
@@ -39,27 +43,27 @@ pub(crate) fn reply(arguments: &ReplyArguments, given: &[GivenSetting]) -> anyho
                     format!(
                         "{} asks nothing, it is {}; `abide send {} '…'` says something to it",
                         run.run_id,
-                        status_word(run.status),
+                        status_name(run.status),
                         run.run_id
                     ),
                 )
             })?
         }
     };
-    let text = match question::meant(&asked, &text) {
+    let text = match question::parse_answer(&interaction, &text) {
         question::TypedAnswer::Answer(text) => text,
         question::TypedAnswer::NoOption(number) => {
-            return Err(CliError::usage(question::no_option(&asked, number)).into());
+            return Err(CliError::usage(question::no_option_message(&interaction, number)).into());
         }
-        question::TypedAnswer::Nothing => {
+        question::TypedAnswer::Empty => {
             return Err(CliError::usage("the answer is empty; say something").into());
         }
     };
-    let done = client.reply(&asked.interaction_id, &text, &key())?;
-    replied(done, Some(&asked.run_id), arguments.output.json)
+    let done = client.reply(&interaction.interaction_id, &text, &new_idempotency_key())?;
+    print_reply(done, Some(&interaction.run_id), arguments.output.json)
 }
 
-fn replied(done: ReplyResponse, run: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
+fn print_reply(done: ReplyResponse, run: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
     if json {
         print_json(&done)?;
         return Ok(SUCCEEDED);
@@ -70,23 +74,24 @@ fn replied(done: ReplyResponse, run: Option<&str>, json: bool) -> anyhow::Result
     };
     writeln!(std::io::stdout(), "{word}")?;
     if let Some(run) = run {
-        note(format_args!("abide: follow it with: abide attach {run}"));
+        eprint_line(format_args!("abide: follow it with: abide attach {run}"));
     }
     Ok(SUCCEEDED)
 }
 
 pub(crate) fn send(arguments: &SendArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let text = given_text(&arguments.text, "the message")?;
+    let text = read_text_argument(&arguments.text, "the message")?;
     let client = DaemonClient::connect(given)?;
     let run = find::run(&client, &arguments.run)?;
-    let message = SendMessageRequest { message_id: Some(key()), text, on_busy: arguments.on_busy };
-    let taken = client.message(&run.run_id, &message)?;
+    let message =
+        SendMessageRequest { message_id: Some(new_idempotency_key()), text, on_busy: arguments.on_busy };
+    let accepted = client.message(&run.run_id, &message)?;
     if arguments.output.json {
-        print_json(&taken)?;
+        print_json(&accepted)?;
         return Ok(SUCCEEDED);
     }
-    writeln!(std::io::stdout(), "{}", taken.execution_status)?;
-    note(format_args!("abide: follow it with: abide attach {}", run.run_id));
+    writeln!(std::io::stdout(), "{}", accepted.execution_status)?;
+    eprint_line(format_args!("abide: follow it with: abide attach {}", run.run_id));
     Ok(SUCCEEDED)
 }
 
@@ -95,14 +100,14 @@ pub(crate) fn interrupt(arguments: &StopArguments, given: &[GivenSetting]) -> an
     let run = find::run(&client, &arguments.run)?;
     let done = client.interrupt(&run.run_id)?;
     let id = &run.run_id;
-    stopped(
+    print_stop(
         arguments,
         done,
         "stopped",
-        &format!("{id} has no turn at work, it is {}", status_word(run.status)),
+        &format!("{id} has no turn at work, it is {}", status_name(run.status)),
     )?;
     if done.accepted && !arguments.output.json {
-        note(format_args!("abide: it waits for you to say what next: abide reply {id} '…'"));
+        eprint_line(format_args!("abide: it waits for you to say what next: abide reply {id} '…'"));
     }
     Ok(SUCCEEDED)
 }
@@ -111,16 +116,16 @@ pub(crate) fn cancel(arguments: &StopArguments, given: &[GivenSetting]) -> anyho
     let client = DaemonClient::connect(given)?;
     let run = find::run(&client, &arguments.run)?;
     let done = client.cancel(&run.run_id)?;
-    stopped(
+    print_stop(
         arguments,
         done,
         "canceled",
-        &format!("{} is over already: {}", run.run_id, status_word(run.status)),
+        &format!("{} is over already: {}", run.run_id, status_name(run.status)),
     )?;
     Ok(SUCCEEDED)
 }
 
-fn stopped(
+fn print_stop(
     arguments: &StopArguments,
     done: AcceptedResponse,
     word: &str,
@@ -132,7 +137,7 @@ fn stopped(
     if done.accepted {
         writeln!(std::io::stdout(), "{word}")?;
     } else {
-        note(format_args!("abide: {nothing}"));
+        eprint_line(format_args!("abide: {nothing}"));
     }
     Ok(())
 }

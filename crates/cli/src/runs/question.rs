@@ -17,14 +17,14 @@ pub(super) enum TypedAnswer {
     /// An option number that does not exist.
     NoOption(u64),
     /// An empty line without a default.
-    Nothing,
+    Empty,
 }
 
 /// Parses a typed text: the number or text of an option, or free text.
-pub(super) fn meant(question: &InteractionView, typed: &str) -> TypedAnswer {
+pub(super) fn parse_answer(question: &InteractionView, typed: &str) -> TypedAnswer {
     let word = typed.trim();
     if word.is_empty() {
-        return TypedAnswer::Nothing;
+        return TypedAnswer::Empty;
     }
     let options = &question.options;
     if let Some(option) = options.iter().find(|option| option.label.trim().eq_ignore_ascii_case(word)) {
@@ -48,7 +48,7 @@ pub(super) fn meant(question: &InteractionView, typed: &str) -> TypedAnswer {
 }
 
 /// Returns the message for an option number that does not exist.
-pub(super) fn no_option(question: &InteractionView, number: u64) -> String {
+pub(super) fn no_option_message(question: &InteractionView, number: u64) -> String {
     format!(
         "there is no option {number}: there are {}; any text is an answer too, and ={number} is the text {number}",
         question.options.len()
@@ -56,7 +56,7 @@ pub(super) fn no_option(question: &InteractionView, number: u64) -> String {
 }
 
 /// Returns the answer for an empty line: the only option marked as safe.
-pub(super) fn default(question: &InteractionView) -> Option<&str> {
+pub(super) fn default_answer(question: &InteractionView) -> Option<&str> {
     let mut safe = question.options.iter().filter(|option| option.safe);
     match (safe.next(), safe.next()) {
         (Some(option), None) => Some(&option.label),
@@ -66,16 +66,16 @@ pub(super) fn default(question: &InteractionView) -> Option<&str> {
 
 /// Formats the question and its options, with control characters escaped.
 pub(super) fn lines(question: &InteractionView, colour: ColourMode) -> Vec<String> {
-    let prompt = text::tame(question.prompt.trim());
-    let mut lines: Vec<String> = prompt.lines().map(|line| colour.text(TextStyle::Head, line)).collect();
+    let prompt = text::escape_control_chars(question.prompt.trim());
+    let mut lines: Vec<String> = prompt.lines().map(|line| colour.text(TextStyle::Heading, line)).collect();
     if let Some(first) = lines.first_mut() {
-        *first = format!("{} {first}", colour.text(TextStyle::Careful, "?"));
+        *first = format!("{} {first}", colour.text(TextStyle::Warning, "?"));
     }
-    let default = default(question);
+    let default = default_answer(question);
     for (index, option) in question.options.iter().enumerate() {
         let mark = match (option.safe, default == Some(option.label.as_str())) {
-            (true, true) => colour.text(TextStyle::Faint, "  (safe, default)"),
-            (true, false) => colour.text(TextStyle::Faint, "  (safe)"),
+            (true, true) => colour.text(TextStyle::Dim, "  (safe, default)"),
+            (true, false) => colour.text(TextStyle::Dim, "  (safe)"),
             (false, _) => String::new(),
         };
         lines.push(format!("  {}) {}{mark}", index + 1, text::one_line(&option.label)));
@@ -84,7 +84,7 @@ pub(super) fn lines(question: &InteractionView, colour: ColourMode) -> Vec<Strin
 }
 
 /// Returns how to answer at this terminal.
-pub(super) fn advice(question: &InteractionView) -> String {
+pub(super) fn answer_hint(question: &InteractionView) -> String {
     if let Some(hidden) = &question.hidden
         && is_approval(question)
     {
@@ -97,7 +97,7 @@ pub(super) fn advice(question: &InteractionView) -> String {
     if is_approval(question) {
         return "yes, no, a number, or no, … with an instruction; enter takes the default; ctrl-d to leave it open".to_owned();
     }
-    let how = match (question.options.is_empty(), question.kind, default(question)) {
+    let how = match (question.options.is_empty(), question.kind, default_answer(question)) {
         (false, _, Some(_)) => "a number or any text; enter takes the default",
         (false, _, None) => "a number or any text",
         (true, InteractionKindValue::Confirm | InteractionKindValue::RiskAck, _) => "yes, no, or any text",
@@ -113,7 +113,7 @@ pub(super) fn advice(question: &InteractionView) -> String {
 }
 
 /// Returns the command that answers the question from another terminal.
-pub(super) fn elsewhere(question: &InteractionView) -> String {
+pub(super) fn reply_command(question: &InteractionView) -> String {
     if question.hidden.is_some() && is_approval(question) {
         return "abide inbox --full".to_owned();
     }
@@ -122,13 +122,13 @@ pub(super) fn elsewhere(question: &InteractionView) -> String {
 }
 
 /// Returns how to answer after the full content was shown.
-pub(super) fn answer_after_all(question: &InteractionView) -> String {
+pub(super) fn full_reply_command(question: &InteractionView) -> String {
     match &question.hidden {
         Some(hidden) if is_approval(question) => {
             let (id, digits) = (&question.interaction_id, hidden.sha256.get(..8).unwrap_or_default());
             format!("abide reply {id} 'yes {digits}', or abide reply {id} no")
         }
-        Some(_) | None => elsewhere(question),
+        Some(_) | None => reply_command(question),
     }
 }
 
@@ -179,33 +179,36 @@ mod tests {
     fn an_option_is_meant_by_its_number_or_its_text_and_any_other_text_by_itself() {
         let asked = question(&[("Postgres", false), ("SQLite", true)]);
         let answer = |text: &str| TypedAnswer::Answer(text.to_owned());
-        assert_eq!(meant(&asked, "1"), answer("Postgres"));
-        assert_eq!(meant(&asked, " 2 "), answer("SQLite"));
-        assert_eq!(meant(&asked, "sqlite"), answer("SQLite"));
-        assert_eq!(meant(&asked, "neither, use files"), answer("neither, use files"));
-        assert_eq!(meant(&asked, "3"), TypedAnswer::NoOption(3));
-        assert_eq!(meant(&asked, "0"), TypedAnswer::NoOption(0));
-        assert_eq!(meant(&asked, "99999999999999999999999"), TypedAnswer::NoOption(u64::MAX));
-        assert_eq!(meant(&asked, "=3"), answer("3"));
-        assert_eq!(meant(&asked, "=x"), answer("=x"));
-        assert_eq!(meant(&asked, " \n"), TypedAnswer::Nothing);
+        assert_eq!(parse_answer(&asked, "1"), answer("Postgres"));
+        assert_eq!(parse_answer(&asked, " 2 "), answer("SQLite"));
+        assert_eq!(parse_answer(&asked, "sqlite"), answer("SQLite"));
+        assert_eq!(parse_answer(&asked, "neither, use files"), answer("neither, use files"));
+        assert_eq!(parse_answer(&asked, "3"), TypedAnswer::NoOption(3));
+        assert_eq!(parse_answer(&asked, "0"), TypedAnswer::NoOption(0));
+        assert_eq!(parse_answer(&asked, "99999999999999999999999"), TypedAnswer::NoOption(u64::MAX));
+        assert_eq!(parse_answer(&asked, "=3"), answer("3"));
+        assert_eq!(parse_answer(&asked, "=x"), answer("=x"));
+        assert_eq!(parse_answer(&asked, " \n"), TypedAnswer::Empty);
     }
 
     #[test]
     fn a_number_is_only_a_number_where_there_are_no_options_and_a_label_counts_before_its_place() {
-        assert_eq!(meant(&question(&[]), "7"), TypedAnswer::Answer("7".to_owned()));
-        assert_eq!(meant(&question(&[("2", false), ("1", false)]), "1"), TypedAnswer::Answer("1".to_owned()));
+        assert_eq!(parse_answer(&question(&[]), "7"), TypedAnswer::Answer("7".to_owned()));
+        assert_eq!(
+            parse_answer(&question(&[("2", false), ("1", false)]), "1"),
+            TypedAnswer::Answer("1".to_owned())
+        );
     }
 
     #[test]
     fn the_only_safe_option_is_the_default_and_nothing_in_the_text_reaches_the_terminal() {
         let asked = question(&[("Postgres", false), ("SQLite", true)]);
-        assert_eq!(default(&asked), Some("SQLite"));
+        assert_eq!(default_answer(&asked), Some("SQLite"));
         assert_eq!(
             lines(&asked, ColourMode::Off),
             ["? Which␛[2J one?", "Really?", "  1) Postgres", "  2) SQLite  (safe, default)"]
         );
-        assert_eq!(default(&question(&[("a", true), ("b", true)])), None);
-        assert_eq!(default(&question(&[])), None);
+        assert_eq!(default_answer(&question(&[("a", true), ("b", true)])), None);
+        assert_eq!(default_answer(&question(&[])), None);
     }
 }

@@ -11,7 +11,7 @@ use abide_wire::{
 };
 use serde_json::json;
 
-use super::{find, print_json, question, status_look, status_word, when};
+use super::{find, print_json, question, status_name, status_style, when};
 use crate::{
     agent::AgentAccount,
     args::ShowArguments,
@@ -30,11 +30,11 @@ pub(crate) fn run(arguments: &ShowArguments, given: &[GivenSetting]) -> anyhow::
     // The native agent has a journal of its own, in addition to the daemon's records.
     let agent = run.engine_session.as_deref().and_then(|session| AgentAccount::of(&run.workspace, session));
     if arguments.output.json {
-        let mut told = json!({ "run": run, "turns": turns, "interactions": questions });
+        let mut value = json!({ "run": run, "turns": turns, "interactions": questions });
         if let Some(agent) = agent {
-            told["agent"] = json!(agent);
+            value["agent"] = json!(agent);
         }
-        print_json(&told)?;
+        print_json(&value)?;
         return Ok(SUCCEEDED);
     }
     let mut page = ShowPage { lines: Vec::new(), colour: ColourMode::of_stdout() };
@@ -45,14 +45,15 @@ pub(crate) fn run(arguments: &ShowArguments, given: &[GivenSetting]) -> anyhow::
             page.question(question);
         }
     }
-    let known = |question: &&InteractionView| !turns.iter().any(|turn| turn.turn_id == question.turn_id);
-    for question in questions.iter().filter(known) {
+    let has_no_turn =
+        |question: &&InteractionView| !turns.iter().any(|turn| turn.turn_id == question.turn_id);
+    for question in questions.iter().filter(has_no_turn) {
         page.question(question);
     }
     if let Some(agent) = &agent {
         page.agent(agent);
     }
-    page.ending(&run);
+    page.push_outcome(&run);
     let mut out = std::io::stdout().lock();
     for line in page.lines {
         writeln!(out, "{line}")?;
@@ -70,19 +71,33 @@ const INDENT: &str = "  ";
 
 impl ShowPage {
     fn head(&mut self, run: &RunView) {
-        let status = self.colour.text(status_look(run.status), status_word(run.status));
-        self.lines.push(format!("{}  {status}", self.colour.text(TextStyle::Head, &run.run_id)));
+        let status = self.colour.text(status_style(run.status), status_name(run.status));
+        self.lines.push(format!("{}  {status}", self.colour.text(TextStyle::Heading, &run.run_id)));
         let mode = match run.execution_mode {
             ExecutionModeValue::Auto => "auto: never asks",
             ExecutionModeValue::Interactive => "interactive: may ask",
             ExecutionModeValue::Chat => "chat: goes on after each answer",
         };
         let mut rows = vec![
-            fact("engine", &run.engine),
-            fact("workspace", &run.workspace),
-            fact("mode", mode),
-            fact("created", &format!("{} ({} ago)", when::full(&run.created_at), when::ago(&run.created_at))),
-            fact("updated", &format!("{} ({} ago)", when::full(&run.updated_at), when::ago(&run.updated_at))),
+            label_row("engine", &run.engine),
+            label_row("workspace", &run.workspace),
+            label_row("mode", mode),
+            label_row(
+                "created",
+                &format!(
+                    "{} ({} ago)",
+                    when::date_time(&run.created_at),
+                    when::elapsed_since(&run.created_at)
+                ),
+            ),
+            label_row(
+                "updated",
+                &format!(
+                    "{} ({} ago)",
+                    when::date_time(&run.updated_at),
+                    when::elapsed_since(&run.updated_at)
+                ),
+            ),
         ];
         if let Some(profile) = &run.profile {
             let how = match profile.kind {
@@ -91,30 +106,31 @@ impl ShowPage {
                     format!("with its process, {} s at the most", profile.session_timeout_sec)
                 }
             };
-            rows.push(fact("waits", &format!("{how}: {}", profile.reason)));
+            rows.push(label_row("wait mode", &format!("{how}: {}", profile.reason)));
         }
         rows.extend(options(&run.options));
-        rows.extend(run.skill.as_deref().map(|skill| fact("skill", skill)));
+        rows.extend(run.skill.as_deref().map(|skill| label_row("skill", skill)));
         if let Some(conversation) = &run.conversation_ref {
-            rows.push(fact("results go to", conversation));
+            rows.push(label_row("conversation", conversation));
         }
-        rows.extend(run.labels.iter().map(|(name, value)| fact(&format!("label {name}"), value)));
+        rows.extend(run.labels.iter().map(|(name, value)| label_row(&format!("label {name}"), value)));
         if run.auto_decision_count > 0 {
-            let last = run.last_auto_decision_at.as_deref().map(when::full).unwrap_or_default();
-            rows.push(fact(
-                "decided",
-                &format!("{} times without a person, last {last}", run.auto_decision_count),
-            ));
+            let last = run.last_auto_decision_at.as_deref().map(when::date_time).unwrap_or_default();
+            rows.push(label_row("auto decisions", &format!("{}, last {last}", run.auto_decision_count)));
         }
         if let Some(place) = run.queue_position {
-            rows.push(fact("queue", &format!("{place} in the queue for a slot")));
+            rows.push(label_row("queue", &format!("{place} in the queue for a slot")));
         }
         if let Some(why) = &run.held_back {
-            rows.push(vec![TextStyle::Head.cell("held back"), TextStyle::Careful.cell(text::one_line(why))]);
+            rows.push(vec![
+                TextStyle::Heading.cell("blocked by"),
+                TextStyle::Warning.cell(text::one_line(why)),
+            ]);
         }
         if let Some(since) = &run.stalled_since {
-            let silent = format!("has said nothing for {}; nothing is done about it", when::ago(since));
-            rows.push(vec![TextStyle::Head.cell("stalled"), TextStyle::Careful.cell(silent)]);
+            let silent =
+                format!("has said nothing for {}; nothing is done about it", when::elapsed_since(since));
+            rows.push(vec![TextStyle::Heading.cell("stalled"), TextStyle::Warning.cell(silent)]);
         }
         self.rows("", &rows);
     }
@@ -122,73 +138,75 @@ impl ShowPage {
     fn turn(&mut self, turn: &TurnView) {
         self.lines.push(String::new());
         let title = format!("turn {}", turn.turn_index);
-        let look = if turn.error.is_some() { TextStyle::Bad } else { TextStyle::Plain };
+        let look = if turn.error.is_some() { TextStyle::Error } else { TextStyle::Plain };
         let status = self.colour.text(look, text::one_line(&turn.execution_status));
         let ended = match &turn.result_persisted_at {
-            Some(at) => format!("to {}", when::clock(at)),
+            Some(at) => format!("to {}", when::time_of_day(at)),
             None => format!("process {}", text::one_line(&turn.runtime_status)),
         };
-        let began = when::full(&turn.started_at);
-        self.lines.push(format!("{}  {status}  {began} {ended}", self.colour.text(TextStyle::Head, title)));
+        let began = when::date_time(&turn.started_at);
+        self.lines
+            .push(format!("{}  {status}  {began} {ended}", self.colour.text(TextStyle::Heading, title)));
         let cause = match (&turn.interaction_id, &turn.message_id) {
             (Some(interaction), _) => format!("answer to {interaction}"),
             (None, Some(message)) => format!("message {message}"),
             (None, None) => "-".to_owned(),
         };
-        let mut rows = vec![fact("because of", &cause), fact("told", &turn.prompt_preview)];
+        let mut rows = vec![label_row("trigger", &cause), label_row("prompt", &turn.prompt_preview)];
         rows.extend(turn.attempts.iter().map(attempt));
         if let Some(error) = &turn.error {
-            rows.push(vec![TextStyle::Head.cell("error"), TextStyle::Bad.cell(error_line(error))]);
+            rows.push(vec![TextStyle::Heading.cell("error"), TextStyle::Error.cell(error_line(error))]);
         }
         let delivered =
-            turn.delivered_at.as_deref().map(|at| format!(" {}", when::full(at))).unwrap_or_default();
-        rows.push(fact("delivery", &format!("{}{delivered}", turn.delivery_status)));
+            turn.delivered_at.as_deref().map(|at| format!(" {}", when::date_time(at))).unwrap_or_default();
+        rows.push(label_row("delivery", &format!("{}{delivered}", turn.delivery_status)));
         if let Some(reason) = &turn.superseded_reason {
             let by = turn.superseded_by_turn_id.as_ref().or(turn.superseded_by_message_id.as_ref());
             let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
-            rows.push(fact("superseded", &format!("{reason}{by}")));
+            rows.push(label_row("superseded", &format!("{reason}{by}")));
         }
         self.rows(INDENT, &rows);
         if let Some(reply) = turn.reply.as_ref().filter(|reply| !reply.is_empty()) {
-            self.lines.push(format!("{INDENT}{}", self.colour.text(TextStyle::Head, "said")));
-            self.words(reply);
+            self.lines.push(format!("{INDENT}{}", self.colour.text(TextStyle::Heading, "output")));
+            self.push_text(reply);
         }
     }
 
-    fn question(&mut self, asked: &InteractionView) {
-        let asker = text::one_line(&asked.asked_by);
+    fn question(&mut self, question: &InteractionView) {
+        let asker = text::one_line(&question.asked_by);
         self.lines.push(format!(
             "{INDENT}{} {} ({asker})",
-            self.colour.text(TextStyle::Head, "asked"),
-            asked.interaction_id
+            self.colour.text(TextStyle::Heading, "question"),
+            question.interaction_id
         ));
-        for line in question::lines(asked, self.colour) {
+        for line in question::lines(question, self.colour) {
             self.lines.push(format!("{INDENT}{INDENT}{line}"));
         }
-        let at = asked.resolved_at.as_deref().map(when::full).unwrap_or_default();
-        let by = text::one_line(asked.resolved_by.as_deref().unwrap_or("nobody"));
-        let reply = text::one_line(asked.reply.as_deref().unwrap_or_default());
-        let outcome = match (asked.state, asked.resolution_mode) {
+        let at = question.resolved_at.as_deref().map(when::date_time).unwrap_or_default();
+        let by = text::one_line(question.resolved_by.as_deref().unwrap_or("nobody"));
+        let reply = text::one_line(question.reply.as_deref().unwrap_or_default());
+        let outcome = match (question.state, question.resolution_mode) {
             (InteractionStateValue::Open, _) => {
-                let until = match &asked.deadline_at {
-                    Some(deadline) => format!("for {} more", when::until(deadline)),
+                let until = match &question.deadline_at {
+                    Some(deadline) => format!("for {} more", when::time_until(deadline)),
                     None => "for as long as it takes".to_owned(),
                 };
-                let how = question::elsewhere(asked);
+                let how = question::reply_command(question);
                 self.colour.text(
-                    TextStyle::Careful,
-                    format!("open since {}, {until}: {how}", when::full(&asked.opened_at)),
+                    TextStyle::Warning,
+                    format!("open since {}, {until}: {how}", when::date_time(&question.opened_at)),
                 )
             }
             (InteractionStateValue::Answered, Some(ResolutionModeValue::AutoDecideTimeout)) => {
-                let why = text::one_line(asked.auto_decide_reason.as_deref().unwrap_or("no reply"));
+                let why = text::one_line(question.auto_decide_reason.as_deref().unwrap_or("no reply"));
                 format!("answered by policy ({why}), not by a person, at {at}: {reply}")
             }
             (InteractionStateValue::Answered, Some(ResolutionModeValue::UserReply) | None) => {
                 format!("answered by {by} at {at}: {reply}")
             }
             (InteractionStateValue::Closed, _) => {
-                let why = text::one_line(asked.closed_because.as_deref().unwrap_or("it no longer matters"));
+                let why =
+                    text::one_line(question.closed_because.as_deref().unwrap_or("it no longer matters"));
                 format!("closed without an answer at {at}: {why}")
             }
         };
@@ -197,35 +215,37 @@ impl ShowPage {
 
     fn agent(&mut self, agent: &AgentAccount) {
         self.lines.push(String::new());
-        self.lines.push(self.colour.text(TextStyle::Head, "the agent's own journal"));
-        let rows: Vec<Vec<TableCell>> = agent.told().iter().map(|(name, value)| fact(name, value)).collect();
+        self.lines.push(self.colour.text(TextStyle::Heading, "agent journal"));
+        let rows: Vec<Vec<TableCell>> =
+            agent.rows().iter().map(|(name, value)| label_row(name, value)).collect();
         self.rows(INDENT, &rows);
     }
 
-    fn ending(&mut self, run: &RunView) {
+    fn push_outcome(&mut self, run: &RunView) {
         if let Some(error) = &run.error {
             self.lines.push(String::new());
-            self.lines.push(self.colour.text(TextStyle::Bad, error_line(error)));
+            self.lines.push(self.colour.text(TextStyle::Error, error_line(error)));
         }
         if let (Some(result), true) = (&run.result, run.status.is_final()) {
             self.lines.push(String::new());
-            self.lines.push(self.colour.text(TextStyle::Head, "result"));
-            self.words(&result.text);
+            self.lines.push(self.colour.text(TextStyle::Heading, "result"));
+            self.push_text(&result.text);
         }
     }
 
     fn rows(&mut self, indent: &str, rows: &[Vec<TableCell>]) {
-        self.lines.extend(table::lines(rows, self.colour).into_iter().map(|line| format!("{indent}{line}")));
+        self.lines
+            .extend(table::format_rows(rows, self.colour).into_iter().map(|line| format!("{indent}{line}")));
     }
 
-    fn words(&mut self, words: &str) {
-        let words = text::tame(words);
+    fn push_text(&mut self, words: &str) {
+        let words = text::escape_control_chars(words);
         self.lines.extend(words.lines().map(|line| format!("{INDENT}{INDENT}{line}")));
     }
 }
 
-fn fact(name: &str, value: &str) -> Vec<TableCell> {
-    vec![TextStyle::Head.cell(text::one_line(name)), TextStyle::Plain.cell(text::one_line(value))]
+fn label_row(name: &str, value: &str) -> Vec<TableCell> {
+    vec![TextStyle::Heading.cell(text::one_line(name)), TextStyle::Plain.cell(text::one_line(value))]
 }
 
 /// Formats the settings of the run, one per row.
@@ -254,12 +274,12 @@ fn options(options: &RunOptions) -> Vec<Vec<TableCell>> {
     });
     let limit = turn_timeout_sec.map(|seconds| format!("{seconds} s of work"));
     [
-        Some(fact("questions", &unanswered)),
-        on_busy.map(|how| fact("when busy", how)),
-        limit.map(|limit| fact("turn limit", &limit)),
-        model.as_deref().map(|model| fact("model", model)),
-        sandbox.map(|sandbox| fact("sandbox", sandbox)),
-        isolation.map(|isolation| fact("isolation", isolation)),
+        Some(label_row("questions", &unanswered)),
+        on_busy.map(|how| label_row("on busy", how)),
+        limit.map(|limit| label_row("turn limit", &limit)),
+        model.as_deref().map(|model| label_row("model", model)),
+        sandbox.map(|sandbox| label_row("sandbox", sandbox)),
+        isolation.map(|isolation| label_row("isolation", isolation)),
     ]
     .into_iter()
     .flatten()
@@ -269,14 +289,15 @@ fn options(options: &RunOptions) -> Vec<Vec<TableCell>> {
 fn attempt(attempt: &AttemptView) -> Vec<TableCell> {
     let AttemptView { attempt, pid, started_at, ended_at, exit_code } = attempt;
     let process = pid.map_or_else(|| "no process seen".to_owned(), |pid| format!("pid {pid}"));
-    let began = started_at.as_deref().map(|at| format!(", from {}", when::clock(at))).unwrap_or_default();
-    let ended = ended_at.as_deref().map(|at| format!(" to {}", when::clock(at))).unwrap_or_default();
+    let began =
+        started_at.as_deref().map(|at| format!(", from {}", when::time_of_day(at))).unwrap_or_default();
+    let ended = ended_at.as_deref().map(|at| format!(" to {}", when::time_of_day(at))).unwrap_or_default();
     let exit = match (exit_code, ended_at) {
         (Some(code), _) => format!(", exit code {code}"),
         (None, Some(_)) => ", exit code not known".to_owned(),
         (None, None) => String::new(),
     };
-    fact(&format!("attempt {attempt}"), &format!("{process}{began}{ended}{exit}"))
+    label_row(&format!("attempt {attempt}"), &format!("{process}{began}{ended}{exit}"))
 }
 
 fn error_line(error: &RunErrorView) -> String {

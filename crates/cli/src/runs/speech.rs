@@ -5,7 +5,7 @@
 
 use abide_wire::{event::EventEnvelope, interaction::InteractionView, message::SendMessageRequest};
 
-use super::{key, question};
+use super::{new_idempotency_key, question};
 use crate::{client::DaemonClient, trouble::CliError};
 
 /// Input from the first typed line until the daemon has accepted it.
@@ -16,7 +16,7 @@ pub(super) struct InputBuffer {
     /// Input that the daemon has not accepted yet.
     unsent: Option<UnsentInput>,
     /// Ids of input sent from here, whose events are not printed.
-    own: Vec<String>,
+    sent_ids: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -28,51 +28,57 @@ enum UnsentInput {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TypedResult {
     /// The input continues in the next line.
-    More,
+    Continues,
     /// The line is empty.
-    Nothing,
+    Empty,
     /// The input is complete and ready to send.
-    Said,
+    Ready,
     /// The input is invalid, for this reason.
-    Wrong(String),
+    Invalid(String),
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SendResult {
-    Nothing,
-    Arrived,
+    NothingToSend,
+    Accepted,
     /// The daemon cannot accept it now.
-    Later,
+    Retry,
     /// The daemon rejected it.
     Refused(CliError),
 }
 
 impl InputBuffer {
     /// Takes a line, or several pasted lines, as the answer to a question or as a message.
-    pub(super) fn typed(&mut self, typed: &str, asked: Option<&InteractionView>) -> TypedResult {
+    pub(super) fn push_line(&mut self, typed: &str, asked: Option<&InteractionView>) -> TypedResult {
         if let Some(more) = typed.strip_suffix('\\') {
             self.draft.push_str(&more.replace("\\\n", "\n"));
             self.draft.push('\n');
-            return TypedResult::More;
+            return TypedResult::Continues;
         }
         let text = std::mem::take(&mut self.draft) + &typed.replace("\\\n", "\n");
         let unsent = match asked {
-            Some(question) => match answer(question, &text) {
-                Ok(text) => {
-                    UnsentInput::Reply { interaction: question.interaction_id.clone(), text, key: key() }
-                }
-                Err(why) => return TypedResult::Wrong(why),
+            Some(question) => match validated_answer(question, &text) {
+                Ok(text) => UnsentInput::Reply {
+                    interaction: question.interaction_id.clone(),
+                    text,
+                    key: new_idempotency_key(),
+                },
+                Err(why) => return TypedResult::Invalid(why),
             },
-            None if text.trim().is_empty() => return TypedResult::Nothing,
-            None => UnsentInput::Message(SendMessageRequest { message_id: Some(key()), text, on_busy: None }),
+            None if text.trim().is_empty() => return TypedResult::Empty,
+            None => UnsentInput::Message(SendMessageRequest {
+                message_id: Some(new_idempotency_key()),
+                text,
+                on_busy: None,
+            }),
         };
         self.unsent = Some(unsent);
-        TypedResult::Said
+        TypedResult::Ready
     }
 
     /// Sends the pending input, if the daemon is reachable.
     pub(super) fn send(&mut self, client: &DaemonClient, run: &str) -> SendResult {
-        let Some(unsent) = &self.unsent else { return SendResult::Nothing };
+        let Some(unsent) = &self.unsent else { return SendResult::NothingToSend };
         let (name, sent) = match unsent {
             UnsentInput::Reply { interaction, text, key } => {
                 (interaction.clone(), client.reply_now(interaction, text, key).map(|_| ()))
@@ -83,45 +89,45 @@ impl InputBuffer {
         };
         let sent = match sent {
             Ok(()) => {
-                self.own.push(name);
-                SendResult::Arrived
+                self.sent_ids.push(name);
+                SendResult::Accepted
             }
-            Err(trouble) if trouble.is_passing() => return SendResult::Later,
+            Err(error) if error.is_transient() => return SendResult::Retry,
             // The question was answered elsewhere, which is reported.
-            Err(trouble) => SendResult::Refused(trouble),
+            Err(error) => SendResult::Refused(error),
         };
         self.unsent = None;
         sent
     }
 
     /// Returns whether input is waiting to be sent.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(super) fn has_unsent(&self) -> bool {
         self.unsent.is_some()
     }
 
     /// Returns whether a multi-line input is unfinished.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(super) fn is_multiline(&self) -> bool {
         !self.draft.is_empty()
     }
 
     /// Discards an unfinished multi-line input.
-    pub(super) fn forget_draft(&mut self) {
+    pub(super) fn discard_draft(&mut self) {
         self.draft.clear();
     }
 
     /// Returns whether the event only reports input sent from here.
-    pub(super) fn is_own(&self, event: &EventEnvelope) -> bool {
+    pub(super) fn is_own_event(&self, event: &EventEnvelope) -> bool {
         let name = event.data.get("interaction_id").or_else(|| event.data.get("message_id"));
         let name = name.and_then(|name| name.as_str());
-        name.is_some_and(|name| self.own.iter().any(|own| own == name))
+        name.is_some_and(|name| self.sent_ids.iter().any(|own| own == name))
     }
 }
 
-fn answer(question: &InteractionView, typed: &str) -> Result<String, String> {
-    match question::meant(question, typed) {
+fn validated_answer(question: &InteractionView, typed: &str) -> Result<String, String> {
+    match question::parse_answer(question, typed) {
         question::TypedAnswer::Answer(text) => Ok(text),
-        question::TypedAnswer::NoOption(number) => Err(question::no_option(question, number)),
-        question::TypedAnswer::Nothing => match question::default(question) {
+        question::TypedAnswer::NoOption(number) => Err(question::no_option_message(question, number)),
+        question::TypedAnswer::Empty => match question::default_answer(question) {
             Some(default) => Ok(default.to_owned()),
             None => Err("nothing was typed; ctrl-d leaves the question open".to_owned()),
         },
@@ -134,13 +140,13 @@ mod tests {
 
     #[test]
     fn a_message_has_as_many_lines_as_were_typed_and_an_empty_one_is_none() {
-        let mut speech = InputBuffer::default();
-        assert_eq!(speech.typed(" ", None), TypedResult::Nothing);
-        assert_eq!(speech.typed("one\\", None), TypedResult::More);
-        assert!(speech.goes_on());
-        assert_eq!(speech.typed("two\\\nthree", None), TypedResult::Said);
-        assert!(speech.is_waiting() && !speech.goes_on());
-        let Some(UnsentInput::Message(message)) = speech.unsent else { panic!("no message") };
+        let mut input = InputBuffer::default();
+        assert_eq!(input.push_line(" ", None), TypedResult::Empty);
+        assert_eq!(input.push_line("one\\", None), TypedResult::Continues);
+        assert!(input.is_multiline());
+        assert_eq!(input.push_line("two\\\nthree", None), TypedResult::Ready);
+        assert!(input.has_unsent() && !input.is_multiline());
+        let Some(UnsentInput::Message(message)) = input.unsent else { panic!("no message") };
         assert_eq!(message.text, "one\ntwo\nthree");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, io::IsTerminal, path::Path, process::ExitCode};
 
+use abide_os::suggestion;
 use abide_ports::catalogue::EngineLookup;
 use abide_wire::run::{CreateRunRequest, ExecutionModeValue, RunOptions};
 use anyhow::Context;
@@ -10,7 +11,7 @@ use super::{
     console::InputConsole,
     find,
     follow::{FollowMode, FollowSession},
-    given_text, key, print_json, standard_input, status_word, story,
+    new_idempotency_key, print_json, read_stdin, read_text_argument, status_name, story,
     voice::StatusLine,
     when,
 };
@@ -21,77 +22,90 @@ use crate::{
     config::{self, GivenSetting},
     exit::SUCCEEDED,
     text,
-    trouble::{CliError, note},
+    trouble::{CliError, eprint_line},
 };
 
 pub(crate) fn run(arguments: RunArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let (detach, json) = (arguments.detach, arguments.output.json);
-    let manner = match arguments.mode {
-        Some(ExecutionModeValue::Chat) => FollowMode::Talk,
+    let mode = match arguments.mode {
+        Some(ExecutionModeValue::Chat) => FollowMode::Conversation,
         Some(ExecutionModeValue::Auto | ExecutionModeValue::Interactive) | None => FollowMode::Task,
     };
-    let new = wanted(arguments)?;
+    let new = build_request(arguments)?;
     let client = DaemonClient::connect(given)?;
     // From here on ctrl-c leaves the run behind, so its id must be printed.
     let console = if detach { None } else { Some(InputConsole::new()?) };
-    let run = client.create(&new, &key()).map_err(|error| suggested(error, &new.engine, given))?;
+    let run = client
+        .create(&new, &new_idempotency_key())
+        .map_err(|error| add_suggestion(error, &new.engine, given))?;
     let Some(console) = console else {
         if json {
             print_json(&run)?;
         } else {
-            super::print_words(&run.run_id)?;
-            note(format_args!("abide: follow it with: abide attach {}", run.run_id));
+            super::print_text(&run.run_id)?;
+            eprint_line(format_args!("abide: follow it with: abide attach {}", run.run_id));
         }
         return Ok(SUCCEEDED);
     };
     StatusLine::new(json).line(&format!("{} on {}", run.run_id, text::one_line(&run.engine)));
-    FollowSession::new(&client, console, run, 0, manner, json)?.until_it_ends()
+    FollowSession::new(&client, console, run, 0, mode, json)?.run()
 }
 
 /// Number of past events printed by `abide attach`.
-const SHOWN: usize = 12;
+const MAX_PAST_EVENTS: usize = 12;
 
 pub(crate) fn attach(arguments: &AttachArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let json = arguments.output.json;
     let client = DaemonClient::connect(given)?;
     let run = find::run(&client, &arguments.run)?;
     let events = client.events(&run.run_id)?;
-    let mut voice = StatusLine::new(json);
-    voice.line(&format!("{} on {}: {}", run.run_id, text::one_line(&run.engine), status_word(run.status)));
-    let told: Vec<_> = events.iter().filter_map(|event| Some((event, story::tell(event)?))).collect();
-    let earlier = told.len().saturating_sub(SHOWN);
+    let mut status_line = StatusLine::new(json);
+    status_line.line(&format!(
+        "{} on {}: {}",
+        run.run_id,
+        text::one_line(&run.engine),
+        status_name(run.status)
+    ));
+    let lines: Vec<_> =
+        events.iter().filter_map(|event| Some((event, story::format_event(event)?))).collect();
+    let earlier = lines.len().saturating_sub(MAX_PAST_EVENTS);
     if earlier > 0 {
-        voice.line(&format!("… {earlier} earlier: abide logs {}", run.run_id));
+        status_line.line(&format!("… {earlier} earlier: abide logs {}", run.run_id));
     }
-    for (event, told) in told.into_iter().skip(earlier) {
-        let line = voice.colour.text(told.weight.look(), format!("{} {}", when::clock(&event.at), told.line));
-        voice.line(&line);
+    for (event, lines) in lines.into_iter().skip(earlier) {
+        let line = status_line
+            .colour
+            .text(lines.severity.style(), format!("{} {}", when::time_of_day(&event.at), lines.line));
+        status_line.line(&line);
         // The result of a finished run is printed once, to standard output.
         let is_result =
             run.status.is_final() && event.data.get("outcome").is_some_and(|it| it == "completed");
-        if let Some(words) = told.words.filter(|_| !is_result) {
-            voice.line(&text::tame(&words));
+        if let Some(words) = lines.full_text.filter(|_| !is_result) {
+            status_line.line(&text::escape_control_chars(&words));
         }
     }
     let seen = events.last().map_or(0, |event| event.seq);
-    let manner = match (run.execution_mode, run.status.is_final()) {
+    let mode = match (run.execution_mode, run.status.is_final()) {
         (_, true) | (ExecutionModeValue::Auto, false) => FollowMode::Task,
-        (ExecutionModeValue::Interactive | ExecutionModeValue::Chat, false) => FollowMode::Talk,
+        (ExecutionModeValue::Interactive | ExecutionModeValue::Chat, false) => FollowMode::Conversation,
     };
-    let known = client.turns(&run.run_id)?;
-    let known =
-        known.iter().filter(|turn| turn.execution_status == "completed").map(|turn| turn.turn_index).max();
-    FollowSession::new(&client, InputConsole::new()?, run, seen, manner, json)?
-        .knowing(known.unwrap_or(0))
-        .until_it_ends()
+    let printed_turn = client.turns(&run.run_id)?;
+    let printed_turn = printed_turn
+        .iter()
+        .filter(|turn| turn.execution_status == "completed")
+        .map(|turn| turn.turn_index)
+        .max();
+    FollowSession::new(&client, InputConsole::new()?, run, seen, mode, json)?
+        .with_printed_turns(printed_turn.unwrap_or(0))
+        .run()
 }
 
-fn wanted(arguments: RunArguments) -> anyhow::Result<CreateRunRequest> {
+fn build_request(arguments: RunArguments) -> anyhow::Result<CreateRunRequest> {
     let prompt = match &arguments.prompt {
-        Some(prompt) => given_text(prompt, "the prompt")?,
+        Some(prompt) => read_text_argument(prompt, "the prompt")?,
         None if !std::io::stdin().is_terminal() => {
-            let text = standard_input()?;
-            given_text(if text == "-" { " " } else { &text }, "the prompt on standard input")?
+            let text = read_stdin()?;
+            read_text_argument(if text == "-" { " " } else { &text }, "the prompt on standard input")?
         }
         None => {
             let engine = &arguments.engine;
@@ -132,19 +146,19 @@ fn wanted(arguments: RunArguments) -> anyhow::Result<CreateRunRequest> {
 }
 
 /// Adds the most similar engine name to the error for an unknown one.
-fn suggested(error: anyhow::Error, engine: &str, given: &[GivenSetting]) -> anyhow::Error {
-    let Some(trouble) = error.downcast_ref::<CliError>().filter(|trouble| trouble.code == "UNKNOWN_ENGINE")
+fn add_suggestion(error: anyhow::Error, engine: &str, given: &[GivenSetting]) -> anyhow::Error {
+    let Some(cli_error) =
+        error.downcast_ref::<CliError>().filter(|cli_error| cli_error.code == "UNKNOWN_ENGINE")
     else {
         return error;
     };
-    let (Ok(loaded), Ok(own)) = (config::load(given), std::env::current_exe()) else { return error };
-    let names = EngineCatalogue::new(&loaded.config.engines(), &own, loaded.config.isolation()).names();
-    let near = |name: &String| (strsim::damerau_levenshtein(engine, name), name.clone());
-    let nearest = names.iter().map(near).min().filter(|(distance, name)| *distance <= name.len().div_ceil(2));
-    let advice = match nearest {
-        Some((_, nearest)) => format!("did you mean {nearest}?"),
+    let (Ok(loaded), Ok(program)) = (config::load(given), std::env::current_exe()) else { return error };
+    let names =
+        EngineCatalogue::new(&loaded.config.engine_configs(), &program, loaded.config.isolation()).names();
+    let advice = match suggestion::nearest(engine, &names) {
+        Some(nearest) => format!("did you mean {nearest}?"),
         None => format!("there are {}", names.join(", ")),
     };
     let detail = format!("there is no engine {engine:?}; {advice} `abide doctor` says which can be used");
-    CliError { detail, ..trouble.clone() }.into()
+    CliError { detail, ..cli_error.clone() }.into()
 }

@@ -12,8 +12,8 @@ use crate::{
 /// Standard error, for people.
 #[derive(Debug)]
 pub(super) struct StatusLine {
-    manner: OutputMode,
-    drawn: bool,
+    mode: OutputMode,
+    is_drawn: bool,
     pub(super) colour: ColourMode,
 }
 
@@ -29,39 +29,39 @@ enum OutputMode {
 impl StatusLine {
     /// Selects the mode; `json` disables the output.
     pub(super) fn new(json: bool) -> Self {
-        let manner = match (json, std::io::stderr().is_terminal() && !table::is_dumb()) {
+        let mode = match (json, std::io::stderr().is_terminal() && !table::is_dumb()) {
             (true, _) => OutputMode::Quiet,
             (false, true) => OutputMode::Live,
             (false, false) => OutputMode::Plain,
         };
-        Self { manner, drawn: false, colour: ColourMode::of_stderr() }
+        Self { mode, is_drawn: false, colour: ColourMode::of_stderr() }
     }
 
     /// Returns whether the status line can be redrawn.
     pub(super) fn is_live(&self) -> bool {
-        self.manner == OutputMode::Live
+        self.mode == OutputMode::Live
     }
 
     /// Prints a permanent line.
     pub(super) fn line(&mut self, line: &str) {
         self.clear();
-        if self.manner != OutputMode::Quiet {
+        if self.mode != OutputMode::Quiet {
             self.write(&format!("{line}\n"));
         }
     }
 
     /// Redraws the status line, if the terminal supports it.
     pub(super) fn draw(&mut self, line: &str) {
-        if self.manner == OutputMode::Live {
-            let line = text::cut(line, columns().saturating_sub(1));
+        if self.mode == OutputMode::Live {
+            let line = text::truncate(line, terminal_width().saturating_sub(1));
             self.write(&format!("\r\x1b[K{line}"));
-            self.drawn = true;
+            self.is_drawn = true;
         }
     }
 
     /// Removes the status line.
     pub(super) fn clear(&mut self) {
-        if std::mem::take(&mut self.drawn) {
+        if std::mem::take(&mut self.is_drawn) {
             self.write("\r\x1b[K");
         }
     }
@@ -80,7 +80,7 @@ impl StatusLine {
 }
 
 /// Returns the width of the terminal in columns.
-pub(super) fn columns() -> usize {
+pub(super) fn terminal_width() -> usize {
     match tcgetwinsize(std::io::stderr()) {
         Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
         Ok(_) | Err(_) => 80,

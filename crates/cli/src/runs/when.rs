@@ -5,33 +5,33 @@ use abide_ports::clock::Clock;
 use crate::clock::SystemClock;
 
 /// Formats a time to the second: `2026-11-16 05:17:02`.
-pub(crate) fn full(time: &str) -> String {
+pub(crate) fn date_time(time: &str) -> String {
     let second = time.split(['.', 'Z']).next().unwrap_or(time);
     second.replace('T', " ")
 }
 
 /// Formats the time of day only.
-pub(crate) fn clock(time: &str) -> String {
-    full(time).split_once(' ').map_or_else(|| time.to_owned(), |(_, clock)| clock.to_owned())
+pub(crate) fn time_of_day(time: &str) -> String {
+    date_time(time).split_once(' ').map_or_else(|| time.to_owned(), |(_, clock)| clock.to_owned())
 }
 
 /// Formats the time since then, in one unit.
-pub(crate) fn ago(time: &str) -> String {
-    seconds(time).map_or_else(|| "?".to_owned(), |then| span(now() - then))
+pub(crate) fn elapsed_since(time: &str) -> String {
+    parse_seconds(time).map_or_else(|| "?".to_owned(), |then| format_duration(now_seconds() - then))
 }
 
 /// Formats the time until then, in one unit.
-pub(crate) fn until(time: &str) -> String {
-    seconds(time).map_or_else(|| "?".to_owned(), |then| span(then - now()))
+pub(crate) fn time_until(time: &str) -> String {
+    parse_seconds(time).map_or_else(|| "?".to_owned(), |then| format_duration(then - now_seconds()))
 }
 
 /// Returns the system time in seconds since 1970.
-pub(crate) fn now() -> i64 {
+pub(crate) fn now_seconds() -> i64 {
     SystemClock.stamp().at.0.div_euclid(1_000_000)
 }
 
 /// Formats a duration in its largest unit.
-pub(crate) fn span(seconds: i64) -> String {
+pub(crate) fn format_duration(seconds: i64) -> String {
     let seconds = seconds.max(0);
     match seconds {
         0..=59 => format!("{seconds}s"),
@@ -42,8 +42,8 @@ pub(crate) fn span(seconds: i64) -> String {
 }
 
 /// Parses an RFC 3339 time in UTC into seconds since 1970.
-fn seconds(time: &str) -> Option<i64> {
-    let full = full(time);
+fn parse_seconds(time: &str) -> Option<i64> {
+    let full = date_time(time);
     let (date, clock) = full.split_once(' ')?;
     let numbers = |text: &str, between: char| -> Option<Vec<i64>> {
         text.split(between).map(|part| part.parse().ok()).collect()
@@ -67,15 +67,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_as_they_are_told() {
-        assert_eq!(seconds("1970-01-01T00:00:00Z"), Some(0));
-        assert_eq!(seconds("2000-02-29T12:34:56.789Z"), Some(951_827_696));
-        assert_eq!(seconds("2026-11-16T05:17:02.000001Z"), Some(1_794_806_222));
-        assert_eq!(seconds("yesterday"), None);
-        assert_eq!(full("2026-11-16T05:17:02.000001Z"), "2026-11-16 05:17:02");
-        assert_eq!(clock("2026-11-16T05:17:02Z"), "05:17:02");
+    fn times_are_parsed_and_formatted() {
+        assert_eq!(parse_seconds("1970-01-01T00:00:00Z"), Some(0));
+        assert_eq!(parse_seconds("2000-02-29T12:34:56.789Z"), Some(951_827_696));
+        assert_eq!(parse_seconds("2026-11-16T05:17:02.000001Z"), Some(1_794_806_222));
+        assert_eq!(parse_seconds("yesterday"), None);
+        assert_eq!(date_time("2026-11-16T05:17:02.000001Z"), "2026-11-16 05:17:02");
+        assert_eq!(time_of_day("2026-11-16T05:17:02Z"), "05:17:02");
         assert_eq!(
-            [span(-3), span(59), span(61), span(7_300), span(900_000)],
+            [
+                format_duration(-3),
+                format_duration(59),
+                format_duration(61),
+                format_duration(7_300),
+                format_duration(900_000)
+            ],
             ["0s", "59s", "1m", "2h", "10d"]
         );
     }

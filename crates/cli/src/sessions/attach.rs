@@ -11,25 +11,25 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-use super::STANDARD_SIZE;
+use super::DEFAULT_SIZE;
 use crate::exit::SUCCEEDED;
 
 /// Ctrl-], which detaches.
-const LEAVE: u8 = 0x1d;
+const DETACH_KEY: u8 = 0x1d;
 
-pub(super) fn own_size() -> TerminalSize {
+pub(super) fn terminal_size() -> TerminalSize {
     match tcgetwinsize(std::io::stdout()) {
         Ok(size) if size.ws_row > 0 && size.ws_col > 0 => TerminalSize {
-            rows: size.ws_row.min(TerminalSize::MOST),
-            cols: size.ws_col.min(TerminalSize::MOST),
+            rows: size.ws_row.min(TerminalSize::MAX_ROWS_OR_COLS),
+            cols: size.ws_col.min(TerminalSize::MAX_ROWS_OR_COLS),
         },
-        Ok(_) | Err(_) => STANDARD_SIZE,
+        Ok(_) | Err(_) => DEFAULT_SIZE,
     }
 }
 
 pub(super) fn run(mut keeper: KeeperConnection) -> anyhow::Result<ExitCode> {
-    let size = own_size();
-    match keeper.ask(1, KeeperRequest::Resize { rows: size.rows, cols: size.cols }, 5_000)? {
+    let size = terminal_size();
+    match keeper.request(1, KeeperRequest::Resize { rows: size.rows, cols: size.cols }, 5_000)? {
         KeeperResponse::Refused(refusal) => bail!("{refusal}; start it with `abide sessions new --pty`"),
         KeeperResponse::Done
         | KeeperResponse::Status(_)
@@ -44,44 +44,44 @@ pub(super) fn run(mut keeper: KeeperConnection) -> anyhow::Result<ExitCode> {
     }
     eprintln!("attached; ctrl-] leaves");
     let raw = RawTerminal::enter();
-    let left = copy(&mut keeper, size);
+    let exit_code = relay(&mut keeper, size);
     drop(raw);
     eprintln!("\r");
-    left
+    exit_code
 }
 
-fn copy(keeper: &mut KeeperConnection, mut size: TerminalSize) -> anyhow::Result<ExitCode> {
-    keeper.link.send(&TaggedRequest { tag: 2, act: KeeperRequest::Follow { job: 0, from: [0; 2] } })?;
+fn relay(keeper: &mut KeeperConnection, mut size: TerminalSize) -> anyhow::Result<ExitCode> {
+    keeper.socket.send(&TaggedRequest { tag: 2, act: KeeperRequest::Follow { job: 0, from: [0; 2] } })?;
     let input = std::io::stdin();
     let mut buffer = vec![0; 4096];
     loop {
-        let mut fds = [PollFd::new(&input, PollFlags::IN), PollFd::new(&keeper.link, PollFlags::IN)];
-        let moment = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
-        match poll(&mut fds, Some(&moment)) {
+        let mut fds = [PollFd::new(&input, PollFlags::IN), PollFd::new(&keeper.socket, PollFlags::IN)];
+        let poll_timeout = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+        match poll(&mut fds, Some(&poll_timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let typed = !fds[0].revents().is_empty();
-        if own_size() != size {
-            size = own_size();
-            keeper.link.send(&TaggedRequest {
+        let has_input = !fds[0].revents().is_empty();
+        if terminal_size() != size {
+            size = terminal_size();
+            keeper.socket.send(&TaggedRequest {
                 tag: 3,
                 act: KeeperRequest::Resize { rows: size.rows, cols: size.cols },
             })?;
         }
-        if typed {
+        if has_input {
             let count = rustix::io::read(&input, &mut buffer).context("cannot read the terminal")?;
             let bytes = buffer.get(..count).unwrap_or_default();
-            if count == 0 || bytes.contains(&LEAVE) {
+            if count == 0 || bytes.contains(&DETACH_KEY) {
                 return Ok(SUCCEEDED);
             }
-            keeper.link.send(&TaggedRequest {
+            keeper.socket.send(&TaggedRequest {
                 tag: 4,
                 act: KeeperRequest::Input { bytes: bytes.to_vec(), eof: false },
             })?;
         }
         let mut out = std::io::stdout().lock();
-        while let Some(answer) = keeper.link.receive::<TaggedResponse>()? {
+        while let Some(answer) = keeper.socket.receive::<TaggedResponse>()? {
             match answer.news {
                 KeeperResponse::Output(output) => out.write_all(&output.bytes)?,
                 KeeperResponse::Exited(_) | KeeperResponse::Ended(_) => return Ok(SUCCEEDED),
@@ -96,7 +96,7 @@ fn copy(keeper: &mut KeeperConnection, mut size: TerminalSize) -> anyhow::Result
             }
         }
         out.flush()?;
-        if keeper.link.is_closed() {
+        if keeper.socket.is_closed() {
             return Ok(SUCCEEDED);
         }
     }

@@ -24,26 +24,26 @@ pub(crate) struct TraceExporter {
 }
 
 enum TraceItem {
-    Ended(CompletedItem),
+    Completed(CompletedItem),
     /// Sends all queued spans, then signals the sender.
     Flush(SyncSender<()>),
 }
 
 /// Capacity of the queue, in items.
-const QUEUE: usize = 4_096;
+const QUEUE_CAPACITY: usize = 4_096;
 /// Maximum number of items per batch, and the maximum time that the first one waits for others.
-const BATCH: usize = 256;
-const GATHERING: Duration = Duration::from_millis(500);
+const MAX_BATCH_ITEMS: usize = 256;
+const MAX_BATCH_DELAY: Duration = Duration::from_millis(500);
 /// Response timeout of the collector.
-const ANSWER: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of attempts per batch, and the delay between them.
-const TRIES: u32 = 3;
-const PAUSE: Duration = Duration::from_millis(500);
+const MAX_ATTEMPTS: u32 = 3;
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Maximum time that shutdown waits for the last spans.
-const FLUSH: Duration = Duration::from_secs(3);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Label of dropped spans in the metrics.
-const SPANS: &str = "span";
+const SPAN_KIND: &str = "span";
 
 impl TraceExporter {
     /// Starts the exporter; `None` if the endpoint is empty.
@@ -57,9 +57,10 @@ impl TraceExporter {
              run a collector on this machine that passes them on"
         );
         let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
-        let (queue, waiting) = sync_channel(QUEUE);
+        let (queue, waiting) = sync_channel(QUEUE_CAPACITY);
         let counted = metrics.clone();
-        let send = move || TraceSender { url, agent: agent(), metrics: counted, waiting }.for_ever();
+        let send =
+            move || TraceSender { url, agent: http_agent(), metrics: counted, receiver: waiting }.run();
         std::thread::Builder::new().name("abide-traces".to_owned()).spawn(send)?;
         Ok(Some(Self { queue, metrics: metrics.clone() }))
     }
@@ -69,17 +70,19 @@ impl TraceExporter {
         let (done, flushed) = sync_channel(1);
         if self.queue.try_send(TraceItem::Flush(done)).is_ok() {
             // After the timeout the remaining spans are lost; shutdown does not wait longer.
-            flushed.recv_timeout(FLUSH).ok();
+            flushed.recv_timeout(FLUSH_TIMEOUT).ok();
         }
     }
 }
 
 impl CommitObserver for TraceExporter {
-    fn committed(&self, sight: &CommitReport<'_>) {
-        for milestone in sight.milestones {
-            match self.queue.try_send(TraceItem::Ended(milestone.clone())) {
+    fn on_commit(&self, sight: &CommitReport<'_>) {
+        for milestone in sight.completed_items {
+            match self.queue.try_send(TraceItem::Completed(milestone.clone())) {
                 Ok(()) => {}
-                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.metrics.dropped(SPANS, 1),
+                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                    self.metrics.count_dropped(SPAN_KIND, 1)
+                }
             }
         }
     }
@@ -89,25 +92,25 @@ struct TraceSender {
     url: String,
     agent: Agent,
     metrics: DaemonMetrics,
-    waiting: Receiver<TraceItem>,
+    receiver: Receiver<TraceItem>,
 }
 
 impl TraceSender {
-    fn for_ever(self) {
-        while let Ok(first) = self.waiting.recv() {
+    fn run(self) {
+        while let Ok(first) = self.receiver.recv() {
             let (mut ended, mut flush, mut next) = (vec![], None, Some(first));
             while let Some(item) = next.take() {
                 match item {
-                    TraceItem::Ended(milestone) => ended.push(milestone),
+                    TraceItem::Completed(milestone) => ended.push(milestone),
                     TraceItem::Flush(done) => flush = Some(done),
                 }
-                if flush.is_none() && ended.len() < BATCH {
-                    next = self.waiting.recv_timeout(GATHERING).ok();
+                if flush.is_none() && ended.len() < MAX_BATCH_ITEMS {
+                    next = self.receiver.recv_timeout(MAX_BATCH_DELAY).ok();
                 }
             }
-            let spans: Vec<_> = ended.iter().flat_map(span::of).collect();
+            let spans: Vec<_> = ended.iter().flat_map(span::spans_of).collect();
             if !spans.is_empty() {
-                self.offer(spans.len() as u64, &span::request(spans).to_string());
+                self.send_batch(spans.len() as u64, &span::request(spans).to_string());
             }
             if let Some(done) = flush {
                 // The flush has timed out, and its receiver is dropped.
@@ -116,29 +119,29 @@ impl TraceSender {
         }
     }
 
-    fn offer(&self, spans: u64, body: &str) {
-        for tried in 1..=TRIES {
+    fn send_batch(&self, spans: u64, body: &str) {
+        for attempt in 1..=MAX_ATTEMPTS {
             let answer = self.agent.post(&self.url).header("Content-Type", "application/json").send(body);
             match answer {
                 Ok(_) => return,
                 // The collector rejected the batch; a retry cannot succeed.
                 Err(ureq::Error::StatusCode(400..=428)) => break,
-                Err(_) if tried < TRIES => pause(),
+                Err(_) if attempt < MAX_ATTEMPTS => wait_before_retry(),
                 Err(_) => {}
             }
         }
         tracing::warn!(spans, "spans dropped: the collector did not take them");
-        self.metrics.dropped(SPANS, spans);
+        self.metrics.count_dropped(SPAN_KIND, spans);
     }
 }
 
 /// Waits before the next attempt.
-fn pause() {
-    crate::up::background::pause(PAUSE);
+fn wait_before_retry() {
+    crate::up::background::sleep(RETRY_DELAY);
 }
 
-fn agent() -> Agent {
-    Agent::config_builder().timeout_global(Some(ANSWER)).build().into()
+fn http_agent() -> Agent {
+    Agent::config_builder().timeout_global(Some(RESPONSE_TIMEOUT)).build().into()
 }
 
 impl fmt::Debug for TraceExporter {

@@ -14,14 +14,14 @@ use abide_ports::watch::{AttemptSummary, CompletedItem, CompletedRun, CompletedT
 use serde_json::{Value, json};
 
 /// Returns the spans of a completed item.
-pub(super) fn of(milestone: &CompletedItem) -> Vec<Value> {
+pub(super) fn spans_of(milestone: &CompletedItem) -> Vec<Value> {
     match milestone {
-        CompletedItem::Run(run) => vec![of_run(run)],
+        CompletedItem::Run(run) => vec![run_span(run)],
         CompletedItem::Turn(turn) => {
-            let attempts = turn.attempts.iter().map(|attempt| of_attempt(turn, attempt));
-            std::iter::once(of_turn(turn)).chain(attempts).collect()
+            let attempts = turn.attempts.iter().map(|attempt| attempt_span(turn, attempt));
+            std::iter::once(turn_span(turn)).chain(attempts).collect()
         }
-        CompletedItem::Delivered(_) => vec![],
+        CompletedItem::Delivery(_) => vec![],
     }
 }
 
@@ -34,16 +34,16 @@ pub(super) fn request(spans: Vec<Value>) -> Value {
     }] })
 }
 
-fn of_run(run: &CompletedRun) -> Value {
+fn run_span(run: &CompletedRun) -> Value {
     let attributes = vec![
         text("abide.run", &run.run_id.to_string()),
         text("abide.engine", &run.engine),
         text("abide.status", run.status.name()),
         number("abide.turns", run.turns.into()),
     ];
-    span(OtlpSpan {
+    encode_span(OtlpSpan {
         run: run.run_id,
-        id: of_fresh(run.run_id.0),
+        id: span_id(run.run_id.0),
         parent: None,
         name: "run",
         from: run.created_at,
@@ -53,7 +53,7 @@ fn of_run(run: &CompletedRun) -> Value {
     })
 }
 
-fn of_turn(turn: &CompletedTurn) -> Value {
+fn turn_span(turn: &CompletedTurn) -> Value {
     let attributes = vec![
         text("abide.run", &turn.run_id.to_string()),
         text("abide.engine", &turn.engine),
@@ -61,10 +61,10 @@ fn of_turn(turn: &CompletedTurn) -> Value {
         number("abide.turn_index", turn.turn_index.into()),
         text("abide.outcome", turn.status.name()),
     ];
-    span(OtlpSpan {
+    encode_span(OtlpSpan {
         run: turn.run_id,
-        id: of_fresh(turn.turn_id.0),
-        parent: Some(of_fresh(turn.run_id.0)),
+        id: span_id(turn.turn_id.0),
+        parent: Some(span_id(turn.run_id.0)),
         name: "turn",
         from: turn.started_at,
         to: turn.ended_at,
@@ -73,13 +73,13 @@ fn of_turn(turn: &CompletedTurn) -> Value {
     })
 }
 
-fn of_attempt(turn: &CompletedTurn, seen: &AttemptSummary) -> Value {
+fn attempt_span(turn: &CompletedTurn, attempt: &AttemptSummary) -> Value {
     let mut attributes = vec![
         text("abide.run", &turn.run_id.to_string()),
         text("abide.engine", &turn.engine),
-        number("abide.attempt", seen.attempt.0.into()),
+        number("abide.attempt", attempt.attempt.0.into()),
     ];
-    let failed = match seen.exit {
+    let failed = match attempt.exit {
         Some(ExitStatus::Code(code)) => {
             attributes.push(number("process.exit.code", code.into()));
             code != 0
@@ -87,13 +87,13 @@ fn of_attempt(turn: &CompletedTurn, seen: &AttemptSummary) -> Value {
         Some(ExitStatus::Unseen) => true,
         None => false,
     };
-    span(OtlpSpan {
+    encode_span(OtlpSpan {
         run: turn.run_id,
-        id: of_launch(turn.turn_id, seen.attempt),
-        parent: Some(of_fresh(turn.turn_id.0)),
+        id: attempt_span_id(turn.turn_id, attempt.attempt),
+        parent: Some(span_id(turn.turn_id.0)),
         name: "attempt",
-        from: seen.started_at,
-        to: seen.ended_at,
+        from: attempt.started_at,
+        to: attempt.ended_at,
         attributes,
         failed,
     })
@@ -110,10 +110,10 @@ struct OtlpSpan {
     failed: bool,
 }
 
-fn span(span: OtlpSpan) -> Value {
+fn encode_span(span: OtlpSpan) -> Value {
     let nanos = |at: Timestamp| (i128::from(at.0) * 1_000).max(0).to_string();
     let hex = |id: u64| format!("{id:016x}");
-    let mut told = json!({
+    let mut encoded = json!({
         "traceId": format!("{:032x}", span.run.0.0),
         "spanId": hex(span.id),
         "name": span.name,
@@ -124,9 +124,9 @@ fn span(span: OtlpSpan) -> Value {
         "status": { "code": if span.failed { ERROR } else { OK } },
     });
     if let Some(parent) = span.parent {
-        told["parentSpanId"] = hex(parent).into();
+        encoded["parentSpanId"] = hex(parent).into();
     }
-    told
+    encoded
 }
 
 /// OTLP enum values.
@@ -135,13 +135,13 @@ const OK: u8 = 1;
 const ERROR: u8 = 2;
 
 /// Derives a span id; 0 is invalid in OTLP.
-fn of_fresh(fresh: IdSeed) -> u64 {
+fn span_id(fresh: IdSeed) -> u64 {
     (fresh.0 as u64).max(1)
 }
 
 /// Derives the span id of an attempt, distinct from those of its turn and of other attempts.
-fn of_launch(turn: TurnId, attempt: Attempt) -> u64 {
-    of_fresh(turn.0).wrapping_add(u64::from(attempt.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
+fn attempt_span_id(turn: TurnId, attempt: Attempt) -> u64 {
+    span_id(turn.0).wrapping_add(u64::from(attempt.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
 }
 
 fn text(key: &str, value: &str) -> Value {

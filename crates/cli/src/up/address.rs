@@ -9,10 +9,9 @@ use std::{
 };
 
 use abide_keeper::identity::ProcessIdentity;
+use abide_os::atomic_file::{self, Durability};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
-
-use crate::private;
 
 const FILE: &str = "daemon.json";
 
@@ -40,14 +39,13 @@ impl DaemonAddress {
     /// Writes the file.
     pub(super) fn publish(&self, home: &Path) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(self).context("an address can be written as JSON")?;
-        let staged = home.join(format!("{FILE}.new"));
-        private::write(&staged, text.as_bytes())
-            .and_then(|()| fs::rename(&staged, home.join(FILE)))
+        // After a power failure the daemon that it names is gone.
+        atomic_file::replace(&home.join(FILE), text.as_bytes(), Durability::ProcessCrash)
             .with_context(|| format!("cannot write to {}", home.display()))
     }
 
     /// Removes the file, if it is our own.
-    pub(super) fn withdraw(&self, home: &Path) {
+    pub(super) fn remove(&self, home: &Path) {
         if Self::find(home).as_ref() == Some(self) {
             // A stale file is detected by the process identity in it.
             fs::remove_file(home.join(FILE)).ok();

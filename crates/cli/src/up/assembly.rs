@@ -33,30 +33,30 @@ use crate::{
 };
 
 /// Assembles the daemon of this home and its retention task.
-pub(super) async fn daemon(
+pub(super) async fn assemble_daemon(
     config: &CliConfig,
     home: &Path,
     loss: LossPolicy,
     metrics: &DaemonMetrics,
-    watchers: Vec<Arc<dyn CommitObserver>>,
+    observers: Vec<Arc<dyn CommitObserver>>,
 ) -> anyhow::Result<(Daemon, RetentionTask)> {
-    let opening = StoreOptions { home: Some(home.to_owned()), loss, only_looks: false };
+    let opening = StoreOptions { home: Some(home.to_owned()), loss, read_only: false };
     let OpenedStore { store, notes } =
-        registry::open_with(&config.store, opening).await.map_err(store::refused)?;
+        registry::open_with(&config.store, opening).await.map_err(store::open_error)?;
     for note in notes {
         tracing::warn!(note, "store opened");
     }
     // A commit to a database server may have an unknown outcome, so the server counts the runs.
     let writers =
-        if config.store.starts_with("sqlite:") { WriterSharing::Alone } else { WriterSharing::Shared };
-    let watched = CommitNotifier::open(store, writers, watchers).await.context("cannot read the store")?;
-    let store: Arc<dyn Store> = Arc::new(watched);
+        if config.store.starts_with("sqlite:") { WriterSharing::Exclusive } else { WriterSharing::Shared };
+    let observed = CommitNotifier::open(store, writers, observers).await.context("cannot read the store")?;
+    let store: Arc<dyn Store> = Arc::new(observed);
     let clock = Arc::new(SystemClock);
     let slots = usize::try_from(config.slots.max_running).unwrap_or(usize::MAX);
-    let desk =
+    let run_service =
         RunService::open(store.clone(), clock.clone(), slots).await.context("cannot read the store")?;
-    let own = std::env::current_exe().context("cannot find this program")?;
-    let GroupDecision { groups, unavailable, warning } = home::groups(config)?;
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let GroupDecision { groups, unavailable, warning } = home::control_groups(config)?;
     match (&groups, &unavailable) {
         (Some(groups), _) => tracing::info!(base = %groups.base.display(), "control groups are used"),
         (None, reason) => tracing::info!(reason, "no control groups: processes are found by their parents"),
@@ -64,21 +64,21 @@ pub(super) async fn daemon(
     if let Some(warning) = &warning {
         tracing::warn!("{warning}");
     }
-    let world = DaemonDeps {
-        desk: Arc::new(desk),
+    let deps = DaemonDeps {
+        desk: Arc::new(run_service),
         store,
         clock,
-        catalogue: Arc::new(EngineCatalogue::new(&config.engines(), &own, config.isolation())),
+        catalogue: Arc::new(EngineCatalogue::new(&config.engine_configs(), &program, config.isolation())),
         processes: Arc::new(KeeperProcesses {
             directory: home.join("keepers"),
             launcher: home::launcher_with(groups.clone())?,
-            env: home::environment_of_children(),
-            isolator: Some(home::isolator(home)?.with_unapplied_limits(warning)),
-            retention: RETENTION,
+            env: home::child_environment(),
+            isolator: Some(home::isolator(home)?.with_unenforced_limits(warning)),
+            retained_output_bytes: RETAINED_OUTPUT_BYTES,
             children: Mutex::default(),
-            readiness: StandbyPolicy::One(Arc::default()),
+            standby: StandbyPolicy::One(Arc::default()),
         }),
-        workspaces: Arc::new(LocalWorkspaces),
+        workspaces: Arc::new(LocalWorkspaces { home: home.to_owned() }),
         private: home.join("runs").to_string_lossy().into_owned(),
         recovery_max: Seconds(config.recovery.max_sec),
         contents: Arc::new(ContentFiles { home: home.to_owned() }),
@@ -88,46 +88,46 @@ pub(super) async fn daemon(
             home: home.to_string_lossy().into_owned(),
         },
     };
-    let habits = DaemonConfig {
+    let daemon_config = DaemonConfig {
         stall_after: Seconds(config.stall_after_sec),
         slots,
         workspaces: home.join("workspaces").to_string_lossy().into_owned(),
     };
-    made::adopt(home).context("cannot note which directories are Abide's")?;
-    let (record, remains) = crash_guard::open(home)?;
+    made::write_missing_notes(home).context("cannot note which directories are Abide's")?;
+    let (record, log_contents) = crash_guard::open(home)?;
     let record = Arc::new(record);
-    let guard = CrashGuard::open(record.clone(), remains, world.clock.clone(), guard_pauses());
+    let guard = CrashGuard::open(record.clone(), log_contents, deps.clock.clone(), guard_pauses());
     record.clear();
     let metrics = metrics.clone();
-    let keeping = RetentionTask {
+    let retention = RetentionTask {
         home: home.to_owned(),
-        store: world.store.clone(),
-        clock: world.clock.clone(),
-        processes: world.processes.clone(),
+        store: deps.store.clone(),
+        clock: deps.clock.clone(),
+        processes: deps.processes.clone(),
         settings: config.retention.clone(),
-        removed: Box::new(move |what| metrics.removed(what)),
-        looked_at: Mutex::default(),
+        on_removed: Box::new(move |what| metrics.count_removed(what)),
+        resume_from: Mutex::default(),
         last_tried: Mutex::default(),
         guard: guard.clone(),
         groups,
     };
-    Ok((Daemon::guarded(world, habits, guard), keeping))
+    Ok((Daemon::guarded(deps, daemon_config, guard), retention))
 }
 
 /// Maximum bytes of each stream in the result of a command. The daemon serves many clients, and escaped JSON can be six
 /// times as large. The rest is read with `exec.output`.
-const RESULT_BYTES: u64 = 1 << 20;
+const MAX_RESULT_BYTES: u64 = 1 << 20;
 
-pub(super) fn terminals(config: &CliConfig) -> anyhow::Result<RuntimeHandle> {
-    let mut terminal = home::terminal(config, false)?;
-    terminal.limits.result_bytes = RESULT_BYTES;
+pub(super) fn start_terminal_runtime(config: &CliConfig) -> anyhow::Result<RuntimeHandle> {
+    let mut terminal = home::terminal_config(config, false)?;
+    terminal.limits.max_result_bytes = MAX_RESULT_BYTES;
     RuntimeHandle::start(terminal).context("cannot start the terminal runtime")
 }
 
 /// Times for which the crash guard sets operations aside; shortened for crash tests.
 #[cfg(feature = "failpoints")]
 fn guard_pauses() -> GuardPauses {
-    match home::variable("SIEGE_GUARD_PAUSE_MS").and_then(|text| text.parse().ok()) {
+    match home::variable("ABIDE_TEST_GUARD_PAUSE_MS").and_then(|text| text.parse().ok()) {
         Some(milliseconds) => {
             let pause = std::time::Duration::from_millis(milliseconds);
             GuardPauses { first: pause, last: pause }
@@ -142,4 +142,4 @@ fn guard_pauses() -> GuardPauses {
 }
 
 /// Maximum bytes of unread output of a process. Beyond it the process blocks, also while no daemon runs.
-const RETENTION: u64 = 1 << 30;
+const RETAINED_OUTPUT_BYTES: u64 = 1 << 30;

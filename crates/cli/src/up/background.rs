@@ -11,6 +11,7 @@ use std::{
 };
 
 use abide_keeper::background::DetachedCommand;
+use abide_os::private_file;
 use abide_store::LossPolicy;
 use anyhow::Context;
 use rustix::event::Timespec;
@@ -23,15 +24,15 @@ use crate::{config::GivenSetting, home, private, text, trouble::CliError};
 pub(crate) struct RunningDaemon {
     pub(crate) address: DaemonAddress,
     /// Whether this call started it.
-    pub(crate) fresh: bool,
+    pub(crate) started_now: bool,
 }
 
 /// Interval and number of polls for the address of a daemon that another process has started.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-const LOOKS: u32 = 300;
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_POLLS: u32 = 300;
 
 /// The hidden flag that marks a daemon without a terminal.
-pub(crate) const BACKGROUND: &str = "background";
+pub(crate) const BACKGROUND_FLAG: &str = "background";
 
 /// Finds the daemon of this home, or starts it with these settings.
 pub(crate) fn find_or_start(home: &Path, given: &[GivenSetting]) -> anyhow::Result<RunningDaemon> {
@@ -45,66 +46,66 @@ pub(super) fn find_or_start_with(
     loss: LossPolicy,
 ) -> anyhow::Result<RunningDaemon> {
     if let Some(address) = DaemonAddress::find(home) {
-        return Ok(RunningDaemon { address, fresh: false });
+        return Ok(RunningDaemon { address, started_now: false });
     }
-    private::home(home)?;
+    private::prepare_home(home)?;
     // Held until the daemon is ready, so that only one is started.
-    let _lock = lock::starting(home)?;
+    let _lock = lock::lock_start(home)?;
     if let Some(address) = DaemonAddress::find(home) {
-        return Ok(RunningDaemon { address, fresh: false });
+        return Ok(RunningDaemon { address, started_now: false });
     }
     start(home, given, loss)
 }
 
 fn start(home: &Path, given: &[GivenSetting], loss: LossPolicy) -> anyhow::Result<RunningDaemon> {
     let log = BackgroundLog::open(home)?;
-    let (ready, tell) =
+    let (ready, ready_writer) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
-    let own = std::env::current_exe().context("cannot find this program")?;
-    let told = serde_json::to_vec(given).context("cannot pass the settings on")?;
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let settings_json = serde_json::to_vec(given).context("cannot pass the settings on")?;
     let (input, settings) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
     let accept_loss = (loss == LossPolicy::Accept).then(|| "--accept-loss".to_owned());
-    let arguments = ["up".to_owned(), format!("--{BACKGROUND}")].into_iter().chain(accept_loss);
+    let arguments = ["up".to_owned(), format!("--{BACKGROUND_FLAG}")].into_iter().chain(accept_loss);
     let arguments: Vec<OsString> = arguments.map(OsString::from).collect();
     let directory = home::variable("HOME").map(PathBuf::from).filter(|path| path.is_dir());
     let mut child = DetachedCommand {
-        program: own.as_os_str(),
+        program: program.as_os_str(),
         arguments: &arguments,
         env: &[("ABIDE_HOME", home.as_os_str())],
         directory: &directory.unwrap_or_else(|| PathBuf::from("/")),
         input: Some(input),
-        output: Some(tell),
+        output: Some(ready_writer),
         errors: Some(log.file.try_clone().context("cannot share the log")?.into()),
     }
     .start()
-    .with_context(|| format!("cannot start {}", own.display()))?;
+    .with_context(|| format!("cannot start {}", program.display()))?;
     // A daemon that exits before it reads its settings is reported by its exit status and log.
-    File::from(settings).write_all(&told).ok();
+    File::from(settings).write_all(&settings_json).ok();
     // The daemon writes its address when it is ready. The pipe is closed when it exits.
     let mut line = String::new();
-    let heard = BufReader::new(File::from(ready)).read_line(&mut line);
-    if heard.is_ok_and(|count| count > 0)
+    let read = BufReader::new(File::from(ready)).read_line(&mut line);
+    if read.is_ok_and(|count| count > 0)
         && let Some(address) = DaemonAddress::find(home)
     {
-        return Ok(RunningDaemon { address, fresh: true });
+        return Ok(RunningDaemon { address, started_now: true });
     }
-    let how = child.wait().map(|status| format!(" ({status})")).unwrap_or_default();
+    let exit_text = child.wait().map(|status| format!(" ({status})")).unwrap_or_default();
     // Another daemon may have been started at the same time. It is used when it has published its address.
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_POLLS {
         if let Some(address) = DaemonAddress::find(home) {
-            return Ok(RunningDaemon { address, fresh: false });
+            return Ok(RunningDaemon { address, started_now: false });
         }
         if !lock::is_held(home) {
             break;
         }
-        pause(LOOK_EVERY);
+        sleep(POLL_INTERVAL);
     }
-    let said = log.end();
+    let log_tail = log.last_lines();
     Err(CliError::failure(
         "DAEMON_FAILED",
         format!(
-            "the daemon did not start{how}:\n{said}\nall of it is in {}; `abide up` shows it here",
+            "the daemon did not start{exit_text}:\n{log_tail}\nall of it is in {}; `abide up` shows it here",
             log.path.display()
         ),
     )
@@ -113,18 +114,18 @@ fn start(home: &Path, given: &[GivenSetting], loss: LossPolicy) -> anyhow::Resul
 
 /// Reads the settings passed by the starting process. They are passed on standard input, because other users can read
 /// arguments, and the URL of a store may hold a password.
-pub(super) fn given() -> anyhow::Result<Vec<GivenSetting>> {
+pub(super) fn read_settings() -> anyhow::Result<Vec<GivenSetting>> {
     serde_json::from_reader(std::io::stdin().lock()).context("the settings do not come by the standard input")
 }
 
 /// Detaches this process from the terminal that it was started from.
-pub(super) fn leave_terminal() {
+pub(super) fn detach_from_terminal() {
     // This fails only for a process group leader, which is already independent of the starter's group.
     rustix::process::setsid().ok();
 }
 
 /// Closes standard output, for which the starting process waits.
-pub(super) fn let_starter_go() {
+pub(super) fn release_starter() {
     if let Ok(nowhere) = OpenOptions::new().write(true).open("/dev/null") {
         // If this fails, the starter waits until the daemon exits.
         rustix::stdio::dup2_stdout(&nowhere).ok();
@@ -132,7 +133,7 @@ pub(super) fn let_starter_go() {
 }
 
 /// Sleeps, for conditions of another process that cannot be waited for.
-pub(crate) fn pause(time: Duration) {
+pub(crate) fn sleep(time: Duration) {
     let time = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
     // A signal may end the pause early.
     rustix::event::poll(&mut [], Some(&time)).ok();
@@ -143,41 +144,42 @@ struct BackgroundLog {
     path: PathBuf,
     file: File,
     /// Offset at which the output of this start begins.
-    from: u64,
+    start_offset: u64,
 }
 
 /// Size in bytes from which the log is truncated.
-const MOST_LOG: u64 = 1 << 20;
+const MAX_LOG_BYTES: u64 = 1 << 20;
 /// Number of last lines shown in an error.
-const SHOWN_LINES: usize = 12;
+const SHOWN_LOG_LINES: usize = 12;
 
 impl BackgroundLog {
     fn open(home: &Path) -> anyhow::Result<Self> {
         let path = home.join("logs").join("background.log");
         let open = || {
-            private::directory(&home.join("logs"))?;
-            let file = private::open(OpenOptions::new().create(true).append(true).read(true), &path)?;
-            if file.metadata()?.len() > MOST_LOG {
+            private_file::create_dir(&home.join("logs"))?;
+            let file = private_file::open(OpenOptions::new().create(true).append(true).read(true), &path)?;
+            if file.metadata()?.len() > MAX_LOG_BYTES {
                 file.set_len(0)?;
             }
             let from = file.metadata()?.len();
             Ok::<_, std::io::Error>((file, from))
         };
         let (file, from) = open().with_context(|| format!("cannot use {}", path.display()))?;
-        Ok(Self { path, file, from })
+        Ok(Self { path, file, start_offset: from })
     }
 
-    fn end(&self) -> String {
-        let mut said = Vec::new();
+    fn last_lines(&self) -> String {
+        let mut bytes = Vec::new();
         let mut file = &self.file;
-        let read =
-            file.seek(SeekFrom::Start(self.from)).and_then(|_| file.take(MOST_LOG).read_to_end(&mut said));
-        if read.is_err() || said.is_empty() {
+        let read = file
+            .seek(SeekFrom::Start(self.start_offset))
+            .and_then(|_| file.take(MAX_LOG_BYTES).read_to_end(&mut bytes));
+        if read.is_err() || bytes.is_empty() {
             return "  it said nothing".to_owned();
         }
-        let said = text::tame(&String::from_utf8_lossy(&said));
-        let lines: Vec<&str> = said.lines().collect();
-        let shown = lines.iter().skip(lines.len().saturating_sub(SHOWN_LINES));
+        let bytes = text::escape_control_chars(&String::from_utf8_lossy(&bytes));
+        let lines: Vec<&str> = bytes.lines().collect();
+        let shown = lines.iter().skip(lines.len().saturating_sub(SHOWN_LOG_LINES));
         shown.map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
     }
 }

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::Path};
 
 use abide_keeper::background::DetachedCommand;
 
-use crate::{home, trouble::note};
+use crate::{home, trouble::eprint_line};
 
 /// Opens the page, or prints its URL.
 pub(super) fn open(url: &str) {
@@ -25,5 +25,5 @@ pub(super) fn open(url: &str) {
             return;
         }
     }
-    note(format_args!("abide: no browser was found here; open {url} in one"));
+    eprint_line(format_args!("abide: no browser was found here; open {url} in one"));
 }

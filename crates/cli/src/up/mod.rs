@@ -12,7 +12,7 @@ pub(crate) mod token;
 
 use std::{io::Write, process::ExitCode, sync::Arc};
 
-use abide_agent::provenance::note_first_use;
+use abide_agent::provenance::record_first_use;
 use abide_api::{
     http::{self, HttpService, LocalListener, StopMode},
     metrics::DaemonMetrics,
@@ -36,7 +36,7 @@ use crate::{
     private,
     processes::OutlivingKeepers,
     traces::TraceExporter,
-    trouble::note,
+    trouble::eprint_line,
 };
 
 pub(crate) use address::DaemonAddress;
@@ -45,7 +45,7 @@ pub(crate) use lock::HomeLock;
 /// Runs the daemon until it is stopped, or starts it in the background.
 pub(crate) fn run(arguments: &UpArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let given = match arguments.background {
-        true => background::given()?,
+        true => background::read_settings()?,
         false => arguments.settings(given),
     };
     let config = config::load(&given)?.config;
@@ -53,9 +53,9 @@ pub(crate) fn run(arguments: &UpArguments, given: &[GivenSetting]) -> anyhow::Re
         return detach(arguments, &given);
     }
     if arguments.background {
-        background::leave_terminal();
+        background::detach_from_terminal();
     }
-    be_unreadable();
+    make_undumpable();
     let destination = match arguments.background {
         true => LogDestination::Files(logs::folder(&home::home()?)),
         false => LogDestination::Stderr,
@@ -76,36 +76,38 @@ pub(crate) fn run(arguments: &UpArguments, given: &[GivenSetting]) -> anyhow::Re
 
 /// Prevents other processes of this user from tracing the daemon and from reading its memory and environment, which may
 /// hold tokens and the store's password. Started programs are not affected: `exec` makes them dumpable again.
-fn be_unreadable() {
+fn make_undumpable() {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        note(format_args!("abide: other processes of this user can read the daemon's memory: {error}"));
+        eprint_line(format_args!(
+            "abide: other processes of this user can read the daemon's memory: {error}"
+        ));
     }
 }
 
 /// Finds or starts the daemon and prints its address.
 fn detach(arguments: &UpArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let started = background::find_or_start_with(&home::home()?, given, loss(arguments))?;
-    if !started.fresh {
+    let started = background::find_or_start_with(&home::home()?, given, loss_policy(arguments))?;
+    if !started.started_now {
         let with = if given.is_empty() { "" } else { ", with the settings that it was started with" };
-        note(format_args!("abide: it runs already, as pid {}{with}", started.address.process.pid));
+        eprint_line(format_args!("abide: it runs already, as pid {}{with}", started.address.process.pid));
     }
-    said(arguments, &started.address)?;
+    print_address(arguments, &started.address)?;
     Ok(SUCCEEDED)
 }
 
 /// Returns the policy for lost acknowledged input.
-fn loss(arguments: &UpArguments) -> LossPolicy {
+fn loss_policy(arguments: &UpArguments) -> LossPolicy {
     if arguments.accept_loss { LossPolicy::Accept } else { LossPolicy::Refuse }
 }
 
 /// Prints the address of the daemon.
-fn said(arguments: &UpArguments, address: &DaemonAddress) -> anyhow::Result<()> {
+fn print_address(arguments: &UpArguments, address: &DaemonAddress) -> anyhow::Result<()> {
     let url = address.url();
     let mut out = std::io::stdout();
     if arguments.output.json {
-        let told = serde_json::json!({ "url": url, "pid": address.process.pid, "version": address.version });
-        writeln!(out, "{told}")?;
+        let value = serde_json::json!({ "url": url, "pid": address.process.pid, "version": address.version });
+        writeln!(out, "{value}")?;
     } else {
         writeln!(out, "{url}")?;
     }
@@ -122,10 +124,13 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
         config.listen,
     );
     let home = home::home()?;
-    private::home(&home)?;
+    private::prepare_home(&home)?;
+    // The home exists now. Its path is resolved once, so a link that is changed later does not move it.
+    let home = std::fs::canonicalize(&home).with_context(|| format!("cannot use {}", home.display()))?;
     // Held until the daemon exits.
     let _lock = lock::HomeLock::take(&home)?;
-    note_first_use(&home.join(agent::RECORDS)).context("cannot record the first use of this version")?;
+    record_first_use(&home.join(agent::RECORDS_FOLDER))
+        .context("cannot record the first use of this version")?;
     let access = Arc::new(access::open(&home)?);
     let listener = TcpListener::bind(config.listen).await.with_context(|| {
         format!(
@@ -138,14 +143,15 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
     let local = socket::listen(&home)
         .and_then(tokio::net::UnixListener::from_std)
         .with_context(|| format!("cannot listen on {}", home.join("daemon.sock").display()))?;
-    let local = LocalListener { listener: local, refusal: socket::refusal };
+    let local = LocalListener { listener: local, check_peer: socket::refusal };
     let address = DaemonAddress::new(listener.local_addr().context("the listener has no address")?);
     let metrics = DaemonMetrics::new();
-    let mut watchers: Vec<Arc<dyn CommitObserver>> = vec![Arc::new(metrics.clone())];
+    let mut observers: Vec<Arc<dyn CommitObserver>> = vec![Arc::new(metrics.clone())];
     let traces = TraceExporter::start(&config.otel.endpoint, &metrics)?;
-    watchers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn CommitObserver>));
-    let (daemon, keeping) = assembly::daemon(config, &home, loss(arguments), &metrics, watchers).await?;
-    let terminals = Arc::new(assembly::terminals(config)?);
+    observers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn CommitObserver>));
+    let (daemon, retention) =
+        assembly::assemble_daemon(config, &home, loss_policy(arguments), &metrics, observers).await?;
+    let terminals = Arc::new(assembly::start_terminal_runtime(config)?);
     address.publish(&home)?;
     let (stop, mut stopping) = watch::channel(StopMode::No);
     let service = HttpService {
@@ -154,7 +160,7 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
         access: access.clone(),
         metrics: metrics.clone(),
         stop: stop.clone(),
-        settings: config.http.settings(),
+        settings: config.http.http_config(),
     };
     tokio::spawn(stop_on_signals(stop));
     let until = stopping.clone();
@@ -164,30 +170,31 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
         until.wait_for(|stop| *stop != StopMode::No).await.ok();
     }));
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
-    let time = daemon.keep_time();
+    let deadline_task = daemon.keep_time();
     let collecting = daemon.collect_capabilities();
-    let outliving = OutlivingKeepers::beside(&home.join("keepers"), &home::launcher()?);
-    let outliving = tokio::spawn(outliving.for_ever(daemon.clone(), keeping.guard.clone()));
-    let guard = keeping.guard.clone();
-    let health = tokio::spawn(health::watch(keeping.store.clone()));
-    let keeping = tokio::spawn(keeping.for_ever());
+    let outliving = OutlivingKeepers::for_keepers_dir(&home.join("keepers"), &home::launcher()?);
+    let outliving = tokio::spawn(outliving.run(daemon.clone(), retention.guard.clone()));
+    let guard = retention.guard.clone();
+    let health = tokio::spawn(health::log_health_changes(retention.store.clone()));
+    let retention = tokio::spawn(retention.run());
     tracing::info!(listen = %address.listen, version = address.version, "ready");
-    said(arguments, &address)?;
+    print_address(arguments, &address)?;
     notify::ready();
     if arguments.background {
-        background::let_starter_go();
+        background::release_starter();
     }
     // The sender is owned by the task that waits for signals.
-    let how = stopping.wait_for(|stop| *stop != StopMode::No).await.map_or(StopMode::Keep, |stop| *stop);
+    let stop_mode =
+        stopping.wait_for(|stop| *stop != StopMode::No).await.map_or(StopMode::Keep, |stop| *stop);
     notify::stopping();
-    if how == StopMode::Orderly {
+    if stop_mode == StopMode::Orderly {
         daemon.stop().await.context("cannot stop in order")?;
     }
     daemon.leave().await;
-    time.abort();
+    deadline_task.abort();
     collecting.abort();
     health.abort();
-    keeping.abort();
+    retention.abort();
     outliving.abort();
     served.await.context("the interface ended badly")?.context("the interface ended badly")?;
     if let Some(traces) = traces {
@@ -197,12 +204,12 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
     // Reader threads may still hold the store. Output that they have not committed is read again by the next daemon.
     daemon.store().close().await.context("cannot close the store in order")?;
     guard.close();
-    tracing::info!(?how, "stopped");
+    tracing::info!(?stop_mode, "stopped");
     access.close();
     // A socket that stays is replaced at the next start.
-    socket::withdraw(&home).ok();
-    address.withdraw(&home);
-    match how {
+    socket::remove(&home).ok();
+    address.remove(&home);
+    match stop_mode {
         // Dropping the last handle of the terminal runtime ends its sessions.
         StopMode::Orderly | StopMode::No => drop(terminals),
         StopMode::Keep => std::mem::forget(terminals),

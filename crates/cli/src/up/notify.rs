@@ -11,24 +11,24 @@ use crate::home;
 
 /// Recovery is complete and requests are served.
 pub(super) fn ready() {
-    tell(home::variable(SOCKET).as_deref(), "READY=1\nSTATUS=ready\n");
+    notify(home::variable(SOCKET_VARIABLE).as_deref(), "READY=1\nSTATUS=ready\n");
 }
 
 pub(super) fn stopping() {
-    tell(home::variable(SOCKET).as_deref(), "STOPPING=1\n");
+    notify(home::variable(SOCKET_VARIABLE).as_deref(), "STOPPING=1\n");
 }
 
 /// Environment variable with the path of the service manager's socket.
-const SOCKET: &str = "NOTIFY_SOCKET";
+const SOCKET_VARIABLE: &str = "NOTIFY_SOCKET";
 
-fn tell(socket: Option<&str>, text: &str) {
+fn notify(socket: Option<&str>, text: &str) {
     let Some(socket) = socket else { return };
     let address = match socket.strip_prefix('@') {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(socket),
     };
-    let told = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address));
-    if let Err(error) = told {
+    let result = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address));
+    if let Err(error) = result {
         tracing::warn!(%error, "service manager not told");
     }
 }
@@ -38,24 +38,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manager_hears_it_on_a_path_and_on_an_abstract_name() {
+    fn the_manager_is_notified_by_path_and_by_abstract_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let by_path = UnixDatagram::bind(&path).unwrap();
         let name = format!("abide-test-{}", std::process::id());
         let by_name = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        tell(path.to_str(), "READY=1\n");
-        tell(Some(&format!("@{name}")), "READY=1\n");
+        notify(path.to_str(), "READY=1\n");
+        notify(Some(&format!("@{name}")), "READY=1\n");
         for socket in [by_path, by_name] {
-            let mut heard = [0; 64];
-            let length = socket.recv(&mut heard).unwrap();
-            assert_eq!(&heard[..length], b"READY=1\n");
+            let mut buffer = [0; 64];
+            let length = socket.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], b"READY=1\n");
         }
     }
 
     #[test]
-    fn nobody_to_tell_and_a_manager_that_is_gone_are_no_trouble() {
-        tell(None, "READY=1\n");
-        tell(Some("/nowhere/to/be/found"), "READY=1\n");
+    fn a_missing_socket_is_ignored() {
+        notify(None, "READY=1\n");
+        notify(Some("/nowhere/to/be/found"), "READY=1\n");
     }
 }

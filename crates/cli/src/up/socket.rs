@@ -18,15 +18,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use abide_os::peer::{AncestorProcess, PeerProcess, lineage};
+use abide_os::peer::{AncestorProcess, PeerProcess, process_and_ancestors};
 
-use crate::home::KEEPER;
+use crate::home::KEEPER_SUBCOMMAND;
 
 const FILE: &str = "daemon.sock";
 
 /// Listens in this home. The caller holds the home's lock, so an existing socket belongs to a dead daemon.
 pub(super) fn listen(home: &Path) -> io::Result<UnixListener> {
-    withdraw(home)?;
+    remove(home)?;
     let listener = UnixListener::bind(SocketAddress::of(home)?.name)?;
     fs::set_permissions(home.join(FILE), fs::Permissions::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
@@ -39,7 +39,7 @@ pub(crate) fn connect(home: &Path) -> io::Result<UnixStream> {
 }
 
 /// Removes the socket.
-pub(super) fn withdraw(home: &Path) -> io::Result<()> {
+pub(super) fn remove(home: &Path) -> io::Result<()> {
     match fs::remove_file(home.join(FILE)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
@@ -72,7 +72,7 @@ pub(super) fn refusal(socket: &dyn AsFd) -> Option<String> {
     if peer.uid != own && peer.uid != 0 {
         return Some("this socket is for the user who runs the daemon".to_owned());
     }
-    match lineage(peer.pid) {
+    match process_and_ancestors(peer.pid) {
         Ok(lineage) => refused_descendant(&lineage),
         Err(error) => Some(format!("cannot find out where process {} comes from: {error}", peer.pid)),
     }
@@ -92,7 +92,7 @@ fn refused_descendant(lineage: &[AncestorProcess]) -> Option<String> {
 
 /// A keeper is recognised by its hidden subcommand. A process that imitates one is refused.
 fn is_keeper(ancestor: &AncestorProcess) -> bool {
-    ancestor.arguments.get(1).is_some_and(|word| word == KEEPER.as_bytes())
+    ancestor.arguments.get(1).is_some_and(|word| word == KEEPER_SUBCOMMAND.as_bytes())
 }
 
 #[cfg(test)]
@@ -105,18 +105,22 @@ mod tests {
     }
 
     #[test]
-    fn what_a_keeper_started_is_refused_however_deep_and_a_persons_shell_is_not() {
+    fn descendants_of_a_keeper_are_refused_and_other_shells_are_not() {
         let person = [process(9, &["abide", "ls"]), process(8, &["-bash"]), process(1, &["init"])];
         assert_eq!(refused_descendant(&person), None);
         let agent = [
             process(9, &["abide", "reply", "last", "yes"]),
             process(8, &["sh", "-c", "abide reply last yes"]),
-            process(7, &["/usr/bin/abide", KEEPER]),
+            process(7, &["/usr/bin/abide", KEEPER_SUBCOMMAND]),
             process(6, &["abide", "up"]),
         ];
         let refusal = refused_descendant(&agent).unwrap();
         assert!(refusal.contains("process 9") && refusal.contains("keeper 7"), "{refusal}");
-        assert_eq!(refused_descendant(&[process(5, &["grep", "x", KEEPER])]), None, "only as its subcommand");
+        assert_eq!(
+            refused_descendant(&[process(5, &["grep", "x", KEEPER_SUBCOMMAND])]),
+            None,
+            "only as its subcommand"
+        );
     }
 
     #[test]
@@ -129,7 +133,7 @@ mod tests {
         assert_eq!(fs::metadata(home.join(FILE)).unwrap().permissions().mode() & 0o777, 0o600);
         drop(stream);
         let _again = listen(&home).expect("a dead daemon's socket is replaced");
-        withdraw(&home).unwrap();
+        remove(&home).unwrap();
         assert_eq!(connect(&home).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -7,20 +7,20 @@ use std::{
     path::Path,
 };
 
-use abide_os::beneath::Directory;
+use abide_os::{beneath::Directory, private_file, random};
 use anyhow::Context;
 
-use crate::{private, trouble::note};
+use crate::{private, trouble::eprint_line};
 
 pub(crate) const FILE: &str = "token";
 
 /// Returns the token of this home; creates it if there is none.
-pub(crate) fn of(home: &Path) -> anyhow::Result<String> {
+pub(crate) fn load_or_create(home: &Path) -> anyhow::Result<String> {
     let path = home.join(FILE);
     let failed = || format!("cannot use {}", path.display());
     match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
         Ok(mut file) => {
-            let token = fresh().with_context(failed)?;
+            let token = random::secret(32);
             file.write_all(token.as_bytes()).and_then(|()| file.sync_all()).with_context(failed)?;
             Ok(token)
         }
@@ -47,13 +47,13 @@ fn read(path: &Path) -> anyhow::Result<String> {
     let mut file =
         Directory::open(home)?.open_file(name).context("delete it, and the next start makes a new one")?;
     anyhow::ensure!(
-        private::is_ours(&file.metadata()?),
+        private::is_own_file(&file.metadata()?),
         "it belongs to another user; delete it, and the next start makes a new one"
     );
-    let was_open = private::close_to_others(&file)
+    let was_open = private_file::remove_access_of_others(&file)
         .context("other users can read it, and its mode cannot be changed; make it private: chmod 600")?;
     if was_open {
-        note(format_args!(
+        eprint_line(format_args!(
             "abide: other users could read {}; it is private now, but one of them may know it: to be sure, make a new one: \
              abide token rotate owner",
             path.display()
@@ -62,14 +62,4 @@ fn read(path: &Path) -> anyhow::Result<String> {
     let mut token = String::new();
     file.read_to_string(&mut token)?;
     Ok(token)
-}
-
-/// 256 random bits.
-fn fresh() -> io::Result<String> {
-    let mut bytes = [0_u8; 32];
-    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    if filled < bytes.len() {
-        return Err(io::Error::other("the system has too little randomness"));
-    }
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -35,46 +35,46 @@ pub(super) enum CopyError {
     #[error("cannot be copied, because {path} cannot be written: {source}")]
     Unwritable { path: PathBuf, source: OsError },
     #[error("holds the link {path} to {to}, which leaves the folder; put the file itself there")]
-    Leaves { path: PathBuf, to: PathBuf },
+    LinkLeavesFolder { path: PathBuf, to: PathBuf },
     #[error("holds {path}, which is neither a file nor a folder nor a link; remove it")]
-    Strange { path: PathBuf },
-    #[error("holds more than {} MiB; leave out what the engine does not need", most.bytes >> 20)]
-    TooBig { most: CopyLimits },
+    SpecialFile { path: PathBuf },
+    #[error("holds more than {} MiB; leave out what the engine does not need", limits.bytes >> 20)]
+    TooBig { limits: CopyLimits },
     #[error("holds more than {} files; leave out what the engine does not need", most.entries)]
     TooMany { most: CopyLimits },
 }
 
 /// Copies the contents of a folder to an empty folder and syncs them. `edit` may change the bytes of a file. Nothing is
 /// written before the whole folder has been checked.
-pub(super) fn folder(
+pub(super) fn copy_folder(
     source: &Directory,
     target: &Directory,
-    most: CopyLimits,
+    limits: CopyLimits,
     edit: &dyn Fn(&Path, &mut Vec<u8>),
 ) -> Result<(), CopyError> {
-    let entries = survey(source, most)?;
-    let mut bytes_left = most.bytes;
+    let entries = list_entries(source, limits)?;
+    let mut bytes_left = limits.bytes;
     for entry in &entries {
         match entry {
             CopyEntry::Folder(path) => {
-                let made = target.create_directory(path, FOLDER_MODE);
-                made.map_err(|source| CopyError::Unwritable { path: path.clone(), source })?;
+                let created = target.create_directory(path, FOLDER_MODE);
+                created.map_err(|source| CopyError::Unwritable { path: path.clone(), source })?;
             }
             CopyEntry::Link { path, to } => {
-                let made = target.create_link(to, path);
-                made.map_err(|source| CopyError::Unwritable { path: path.clone(), source })?;
+                let created = target.create_link(to, path);
+                created.map_err(|source| CopyError::Unwritable { path: path.clone(), source })?;
             }
             CopyEntry::File(path) => {
                 // The file may have grown since it was checked.
-                let length = file(source, target, path.clone(), bytes_left, edit)?;
-                bytes_left = bytes_left.checked_sub(length).ok_or(CopyError::TooBig { most })?;
+                let length = copy_file(source, target, path.clone(), bytes_left, edit)?;
+                bytes_left = bytes_left.checked_sub(length).ok_or(CopyError::TooBig { limits })?;
             }
         }
     }
     // Folders are synced after their entries, the deepest first.
     for entry in entries.iter().rev() {
         let CopyEntry::Folder(path) = entry else { continue };
-        let synced = target.directory(path).and_then(|folder| folder.sync());
+        let synced = target.open_directory(path).and_then(|folder| folder.sync());
         synced.map_err(|source| CopyError::Unwritable { path: path.clone(), source })?;
     }
     target.sync().map_err(|source| CopyError::Unwritable { path: PathBuf::new(), source })
@@ -88,7 +88,7 @@ enum CopyEntry {
 }
 
 /// Lists a folder recursively. Each entry follows its parent.
-fn survey(source: &Directory, most: CopyLimits) -> Result<Vec<CopyEntry>, CopyError> {
+fn list_entries(source: &Directory, limits: CopyLimits) -> Result<Vec<CopyEntry>, CopyError> {
     let mut entries = vec![];
     let (mut found, mut bytes) = (0, 0);
     let mut folders = vec![PathBuf::new()];
@@ -97,7 +97,7 @@ fn survey(source: &Directory, most: CopyLimits) -> Result<Vec<CopyEntry>, CopyEr
         let below = if folder.as_os_str().is_empty() {
             None
         } else {
-            let below = source.directory(&folder).map_err(unreadable)?;
+            let below = source.open_directory(&folder).map_err(unreadable)?;
             entries.push(CopyEntry::Folder(folder.clone()));
             Some(below)
         };
@@ -108,8 +108,8 @@ fn survey(source: &Directory, most: CopyLimits) -> Result<Vec<CopyEntry>, CopyEr
                 continue;
             }
             found += 1;
-            if found > most.entries {
-                return Err(CopyError::TooMany { most });
+            if found > limits.entries {
+                return Err(CopyError::TooMany { most: limits });
             }
             let path = folder.join(&entry.name);
             // Metadata of the link itself, not of its target.
@@ -119,12 +119,12 @@ fn survey(source: &Directory, most: CopyLimits) -> Result<Vec<CopyEntry>, CopyEr
                 FileKind::SymbolicLink => entries.push(link(source, path)?),
                 FileKind::Regular => {
                     bytes += metadata.size;
-                    if bytes > most.bytes {
-                        return Err(CopyError::TooBig { most });
+                    if bytes > limits.bytes {
+                        return Err(CopyError::TooBig { limits });
                     }
                     entries.push(CopyEntry::File(path));
                 }
-                FileKind::Special => return Err(CopyError::Strange { path }),
+                FileKind::Special => return Err(CopyError::SpecialFile { path }),
             }
         }
     }
@@ -132,23 +132,23 @@ fn survey(source: &Directory, most: CopyLimits) -> Result<Vec<CopyEntry>, CopyEr
 }
 
 /// Copies one file. Returns its size, or the limit plus one if it is larger.
-fn file(
+fn copy_file(
     source: &Directory,
     target: &Directory,
     path: PathBuf,
-    most: u64,
+    max_bytes: u64,
     edit: &dyn Fn(&Path, &mut Vec<u8>),
 ) -> Result<u64, CopyError> {
     // The file may have been replaced by a link or FIFO since the check. A link is not followed, and a FIFO does not
     // block.
     let (file, mode) = match open(source, &path) {
         Ok(opened) => opened,
-        Err(OsError::NotRegular { .. }) => return Err(CopyError::Strange { path }),
+        Err(OsError::NotRegular { .. }) => return Err(CopyError::SpecialFile { path }),
         Err(source) => return Err(CopyError::Unreadable { path, source }),
     };
     let mut bytes = vec![];
-    if let Err(error) = file.take(most + 1).read_to_end(&mut bytes) {
-        let source = system("read", source, &path, error);
+    if let Err(error) = file.take(max_bytes + 1).read_to_end(&mut bytes) {
+        let source = io_error("read", source, &path, error);
         return Err(CopyError::Unreadable { path, source });
     }
     let length = bytes.len() as u64;
@@ -156,7 +156,7 @@ fn file(
     // The executable bit is kept. The owner can always write the copy, and special mode bits are dropped.
     let written = target.create_file(&path, mode & 0o777 | 0o600).and_then(|mut file| {
         let written = file.write_all(&bytes).and_then(|()| file.sync_all());
-        written.map_err(|error| system("write", target, &path, error))
+        written.map_err(|error| io_error("write", target, &path, error))
     });
     match written {
         Ok(()) => Ok(length),
@@ -169,26 +169,26 @@ fn open(folder: &Directory, path: &Path) -> Result<(std::fs::File, u32), OsError
     let file = folder.open_file(path)?;
     let mode = match file.metadata() {
         Ok(metadata) => metadata.permissions().mode(),
-        Err(error) => return Err(system("examine", folder, path, error)),
+        Err(error) => return Err(io_error("examine", folder, path, error)),
     };
     Ok((file, mode))
 }
 
-fn system(action: &'static str, folder: &Directory, path: &Path, source: io::Error) -> OsError {
+fn io_error(action: &'static str, folder: &Directory, path: &Path, source: io::Error) -> OsError {
     OsError::System { action, path: folder.path().join(path), source }
 }
 
 fn link(source: &Directory, path: PathBuf) -> Result<CopyEntry, CopyError> {
     match source.read_link(&path) {
-        Ok(to) if stays(&path, &to) => Ok(CopyEntry::Link { path, to }),
-        Ok(to) => Err(CopyError::Leaves { path, to }),
+        Ok(to) if stays_inside(&path, &to) => Ok(CopyEntry::Link { path, to }),
+        Ok(to) => Err(CopyError::LinkLeavesFolder { path, to }),
         Err(source) => Err(CopyError::Unreadable { path, source }),
     }
 }
 
 /// Returns whether a link cannot lead out of the folder, provided that no other link there can. `..` is accepted only
 /// at the beginning, where it starts from a real folder; after a name it could start from the target of another link.
-fn stays(path: &Path, to: &Path) -> bool {
+fn stays_inside(path: &Path, to: &Path) -> bool {
     let depth = path.components().count() - 1;
     let ups = to.components().take_while(|part| matches!(part, Component::ParentDir)).count();
     let mut rest = to.components().skip(ups);
@@ -197,20 +197,20 @@ fn stays(path: &Path, to: &Path) -> bool {
 
 /// Returns whether two folders have equal contents, except for the top-level file `but`. Unreadable contents are not
 /// equal. `left` is a copy within `most`. `right` is untrusted, so no more is read of it than `left` holds.
-pub(super) fn same(left: &Directory, right: &Directory, but: &str, most: CopyLimits) -> bool {
-    compare(left, right, but, most).is_some()
+pub(super) fn is_equal(left: &Directory, right: &Directory, ignored: &str, limits: CopyLimits) -> bool {
+    compare(left, right, ignored, limits).is_some()
 }
 
 /// Returns `None` if they differ.
-fn compare(left: &Directory, right: &Directory, but: &str, most: CopyLimits) -> Option<()> {
+fn compare(left: &Directory, right: &Directory, ignored: &str, limits: CopyLimits) -> Option<()> {
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
         let is_top = folder.as_os_str().is_empty();
-        let mut left_names = names(left, &folder, most.entries)?;
+        let mut left_names = names(left, &folder, limits.entries)?;
         let mut right_names = names(right, &folder, left_names.len() + 1)?;
         if is_top {
-            left_names.retain(|name| name != but);
-            right_names.retain(|name| name != but);
+            left_names.retain(|name| name != ignored);
+            right_names.retain(|name| name != ignored);
         }
         left_names.sort();
         right_names.sort();
@@ -225,7 +225,7 @@ fn compare(left: &Directory, right: &Directory, but: &str, most: CopyLimits) -> 
                 }
                 FileKind::Regular => {
                     equal((one.size, one.mode), (other.size, other.mode))?;
-                    let bytes = left.read_bounded(&path, most.bytes).ok()?;
+                    let bytes = left.read_bounded(&path, limits.bytes).ok()?;
                     equal(right.read_bounded(&path, one.size).ok()?, bytes)?;
                 }
                 FileKind::Special => return None,
@@ -245,7 +245,7 @@ fn names(root: &Directory, folder: &Path, max_names: usize) -> Option<Vec<OsStri
     let folder = if folder.as_os_str().is_empty() {
         root
     } else {
-        below = root.directory(folder).ok()?;
+        below = root.open_directory(folder).ok()?;
         &below
     };
     let names: Option<Vec<OsString>> =

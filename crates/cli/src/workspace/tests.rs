@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-const WORDS: &str = "---\nname: review\ndescription: looks twice\n---\nLook twice.\n";
+const SKILL_TEXT: &str = "---\nname: review\ndescription: looks twice\n---\nLook twice.\n";
 
 /// A workspace and a skill beside it.
 struct WorkspaceFixture {
@@ -20,12 +20,17 @@ struct WorkspaceFixture {
 
 impl WorkspaceFixture {
     fn new() -> Self {
-        let place = Self { home: tempfile::tempdir().expect("a folder can be made") };
-        fs::create_dir(place.workspace()).expect("it can be written");
-        fs::create_dir_all(place.source().join("scripts")).expect("it can be written");
-        place.write("skills/review/SKILL.md", WORDS);
-        place.write("skills/review/scripts/run.sh", "#!/bin/sh\n");
-        place
+        let fixture = Self { home: tempfile::tempdir().expect("a folder can be made") };
+        fs::create_dir(fixture.workspace()).expect("it can be written");
+        fs::create_dir_all(fixture.source().join("scripts")).expect("it can be written");
+        fixture.write("skills/review/SKILL.md", SKILL_TEXT);
+        fixture.write("skills/review/scripts/run.sh", "#!/bin/sh\n");
+        fixture
+    }
+
+    /// Abide's home is elsewhere.
+    fn workspaces(&self) -> LocalWorkspaces {
+        LocalWorkspaces { home: self.home.path().join("abide") }
     }
 
     fn workspace(&self) -> PathBuf {
@@ -59,7 +64,7 @@ impl WorkspaceFixture {
         let workspace = self.workspace();
         let workspace = workspace.to_str().expect("it is UTF-8");
         let preparation = WorkspacePreparation { run, workspace, mode, skill: Some(&skill) };
-        LocalWorkspaces.prepare(&preparation).map_err(|WorkspaceError(reason)| reason)
+        self.workspaces().prepare(&preparation).map_err(|WorkspaceError(reason)| reason)
     }
 
     fn nothing_is_staged(&self) -> bool {
@@ -67,7 +72,7 @@ impl WorkspaceFixture {
     }
 
     /// Asserts that preparation fails with this message and leaves nothing behind.
-    fn refused(&self, words: &str) {
+    fn assert_refused(&self, words: &str) {
         let reason = self.prepare("run_1", Auto).expect_err("it is refused");
         assert!(reason.contains(words), "{reason}");
         assert!(self.nothing_is_staged());
@@ -76,194 +81,194 @@ impl WorkspaceFixture {
 }
 
 fn patched(mode: ExecutionMode) -> String {
-    format!("{WORDS}{}", skill_patch(mode))
+    format!("{SKILL_TEXT}{}", skill_patch(mode))
 }
 
 #[test]
 fn a_skill_is_copied_and_only_the_copy_is_patched() {
-    let place = WorkspaceFixture::new();
-    let script = place.source().join("scripts/run.sh");
+    let fixture = WorkspaceFixture::new();
+    let script = fixture.source().join("scripts/run.sh");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o555)).unwrap();
-    place.prepare("run_1", Interactive).unwrap();
-    assert_eq!(place.skill_file(), patched(Interactive));
-    let mode = fs::metadata(place.copy().join("scripts/run.sh")).unwrap().permissions().mode();
+    fixture.prepare("run_1", Interactive).unwrap();
+    assert_eq!(fixture.skill_file(), patched(Interactive));
+    let mode = fs::metadata(fixture.copy().join("scripts/run.sh")).unwrap().permissions().mode();
     assert_eq!(mode & 0o111, 0o111, "scripts stay executable");
-    assert_eq!(fs::read_to_string(place.copy().join(".gitignore")).unwrap(), "*\n");
-    assert_eq!(fs::read_to_string(place.source().join("SKILL.md")).unwrap(), WORDS);
-    assert_eq!(fs::read_dir(place.source()).unwrap().count(), 2, "the original is as it was");
-    assert!(place.nothing_is_staged());
+    assert_eq!(fs::read_to_string(fixture.copy().join(".gitignore")).unwrap(), "*\n");
+    assert_eq!(fs::read_to_string(fixture.source().join("SKILL.md")).unwrap(), SKILL_TEXT);
+    assert_eq!(fs::read_dir(fixture.source()).unwrap().count(), 2, "the original is as it was");
+    assert!(fixture.nothing_is_staged());
 }
 
 #[test]
 fn preparing_again_changes_nothing_even_when_the_original_changed_or_went() {
-    let place = WorkspaceFixture::new();
-    place.prepare("run_1", Auto).unwrap();
-    place.write("skills/review/SKILL.md", "Look thrice.");
-    place.prepare("run_1", Auto).unwrap();
-    fs::remove_dir_all(place.source()).unwrap();
-    place.prepare("run_1", Auto).unwrap();
-    assert_eq!(place.skill_file(), patched(Auto));
+    let fixture = WorkspaceFixture::new();
+    fixture.prepare("run_1", Auto).unwrap();
+    fixture.write("skills/review/SKILL.md", "Look thrice.");
+    fixture.prepare("run_1", Auto).unwrap();
+    fs::remove_dir_all(fixture.source()).unwrap();
+    fixture.prepare("run_1", Auto).unwrap();
+    assert_eq!(fixture.skill_file(), patched(Auto));
 }
 
 #[test]
-fn what_a_crash_left_in_the_middle_of_copying_is_done_anew() {
-    let place = WorkspaceFixture::new();
-    place.write("workspace/.abide/skills/run_1/SKILL.md", "half a fi");
-    place.write("workspace/.abide/skills/run_1.old/SKILL.md", "what stood there");
-    place.prepare("run_1", Auto).unwrap();
-    assert_eq!(place.skill_file(), patched(Auto));
-    assert!(place.nothing_is_staged());
+fn a_copy_interrupted_by_a_crash_is_repeated() {
+    let fixture = WorkspaceFixture::new();
+    fixture.write("workspace/.abide/skills/run_1/SKILL.md", "half a fi");
+    fixture.write("workspace/.abide/skills/run_1.old/SKILL.md", "what stood there");
+    fixture.prepare("run_1", Auto).unwrap();
+    assert_eq!(fixture.skill_file(), patched(Auto));
+    assert!(fixture.nothing_is_staged());
 }
 
 #[test]
 fn runs_that_want_the_same_share_a_copy_and_others_replace_it() {
-    let place = WorkspaceFixture::new();
-    place.prepare("run_1", Auto).unwrap();
-    place.prepare("run_2", Auto).unwrap();
-    assert_eq!(fs::read_to_string(place.copy().join(MARK)).unwrap(), "run_1\n");
-    place.prepare("run_3", Interactive).unwrap();
-    assert_eq!(place.skill_file(), patched(Interactive));
-    assert_eq!(fs::read_to_string(place.copy().join(MARK)).unwrap(), "run_3\n");
-    place.prepare("run_1", Auto).unwrap();
-    assert_eq!(place.skill_file(), patched(Auto));
+    let fixture = WorkspaceFixture::new();
+    fixture.prepare("run_1", Auto).unwrap();
+    fixture.prepare("run_2", Auto).unwrap();
+    assert_eq!(fs::read_to_string(fixture.copy().join(COPY_MARKER)).unwrap(), "run_1\n");
+    fixture.prepare("run_3", Interactive).unwrap();
+    assert_eq!(fixture.skill_file(), patched(Interactive));
+    assert_eq!(fs::read_to_string(fixture.copy().join(COPY_MARKER)).unwrap(), "run_3\n");
+    fixture.prepare("run_1", Auto).unwrap();
+    assert_eq!(fixture.skill_file(), patched(Auto));
 }
 
 #[test]
 fn runs_that_prepare_at_the_same_moment_all_find_a_whole_copy() {
-    let place = WorkspaceFixture::new();
+    let fixture = WorkspaceFixture::new();
     std::thread::scope(|scope| {
         for run in ["run_1", "run_2", "run_3", "run_4"] {
-            let place = &place;
-            scope.spawn(move || place.prepare(run, Auto).unwrap());
+            let fixture = &fixture;
+            scope.spawn(move || fixture.prepare(run, Auto).unwrap());
         }
     });
-    assert_eq!(place.skill_file(), patched(Auto));
-    place.prepare("run_5", Auto).unwrap();
+    assert_eq!(fixture.skill_file(), patched(Auto));
+    fixture.prepare("run_5", Auto).unwrap();
 }
 
 #[test]
-fn a_copy_that_an_engine_has_spoilt_is_made_anew() {
-    let place = WorkspaceFixture::new();
-    place.prepare("run_1", Auto).unwrap();
-    fs::remove_file(place.copy().join("SKILL.md")).unwrap();
-    place.prepare("run_1", Auto).unwrap();
-    assert_eq!(place.skill_file(), patched(Auto));
+fn a_damaged_copy_is_replaced() {
+    let fixture = WorkspaceFixture::new();
+    fixture.prepare("run_1", Auto).unwrap();
+    fs::remove_file(fixture.copy().join("SKILL.md")).unwrap();
+    fixture.prepare("run_1", Auto).unwrap();
+    assert_eq!(fixture.skill_file(), patched(Auto));
 }
 
 #[test]
 fn a_skill_of_the_workspaces_own_is_not_overwritten() {
-    let place = WorkspaceFixture::new();
-    place.write("workspace/.agents/skills/review/SKILL.md", "mine");
-    let reason = place.prepare("run_1", Auto).unwrap_err();
+    let fixture = WorkspaceFixture::new();
+    fixture.write("workspace/.agents/skills/review/SKILL.md", "mine");
+    let reason = fixture.prepare("run_1", Auto).unwrap_err();
     assert!(reason.contains("not overwritten"), "{reason}");
-    assert_eq!(place.skill_file(), "mine");
-    let itself = place.prepare_from(".agents/skills/review", "run_1", Auto).unwrap_err();
+    assert_eq!(fixture.skill_file(), "mine");
+    let itself = fixture.prepare_from(".agents/skills/review", "run_1", Auto).unwrap_err();
     assert!(itself.contains("without the skill"), "{itself}");
-    assert_eq!(place.skill_file(), "mine");
+    assert_eq!(fixture.skill_file(), "mine");
 }
 
 #[test]
 fn a_link_in_the_place_of_the_copy_is_the_owners() {
-    let place = WorkspaceFixture::new();
-    fs::create_dir_all(place.workspace().join(".agents/skills")).unwrap();
-    symlink(place.source(), place.copy()).unwrap();
-    assert!(place.prepare("run_1", Auto).unwrap_err().contains("not overwritten"));
-    assert_eq!(fs::read_to_string(place.source().join("SKILL.md")).unwrap(), WORDS);
+    let fixture = WorkspaceFixture::new();
+    fs::create_dir_all(fixture.workspace().join(".agents/skills")).unwrap();
+    symlink(fixture.source(), fixture.copy()).unwrap();
+    assert!(fixture.prepare("run_1", Auto).unwrap_err().contains("not overwritten"));
+    assert_eq!(fs::read_to_string(fixture.source().join("SKILL.md")).unwrap(), SKILL_TEXT);
 }
 
 #[test]
 fn a_relative_skill_is_meant_from_the_workspace() {
-    let place = WorkspaceFixture::new();
-    place.prepare_from("../skills/review/", "run_1", Auto).unwrap();
-    assert_eq!(place.skill_file(), patched(Auto));
+    let fixture = WorkspaceFixture::new();
+    fixture.prepare_from("../skills/review/", "run_1", Auto).unwrap();
+    assert_eq!(fixture.skill_file(), patched(Auto));
 }
 
 #[test]
 fn a_missing_folder_a_file_and_a_folder_without_a_skill_are_refused() {
-    let place = WorkspaceFixture::new();
-    fs::remove_file(place.source().join("SKILL.md")).unwrap();
-    place.refused("has no SKILL.md");
-    fs::create_dir(place.source().join("SKILL.md")).unwrap();
-    place.refused("not a plain file");
-    fs::remove_dir_all(place.source()).unwrap();
-    place.refused("cannot be found");
-    place.write("skills/review", "a file");
-    place.refused("is not a folder");
+    let fixture = WorkspaceFixture::new();
+    fs::remove_file(fixture.source().join("SKILL.md")).unwrap();
+    fixture.assert_refused("has no SKILL.md");
+    fs::create_dir(fixture.source().join("SKILL.md")).unwrap();
+    fixture.assert_refused("not a plain file");
+    fs::remove_dir_all(fixture.source()).unwrap();
+    fixture.assert_refused("cannot be found");
+    fixture.write("skills/review", "a file");
+    fixture.assert_refused("is not a folder");
 }
 
 #[test]
 fn the_folder_that_holds_the_workspace_and_a_copy_of_ours_are_no_skills() {
-    let place = WorkspaceFixture::new();
-    place.write("SKILL.md", WORDS);
-    let home = place.home.path().to_string_lossy().into_owned();
+    let fixture = WorkspaceFixture::new();
+    fixture.write("SKILL.md", SKILL_TEXT);
+    let home = fixture.home.path().to_string_lossy().into_owned();
     // A hidden name would be refused earlier.
     let alias = tempfile::tempdir().unwrap();
     let alias = alias.path().join("alias");
     symlink(&home, &alias).unwrap();
-    let reason = place.prepare_from(&alias.to_string_lossy(), "run_1", Auto).unwrap_err();
+    let reason = fixture.prepare_from(&alias.to_string_lossy(), "run_1", Auto).unwrap_err();
     assert!(reason.contains("holds the workspace itself"), "{reason}");
-    place.write("skills/review/.abide-copy", "run_0\n");
-    place.refused("is a copy that Abide made");
+    fixture.write("skills/review/.abide-copy", "run_0\n");
+    fixture.assert_refused("is a copy that Abide made");
 }
 
 #[test]
 fn links_that_leave_the_folder_are_refused_and_others_are_copied_as_links() {
-    let place = WorkspaceFixture::new();
-    symlink("../SKILL.md", place.source().join("scripts/words.md")).unwrap();
-    symlink("scripts", place.source().join("tools")).unwrap();
-    symlink("./nowhere", place.source().join("dangling")).unwrap();
-    place.prepare("run_1", Auto).unwrap();
-    let inside = fs::read_to_string(place.copy().join("tools/words.md")).unwrap();
+    let fixture = WorkspaceFixture::new();
+    symlink("../SKILL.md", fixture.source().join("scripts/words.md")).unwrap();
+    symlink("scripts", fixture.source().join("tools")).unwrap();
+    symlink("./nowhere", fixture.source().join("dangling")).unwrap();
+    fixture.prepare("run_1", Auto).unwrap();
+    let inside = fs::read_to_string(fixture.copy().join("tools/words.md")).unwrap();
     assert_eq!(inside, patched(Auto), "it leads to the copy");
     for to in ["/etc/passwd", "../secret", "tools/../../secret", "..", "scripts/../SKILL.md"] {
-        let place = WorkspaceFixture::new();
-        symlink(to, place.source().join("link")).unwrap();
-        place.refused("leaves the folder");
+        let fixture = WorkspaceFixture::new();
+        symlink(to, fixture.source().join("link")).unwrap();
+        fixture.assert_refused("leaves the folder");
     }
-    let place = WorkspaceFixture::new();
-    fs::rename(place.source().join("SKILL.md"), place.home.path().join("outside")).unwrap();
-    symlink("../../outside", place.source().join("SKILL.md")).unwrap();
-    place.refused("not a plain file");
+    let fixture = WorkspaceFixture::new();
+    fs::rename(fixture.source().join("SKILL.md"), fixture.home.path().join("outside")).unwrap();
+    symlink("../../outside", fixture.source().join("SKILL.md")).unwrap();
+    fixture.assert_refused("not a plain file");
 }
 
 #[test]
 fn a_pipe_in_the_folder_is_refused_and_not_waited_for() {
-    let place = WorkspaceFixture::new();
-    make_fifo(&place.source().join("pipe"));
-    place.refused("neither a file nor a folder");
+    let fixture = WorkspaceFixture::new();
+    make_fifo(&fixture.source().join("pipe"));
+    fixture.assert_refused("neither a file nor a folder");
 }
 
 #[test]
 fn huge_folders_are_refused() {
-    let place = WorkspaceFixture::new();
-    let big = fs::File::create(place.source().join("big")).unwrap();
-    big.set_len(MOST.bytes).unwrap();
-    place.refused("more than 64 MiB");
+    let fixture = WorkspaceFixture::new();
+    let big = fs::File::create(fixture.source().join("big")).unwrap();
+    big.set_len(SKILL_LIMITS.bytes).unwrap();
+    fixture.assert_refused("more than 64 MiB");
     // The folder has three entries, so a limit of two replaces the creation of ten thousand files.
-    let (place, most) = (WorkspaceFixture::new(), copy::CopyLimits { entries: 2, ..MOST });
-    let target = place.home.path().join("target");
+    let (fixture, most) = (WorkspaceFixture::new(), copy::CopyLimits { entries: 2, ..SKILL_LIMITS });
+    let target = fixture.home.path().join("target");
     fs::create_dir(&target).unwrap();
-    let (source, into) = (Directory::open(&place.source()).unwrap(), Directory::open(&target).unwrap());
-    let trouble = copy::folder(&source, &into, most, &|_, _| {}).unwrap_err();
-    assert!(trouble.to_string().contains("more than 2 files"), "{trouble}");
+    let (source, into) = (Directory::open(&fixture.source()).unwrap(), Directory::open(&target).unwrap());
+    let error = copy::copy_folder(&source, &into, most, &|_, _| {}).unwrap_err();
+    assert!(error.to_string().contains("more than 2 files"), "{error}");
     let written = fs::read_dir(&target).unwrap().count();
     assert_eq!(written, 0, "nothing is written before everything has been looked at");
-    let most = copy::CopyLimits { entries: 3, ..MOST };
-    copy::folder(&source, &into, most, &|_, _| {}).unwrap();
+    let most = copy::CopyLimits { entries: 3, ..SKILL_LIMITS };
+    copy::copy_folder(&source, &into, most, &|_, _| {}).unwrap();
 }
 
 #[test]
-fn what_git_keeps_is_not_copied() {
-    let place = WorkspaceFixture::new();
-    place.write("skills/review/.git/config", "[core]");
-    place.write("skills/review/.gitignore", "out\n");
-    place.prepare("run_1", Auto).unwrap();
-    assert!(!place.copy().join(".git").exists());
-    assert_eq!(fs::read_to_string(place.copy().join(".gitignore")).unwrap(), "*\n");
+fn the_git_folder_is_not_copied() {
+    let fixture = WorkspaceFixture::new();
+    fixture.write("skills/review/.git/config", "[core]");
+    fixture.write("skills/review/.gitignore", "out\n");
+    fixture.prepare("run_1", Auto).unwrap();
+    assert!(!fixture.copy().join(".git").exists());
+    assert_eq!(fs::read_to_string(fixture.copy().join(".gitignore")).unwrap(), "*\n");
 }
 
 /// Drops the capabilities with which root ignores permissions, for the calling thread.
-fn obey_permissions() {
+fn drop_permission_override() {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     let mut sets = capabilities(None).unwrap();
     sets.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
@@ -271,55 +276,55 @@ fn obey_permissions() {
 }
 
 #[test]
-fn what_cannot_be_read_or_written_is_named() {
-    obey_permissions();
+fn unreadable_and_unwritable_files_are_named() {
+    drop_permission_override();
     let none = || fs::Permissions::from_mode(0o000);
-    let place = WorkspaceFixture::new();
-    fs::set_permissions(place.source().join("scripts/run.sh"), none()).unwrap();
-    place.refused("scripts/run.sh, which cannot be read");
-    let place = WorkspaceFixture::new();
-    fs::set_permissions(place.source().join("scripts"), none()).unwrap();
-    place.refused("scripts, which cannot be read");
-    fs::set_permissions(place.source().join("scripts"), fs::Permissions::from_mode(0o755)).unwrap();
-    let place = WorkspaceFixture::new();
+    let fixture = WorkspaceFixture::new();
+    fs::set_permissions(fixture.source().join("scripts/run.sh"), none()).unwrap();
+    fixture.assert_refused("scripts/run.sh, which cannot be read");
+    let fixture = WorkspaceFixture::new();
+    fs::set_permissions(fixture.source().join("scripts"), none()).unwrap();
+    fixture.assert_refused("scripts, which cannot be read");
+    fs::set_permissions(fixture.source().join("scripts"), fs::Permissions::from_mode(0o755)).unwrap();
+    let fixture = WorkspaceFixture::new();
     let read_only = fs::Permissions::from_mode(0o555);
-    fs::set_permissions(place.workspace(), read_only).unwrap();
-    place.refused("cannot make the folder");
-    assert_eq!(plain(&place), Ok(()), "without a skill it can be worked in");
-    fs::set_permissions(place.workspace(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(fixture.workspace(), read_only).unwrap();
+    fixture.assert_refused("cannot make the folder");
+    assert_eq!(prepare_without_skill(&fixture), Ok(()), "without a skill it can be worked in");
+    fs::set_permissions(fixture.workspace(), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 #[test]
 fn a_workspace_that_leads_elsewhere_is_not_written_through() {
-    let place = WorkspaceFixture::new();
-    let elsewhere = place.home.path().join("elsewhere");
+    let fixture = WorkspaceFixture::new();
+    let elsewhere = fixture.home.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
-    symlink(&elsewhere, place.workspace().join(".agents")).unwrap();
-    symlink(&elsewhere, place.workspace().join(".abide")).unwrap();
-    let reason = place.prepare("run_1", Auto).unwrap_err();
+    symlink(&elsewhere, fixture.workspace().join(".agents")).unwrap();
+    symlink(&elsewhere, fixture.workspace().join(".abide")).unwrap();
+    let reason = fixture.prepare("run_1", Auto).unwrap_err();
     assert!(reason.contains("workspace/.agents is a symbolic link"), "{reason}");
-    fs::remove_file(place.workspace().join(".agents")).unwrap();
-    let reason = place.prepare("run_1", Auto).unwrap_err();
+    fs::remove_file(fixture.workspace().join(".agents")).unwrap();
+    let reason = fixture.prepare("run_1", Auto).unwrap_err();
     assert!(reason.contains("workspace/.abide is a symbolic link"), "{reason}");
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
     // A link within the workspace is refused too: its target can change between a check and its use.
-    fs::remove_file(place.workspace().join(".abide")).unwrap();
-    fs::remove_dir_all(place.workspace().join(".agents")).unwrap();
-    fs::create_dir_all(place.workspace().join("shared/skills")).unwrap();
-    symlink("shared", place.workspace().join(".agents")).unwrap();
-    let reason = place.prepare("run_1", Auto).unwrap_err();
+    fs::remove_file(fixture.workspace().join(".abide")).unwrap();
+    fs::remove_dir_all(fixture.workspace().join(".agents")).unwrap();
+    fs::create_dir_all(fixture.workspace().join("shared/skills")).unwrap();
+    symlink("shared", fixture.workspace().join(".agents")).unwrap();
+    let reason = fixture.prepare("run_1", Auto).unwrap_err();
     assert!(reason.contains("workspace/.agents is a symbolic link"), "{reason}");
-    assert_eq!(fs::read_dir(place.workspace().join("shared/skills")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(fixture.workspace().join("shared/skills")).unwrap().count(), 0);
 }
 
 /// SECURITY finding 17: with this link a `.gitignore` of `*` appeared at the top of the project.
 #[test]
 fn a_link_to_the_workspace_itself_is_not_written_through() {
-    let place = WorkspaceFixture::new();
-    symlink(".", place.workspace().join(".abide")).unwrap();
-    plain(&place).unwrap();
+    let fixture = WorkspaceFixture::new();
+    symlink(".", fixture.workspace().join(".abide")).unwrap();
+    prepare_without_skill(&fixture).unwrap();
     let names: Vec<_> =
-        fs::read_dir(place.workspace()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        fs::read_dir(fixture.workspace()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, [".abide"]);
 }
 
@@ -327,14 +332,15 @@ fn a_link_to_the_workspace_itself_is_not_written_through() {
 #[test]
 fn a_folder_that_is_swapped_for_a_link_meanwhile_does_not_lead_out() {
     use std::sync::atomic::{AtomicBool, Ordering};
-    let place = WorkspaceFixture::new();
-    let outside = place.home.path().join("outside");
+    let fixture = WorkspaceFixture::new();
+    let outside = fixture.home.path().join("outside");
     fs::create_dir(&outside).unwrap();
     let stop = AtomicBool::new(false);
     let linger = || (0..200).for_each(|_| std::thread::yield_now());
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let (folder, aside) = (place.workspace().join(".agents/skills"), place.workspace().join("aside"));
+            let (folder, aside) =
+                (fixture.workspace().join(".agents/skills"), fixture.workspace().join("aside"));
             // Each call may fail, because the folder is being created.
             while !stop.load(Ordering::Relaxed) {
                 fs::rename(&folder, &aside).ok();
@@ -347,7 +353,7 @@ fn a_folder_that_is_swapped_for_a_link_meanwhile_does_not_lead_out() {
         });
         for number in 0..1_000 {
             // Succeeds or is refused, depending on the race.
-            place.prepare(&format!("run_{number}"), if number % 2 == 0 { Auto } else { Interactive }).ok();
+            fixture.prepare(&format!("run_{number}"), if number % 2 == 0 { Auto } else { Interactive }).ok();
         }
         stop.store(true, Ordering::Relaxed);
     });
@@ -357,20 +363,20 @@ fn a_folder_that_is_swapped_for_a_link_meanwhile_does_not_lead_out() {
 /// SECURITY finding 6: a mark that is a link to an endless device took all memory, and a FIFO hung the thread.
 #[test]
 fn a_mark_that_is_a_link_a_fifo_or_too_long_is_no_mark() {
-    let place = WorkspaceFixture::new();
-    fs::create_dir_all(place.copy()).unwrap();
-    place.write("workspace/.agents/skills/review/SKILL.md", "mine");
-    let mark = place.copy().join(MARK);
+    let fixture = WorkspaceFixture::new();
+    fs::create_dir_all(fixture.copy()).unwrap();
+    fixture.write("workspace/.agents/skills/review/SKILL.md", "mine");
+    let mark = fixture.copy().join(COPY_MARKER);
     let not_overwritten = || {
-        let reason = place.prepare("run_1", Auto).unwrap_err();
+        let reason = fixture.prepare("run_1", Auto).unwrap_err();
         assert!(reason.contains("not overwritten"), "{reason}");
-        assert_eq!(place.skill_file(), "mine");
+        assert_eq!(fixture.skill_file(), "mine");
         fs::remove_file(&mark).unwrap();
     };
     symlink("/dev/zero", &mark).unwrap();
     not_overwritten();
-    place.write("elsewhere", "run_1\n");
-    symlink(place.home.path().join("elsewhere"), &mark).unwrap();
+    fixture.write("elsewhere", "run_1\n");
+    symlink(fixture.home.path().join("elsewhere"), &mark).unwrap();
     not_overwritten();
     make_fifo(&mark);
     not_overwritten();
@@ -388,14 +394,14 @@ fn a_copy_in_which_files_became_links_fifos_or_huge_is_replaced() {
         |script| fs::create_dir(script).unwrap(),
     ];
     for spoil in spoil {
-        let place = WorkspaceFixture::new();
-        place.prepare("run_1", Auto).unwrap();
-        let script = place.copy().join("scripts/run.sh");
+        let fixture = WorkspaceFixture::new();
+        fixture.prepare("run_1", Auto).unwrap();
+        let script = fixture.copy().join("scripts/run.sh");
         fs::remove_file(&script).unwrap();
         spoil(&script);
-        place.prepare("run_2", Auto).unwrap();
+        fixture.prepare("run_2", Auto).unwrap();
         assert_eq!(fs::read_to_string(&script).unwrap(), "#!/bin/sh\n");
-        assert!(place.nothing_is_staged());
+        assert!(fixture.nothing_is_staged());
     }
 }
 
@@ -404,8 +410,8 @@ fn a_copy_in_which_files_became_links_fifos_or_huge_is_replaced() {
 #[test]
 fn deeply_nested_directories_in_the_staging_folder_are_removed() {
     use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
-    let place = WorkspaceFixture::new();
-    let staging = place.workspace().join(STAGING).join("run_1");
+    let fixture = WorkspaceFixture::new();
+    let staging = fixture.workspace().join(STAGING).join("run_1");
     fs::create_dir_all(&staging).unwrap();
     let mut directory = openat(CWD, &staging, OFlags::PATH, Mode::empty()).unwrap();
     for _ in 0..15_000 {
@@ -414,24 +420,24 @@ fn deeply_nested_directories_in_the_staging_folder_are_removed() {
     }
     let small = std::thread::Builder::new().stack_size(512 << 10);
     std::thread::scope(|scope| {
-        small.spawn_scoped(scope, || place.prepare("run_1", Auto).unwrap()).unwrap().join().unwrap();
+        small.spawn_scoped(scope, || fixture.prepare("run_1", Auto).unwrap()).unwrap().join().unwrap();
     });
-    assert_eq!(place.skill_file(), patched(Auto));
-    assert!(place.nothing_is_staged());
+    assert_eq!(fixture.skill_file(), patched(Auto));
+    assert!(fixture.nothing_is_staged());
 }
 
 /// A skill in a cloned repository that is a link is refused.
 #[test]
 fn a_skill_in_the_workspace_that_is_a_link_is_refused() {
-    let place = WorkspaceFixture::new();
-    symlink(place.source(), place.workspace().join("mine")).unwrap();
-    let absolute = place.workspace().join("mine");
+    let fixture = WorkspaceFixture::new();
+    symlink(fixture.source(), fixture.workspace().join("mine")).unwrap();
+    let absolute = fixture.workspace().join("mine");
     for source in ["mine", "./mine", absolute.to_str().unwrap()] {
-        let reason = place.prepare_from(source, "run_1", Auto).unwrap_err();
+        let reason = fixture.prepare_from(source, "run_1", Auto).unwrap_err();
         assert!(reason.contains("workspace/mine is a symbolic link"), "{reason}");
     }
-    place.write("workspace/skill/SKILL.md", WORDS);
-    place.prepare_from("skill", "run_1", Auto).unwrap();
+    fixture.write("workspace/skill/SKILL.md", SKILL_TEXT);
+    fixture.prepare_from("skill", "run_1", Auto).unwrap();
 }
 
 fn make_fifo(path: &Path) {
@@ -439,41 +445,114 @@ fn make_fifo(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
 }
 
-fn plain(place: &WorkspaceFixture) -> Result<(), WorkspaceError> {
-    let workspace = place.workspace();
+fn prepare_without_skill(fixture: &WorkspaceFixture) -> Result<(), WorkspaceError> {
+    let workspace = fixture.workspace();
     let workspace = workspace.to_str().expect("it is UTF-8");
-    LocalWorkspaces.prepare(&WorkspacePreparation { run: "run_1", workspace, mode: Auto, skill: None })
+    let preparation = WorkspacePreparation { run: "run_1", workspace, mode: Auto, skill: None };
+    fixture.workspaces().prepare(&preparation)
 }
 
 #[test]
-fn there_is_a_folder_for_artifacts_that_git_overlooks() {
-    let place = WorkspaceFixture::new();
-    plain(&place).unwrap();
-    assert!(place.workspace().join(ARTIFACTS).is_dir());
-    assert_eq!(fs::read_to_string(place.workspace().join(".abide/.gitignore")).unwrap(), "*\n");
-    place.write("workspace/.abide/.gitignore", "mine\n");
-    place.write("workspace/.abide/artifacts/report.md", "done");
-    plain(&place).unwrap();
-    assert_eq!(fs::read_to_string(place.workspace().join(".abide/.gitignore")).unwrap(), "mine\n");
-    assert_eq!(fs::read_to_string(place.workspace().join(".abide/artifacts/report.md")).unwrap(), "done");
+fn the_artifacts_folder_is_ignored_by_git() {
+    let fixture = WorkspaceFixture::new();
+    prepare_without_skill(&fixture).unwrap();
+    assert!(fixture.workspace().join(ARTIFACTS_FOLDER).is_dir());
+    assert_eq!(fs::read_to_string(fixture.workspace().join(".abide/.gitignore")).unwrap(), "*\n");
+    fixture.write("workspace/.abide/.gitignore", "mine\n");
+    fixture.write("workspace/.abide/artifacts/report.md", "done");
+    prepare_without_skill(&fixture).unwrap();
+    assert_eq!(fs::read_to_string(fixture.workspace().join(".abide/.gitignore")).unwrap(), "mine\n");
+    assert_eq!(fs::read_to_string(fixture.workspace().join(".abide/artifacts/report.md")).unwrap(), "done");
 }
 
 #[test]
 fn a_workspace_where_no_folder_can_be_made_is_no_failure_without_a_skill() {
-    let place = WorkspaceFixture::new();
-    place.write("workspace/.abide", "a file in the way");
-    plain(&place).unwrap();
-    let reason = place.prepare("run_1", Auto).unwrap_err();
+    let fixture = WorkspaceFixture::new();
+    fixture.write("workspace/.abide", "a file in the way");
+    prepare_without_skill(&fixture).unwrap();
+    let reason = fixture.prepare("run_1", Auto).unwrap_err();
     assert!(reason.contains("cannot copy the skill into the workspace"), "{reason}");
 }
 
 #[test]
 fn a_workspace_that_is_missing_or_a_file_is_unusable_and_not_made() {
-    let place = WorkspaceFixture::new();
-    fs::remove_dir(place.workspace()).unwrap();
-    assert!(plain(&place).is_err());
-    assert!(!place.workspace().exists());
-    place.write("workspace", "a file");
-    assert!(plain(&place).is_err());
-    assert!(Path::new(&place.workspace()).is_file());
+    let fixture = WorkspaceFixture::new();
+    fs::remove_dir(fixture.workspace()).unwrap();
+    assert!(prepare_without_skill(&fixture).is_err());
+    assert!(!fixture.workspace().exists());
+    fixture.write("workspace", "a file");
+    assert!(prepare_without_skill(&fixture).is_err());
+    assert!(Path::new(&fixture.workspace()).is_file());
+}
+
+/// An agent that can write the directory above a workspace redirects its next turn.
+#[test]
+fn a_workspace_behind_a_link_is_refused_and_nothing_is_written_there() {
+    for replaced in ["workspace", "workspace/above", "workspace/above/work"] {
+        let fixture = WorkspaceFixture::new();
+        let (outside, aside) = (fixture.home.path().join("outside"), fixture.home.path().join("aside"));
+        fs::create_dir_all(fixture.workspace().join("above/work")).unwrap();
+        fs::create_dir_all(outside.join("above/work")).unwrap();
+        fs::create_dir_all(outside.join("work")).unwrap();
+        let workspace = fixture.workspace().join("above/work");
+        let preparation = |run| WorkspacePreparation {
+            run,
+            workspace: workspace.to_str().unwrap(),
+            mode: Auto,
+            skill: None,
+        };
+        let workspaces = fixture.workspaces();
+        workspaces.prepare(&preparation("run_1")).unwrap();
+        let link = fixture.home.path().join(replaced);
+        fs::rename(&link, &aside).unwrap();
+        symlink(&outside, &link).unwrap();
+        // A directory named after the run would be created.
+        for run in ["run_1", "work"] {
+            let WorkspaceError(reason) = workspaces.prepare(&preparation(run)).unwrap_err();
+            let named = format!("{} was replaced by a symbolic link", link.display());
+            assert!(reason.contains(&named), "{replaced}: {reason}");
+        }
+        for folder in ["", "above/work", "work"] {
+            assert!(!outside.join(folder).join(".abide").exists(), "{replaced} {folder}");
+        }
+        fs::remove_file(&link).unwrap();
+        fs::rename(&aside, &link).unwrap();
+        workspaces.prepare(&preparation("run_1")).unwrap();
+    }
+}
+
+#[test]
+fn a_runs_own_directory_is_not_created_behind_a_link() {
+    let fixture = tempfile::tempdir().unwrap();
+    let home = fixture.path().join("home");
+    let own = home.join("workspaces/run_1");
+    let outside = fixture.path().join("outside");
+    fs::create_dir_all(&outside).unwrap();
+    fs::create_dir_all(&home).unwrap();
+    symlink(&outside, home.join("workspaces")).unwrap();
+    let workspaces = LocalWorkspaces { home: home.clone() };
+    let preparation =
+        WorkspacePreparation { run: "run_1", workspace: own.to_str().unwrap(), mode: Auto, skill: None };
+    assert!(workspaces.prepare(&preparation).is_err());
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    fs::remove_file(home.join("workspaces")).unwrap();
+    workspaces.prepare(&preparation).unwrap();
+    assert!(own.join(ARTIFACTS_FOLDER).is_dir());
+}
+
+#[test]
+fn folders_of_the_home_are_neither_workspaces_nor_skills_and_nothing_is_written_there() {
+    let fixture = WorkspaceFixture::new();
+    let home = fixture.workspaces().home;
+    fixture.write("abide/keepers/SKILL.md", SKILL_TEXT);
+    let keepers = home.join("keepers");
+    let refused = fixture.workspaces().check(keepers.to_str().unwrap());
+    assert!(refused.is_err_and(|WorkspaceError(reason)| reason.contains("one of its own folders")));
+    let preparation =
+        WorkspacePreparation { run: "run_1", workspace: keepers.to_str().unwrap(), mode: Auto, skill: None };
+    assert!(fixture.workspaces().prepare(&preparation).is_err());
+    assert!(!keepers.join(".abide").exists());
+    let reason = fixture.prepare_from(keepers.to_str().unwrap(), "run_1", Auto).unwrap_err();
+    assert!(reason.contains("one of its own folders"), "{reason}");
+    assert!(!fixture.copy().exists());
 }

@@ -1,7 +1,12 @@
 //! Links, FIFOs and devices at every path that Abide opens in a workspace (SECURITY 6, 17).
 
-use std::{fs, os::unix::fs::FileTypeExt};
+use std::{
+    fs,
+    os::unix::fs::{FileTypeExt, symlink},
+    path::Path,
+};
 
+use abide_testkit::{daemon::TestHome, wait};
 use serde_json::json;
 
 use crate::stage::AdversaryDaemon;
@@ -29,7 +34,7 @@ const OBSTACLES: [(&str, &str); 4] = [
 
 #[test]
 fn security_6_links_fifos_and_devices_on_the_way_to_a_skill_are_refused_and_not_followed() {
-    let mut stage = AdversaryDaemon::new();
+    let mut fixture = AdversaryDaemon::new();
     let mut runs = Vec::new();
     for (number, (path, expected)) in PATHS.iter().enumerate() {
         for (kind, command) in OBSTACLES {
@@ -37,21 +42,22 @@ fn security_6_links_fifos_and_devices_on_the_way_to_a_skill_are_refused_and_not_
             // A complete copy is not made again. It is deleted first, unless the obstacle is inside it.
             let copy =
                 if path.starts_with(".parrot/skills/heron/") { "" } else { "rm -rf .parrot/skills/heron" };
-            stage.program(&name, &format!("{copy}\nrm -rf '{path}'\n{}\n", command.replace("PATH", path)));
-            runs.push((stage.create(&name, json!({ "skill": stage.skill() })), name, *path, *expected));
+            fixture
+                .set_program(&name, &format!("{copy}\nrm -rf '{path}'\n{}\n", command.replace("PATH", path)));
+            runs.push((fixture.create(&name, json!({ "skill": fixture.skill() })), name, *path, *expected));
         }
     }
     for (run, name, path, _) in &runs {
-        stage.wait(run, &["idle"]);
-        let placed = fs::symlink_metadata(stage.workspace(name).join(path)).map(|at| at.file_type());
+        fixture.wait_for_status(run, &["idle"]);
+        let placed = fs::symlink_metadata(fixture.workspace(name).join(path)).map(|at| at.file_type());
         let is_placed = placed.is_ok_and(|kind| kind.is_symlink() || kind.is_fifo());
-        assert!(is_placed, "{name} {path}: {}", stage.complaints_of(name));
-        stage.program(name, "true");
-        stage.say(run, "again");
+        assert!(is_placed, "{name} {path}: {}", fixture.stderr_of(name));
+        fixture.set_program(name, "true");
+        fixture.send_message(run, "again");
     }
-    stage.assert_bystander_works();
+    fixture.assert_bystander_works();
     for (run, name, path, expected) in &runs {
-        let found = stage.settle(run);
+        let found = fixture.wait_for_turn_end(run);
         assert_eq!(found["status"], *expected, "{name} {path}: {found:#}");
         if *expected == "failed" {
             let error = &found["error"];
@@ -63,16 +69,16 @@ fn security_6_links_fifos_and_devices_on_the_way_to_a_skill_are_refused_and_not_
             );
         }
         if path.starts_with(".abide") {
-            assert_eq!(stage.artifacts(run), [""; 0], "{name} {path}");
+            assert_eq!(fixture.artifacts(run), [""; 0], "{name} {path}");
         }
     }
-    stage.assert_unharmed();
+    fixture.assert_unharmed();
 }
 
 #[test]
 fn security_17_artifacts_are_neither_listed_nor_read_through_links_fifos_and_sockets() {
-    let mut stage = AdversaryDaemon::new();
-    stage.program(
+    let mut fixture = AdversaryDaemon::new();
+    fixture.set_program(
         "w",
         r#"
 mkdir -p .abide/artifacts/sub; cd .abide/artifacts
@@ -84,10 +90,10 @@ echo x > "$(printf 'new\nline')"; echo x > "$(printf 'not-\377-text')"
 touch closed; chmod 000 closed
 "#,
     );
-    let run = stage.create("w", json!({}));
-    stage.wait(&run, &["idle"]);
-    assert_eq!(stage.artifacts(&run), ["closed", "new\nline", "report.txt", "sub/deep.txt"]);
-    let read = |path: &str| stage.get(&format!("/v1/runs/{run}/artifacts/{path}"));
+    let run = fixture.create("w", json!({}));
+    fixture.wait_for_status(&run, &["idle"]);
+    assert_eq!(fixture.artifacts(&run), ["closed", "new\nline", "report.txt", "sub/deep.txt"]);
+    let read = |path: &str| fixture.get(&format!("/v1/runs/{run}/artifacts/{path}"));
     assert_eq!(
         (read("report.txt").status, read("sub/deep.txt").status, read("new%0Aline").status),
         (200, 200, 200)
@@ -113,5 +119,75 @@ touch closed; chmod 000 closed
         let response = read(path);
         assert!([400, 404].contains(&response.status), "{path}: {response:?}");
     }
-    stage.assert_unharmed();
+    fixture.assert_unharmed();
+}
+
+/// An agent whose workspace contains the workspace of another run redirects the next turn of that run.
+#[test]
+fn a_workspace_that_is_replaced_by_a_link_between_turns_is_not_followed() {
+    let mut fixture = AdversaryDaemon::new();
+    fixture.set_program("inner", "echo seen > seen");
+    fixture.set_program("outer", "mv inner aside && ln -s CANARY inner");
+    fixture.workspace("outer");
+    let victim = fixture.create("outer/inner", json!({ "skill": fixture.skill() }));
+    fixture.wait_for_status(&victim, &["idle"]);
+    let redirected = fixture.create("outer", json!({}));
+    fixture.wait_for_status(&redirected, &["idle"]);
+    let link = fixture.home.path().join("work/outer/inner");
+    assert!(link.is_symlink(), "{}", fixture.stderr_of("outer"));
+    fixture.send_message(&victim, "again");
+    let found = fixture.wait_for_turn_end(&victim);
+    assert_eq!((&found["status"], &found["error"]["code"]), (&json!("failed"), &json!("WORKSPACE_UNUSABLE")));
+    let message = found["error"]["message"].as_str().expect("it has a message");
+    assert!(message.contains(&format!("{} was replaced by a symbolic link", link.display())), "{message}");
+    assert_eq!(fixture.artifacts(&victim), [""; 0]);
+    fixture.assert_unharmed();
+}
+
+#[test]
+fn abides_own_folders_are_refused_before_a_run_is_created_and_nothing_is_made_there() {
+    let fixture = AdversaryDaemon::new();
+    let home = fixture.home.path();
+    symlink(home.join("keepers"), fixture.workspace("w").join("link")).expect("it can be made");
+    let runs = || fixture.get("/v1/runs").body["items"].as_array().map(Vec::len);
+    let before = runs();
+    for name in
+        ["", "keepers", "keepers/runs", "workspaces", "runs", "work/w/link", "work/..", "work/../keepers"]
+    {
+        let workspace = home.join(name);
+        fs::create_dir_all(&workspace).ok();
+        for isolation in ["auto", "off"] {
+            let body = json!({ "engine": "parrot", "prompt": "write config.toml x", "workspace": workspace,
+                "options": { "isolation": isolation } });
+            let client = fixture.home.client().expect("the daemon answers");
+            let refused = client.post("/v1/runs", &body).expect("the daemon answers");
+            let code = refused.body["code"].as_str();
+            assert_eq!((refused.status, code), (400, Some("WORKSPACE_UNUSABLE")), "{name}: {}", refused.body);
+        }
+        assert!(!workspace.join(".abide").exists(), "{name}");
+    }
+    assert_eq!(runs(), before);
+}
+
+#[test]
+fn a_home_behind_a_link_works_and_its_runs_have_resolved_workspaces() {
+    let outside = tempfile::tempdir().expect("the test machine allows it");
+    let link = outside.path().join("link");
+    let home = TestHome::new(Path::new(env!("CARGO_BIN_EXE_abide")));
+    let home = home.with_env("ABIDE_HOME", link.to_str().expect("it is UTF-8"));
+    symlink(home.path(), &link).expect("the test machine allows it");
+    let daemon = home.start();
+    assert!(daemon.is_ready(), "{}", home.stderr_tail());
+    let client = home.client().expect("the daemon answers");
+    let body = json!({ "engine": "parrot", "prompt": "write file one", "execution_mode": "chat" });
+    let created = client.post("/v1/runs", &body).expect("the daemon answers");
+    let run = created.text("/run_id").to_owned();
+    let shown = || client.get(&format!("/v1/runs/{run}")).expect("the daemon answers").body;
+    wait::until("the first turn ends", || shown()["status"] == "idle");
+    let message = json!({ "text": "append file two" });
+    client.post(&format!("/v1/runs/{run}/messages"), &message).expect("the daemon answers");
+    wait::until("the second turn ends", || shown()["status"] == "idle" && shown()["turn_index"] == 2);
+    let workspace = home.path().canonicalize().expect("it is there").join("workspaces").join(&run);
+    assert_eq!(shown()["workspace"], json!(workspace));
+    assert_eq!(fs::read_to_string(workspace.join("file")).expect("it was written"), "one\ntwo\n");
 }

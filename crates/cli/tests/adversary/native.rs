@@ -13,62 +13,62 @@ const NAMES: [&str; 6] = ["journal.jsonl", "interaction.json", "sessions", "exec
 const OBSTACLES: [(&str, &str); 3] =
     [("link", "ln -s CANARY/NAME NAME"), ("zero", "ln -s /dev/zero NAME"), ("fifo", "mkfifo NAME")];
 
-fn replacing(name: &str, command: &str) -> String {
+fn replace_script(name: &str, command: &str) -> String {
     format!("(cd .abide/native/*/ && rm -rf {name} && {})", command.replace("NAME", name))
 }
 
 #[test]
 fn security_2_state_that_another_agent_replaces_by_links_fifos_and_devices_is_not_followed() {
-    let mut stage = AdversaryDaemon::new();
+    let mut fixture = AdversaryDaemon::new();
     let mut runs = Vec::new();
     for (number, name) in NAMES.iter().enumerate() {
         for (kind, command) in OBSTACLES {
             let workspace = format!("{kind}{number}");
-            let run = stage.create(&workspace, json!({ "engine": "native", "prompt": "<do>true</do>" }));
-            stage.program(&workspace, &format!("{} && touch replaced", replacing(name, command)));
+            let run = fixture.create(&workspace, json!({ "engine": "native", "prompt": "<do>true</do>" }));
+            fixture.set_program(&workspace, &format!("{} && touch replaced", replace_script(name, command)));
             runs.push((run, workspace, *name));
         }
     }
     for (run, workspace, _) in &runs {
-        stage.wait(run, &["idle"]);
-        let other = stage.create(workspace, json!({ "execution_mode": "auto" }));
-        stage.wait(&other, &["succeeded"]);
-        let is_replaced = stage.workspace(workspace).join("replaced").exists();
-        assert!(is_replaced, "{workspace}: {}", stage.complaints_of(workspace));
-        stage.say(run, "<all><do>echo again >> again</do>");
+        fixture.wait_for_status(run, &["idle"]);
+        let other = fixture.create(workspace, json!({ "execution_mode": "auto" }));
+        fixture.wait_for_status(&other, &["succeeded"]);
+        let is_replaced = fixture.workspace(workspace).join("replaced").exists();
+        assert!(is_replaced, "{workspace}: {}", fixture.stderr_of(workspace));
+        fixture.send_message(run, "<all><do>echo again >> again</do>");
     }
-    stage.assert_bystander_works();
+    fixture.assert_bystander_works();
     for (run, workspace, name) in &runs {
-        let found = stage.settle(run);
+        let found = fixture.wait_for_turn_end(run);
         // Without its journal the agent does nothing. The daemon stores the state's location, so the other files are
         // copies.
         if *name == "journal.jsonl" {
             assert_eq!(found["status"], "failed", "{workspace} {name}: {found:#}");
-            assert!(!stage.workspace(workspace).join("again").exists(), "{workspace} {name}");
+            assert!(!fixture.workspace(workspace).join("again").exists(), "{workspace} {name}");
         }
     }
-    stage.assert_unharmed();
+    fixture.assert_unharmed();
 }
 
 #[test]
 fn security_2_state_that_a_tool_of_the_agent_itself_replaces_during_the_turn_is_not_followed() {
-    let mut stage = AdversaryDaemon::new();
+    let mut fixture = AdversaryDaemon::new();
     let mut runs = Vec::new();
     for (number, name) in NAMES.iter().enumerate() {
         for (kind, command) in OBSTACLES {
             let workspace = format!("{kind}{number}");
             let order =
-                replacing(name, command).replace("CANARY", &stage.canary.path().display().to_string());
+                replace_script(name, command).replace("CANARY", &fixture.canary.path().display().to_string());
             let prompt = format!("<do>{order} && touch replaced</do>");
-            let run = stage.create(&workspace, json!({ "engine": "native", "prompt": prompt }));
+            let run = fixture.create(&workspace, json!({ "engine": "native", "prompt": prompt }));
             runs.push((run, workspace, *name));
         }
     }
-    stage.assert_bystander_works();
+    fixture.assert_bystander_works();
     for (run, workspace, name) in &runs {
-        let found = stage.settle(run);
-        assert!(stage.workspace(workspace).join("replaced").exists(), "{workspace} {name}: {found:#}");
-        let turns = stage.get(&format!("/v1/runs/{run}/turns")).body;
+        let found = fixture.wait_for_turn_end(run);
+        assert!(fixture.workspace(workspace).join("replaced").exists(), "{workspace} {name}: {found:#}");
+        let turns = fixture.get(&format!("/v1/runs/{run}/turns")).body;
         let turn = &turns["items"][0];
         // The record of the call that replaced the file cannot be written either.
         if ["journal.jsonl", "executions"].contains(name) {
@@ -81,17 +81,17 @@ fn security_2_state_that_a_tool_of_the_agent_itself_replaces_during_the_turn_is_
             assert_eq!(turn["execution_status"], "completed", "{workspace} {name}: {turn:#}");
         }
         if found["status"] == "idle" {
-            stage.say(run, "<all><do>true</do>");
+            fixture.send_message(run, "<all><do>true</do>");
         }
     }
     for (run, ..) in &runs {
-        stage.settle(run);
+        fixture.wait_for_turn_end(run);
     }
-    stage.assert_unharmed();
+    fixture.assert_unharmed();
 }
 
 /// The files of a keeper directory, in forms that block or never end when they are read.
-const FORGED: &str = r#"
+const FORGED_DIRS_SCRIPT: &str = r#"
 forge() {
   mkdir -p "$1/fifo" "$1/zero" "$1/link"
   for file in identity claim secret socket lock exit.json spool.0 meta; do
@@ -106,28 +106,60 @@ touch forged
 
 #[test]
 fn security_1_forged_folders_of_keepers_are_neither_read_nor_swept_when_a_native_run_ends() {
-    let mut stage = AdversaryDaemon::new();
-    stage.program("w", FORGED);
-    let run = stage.create("w", json!({ "engine": "native", "prompt": "<all><do>true</do>" }));
-    let waiting = stage.wait(&run, &["waiting_user"]);
+    let mut fixture = AdversaryDaemon::new();
+    fixture.set_program("w", FORGED_DIRS_SCRIPT);
+    let run = fixture.create("w", json!({ "engine": "native", "prompt": "<all><do>true</do>" }));
+    let waiting = fixture.wait_for_status(&run, &["waiting_user"]);
     let session = waiting["engine_session"].as_str().expect("it has one").to_owned();
-    let record = stage.home.path().join("agents").join(session);
+    let record = fixture.home.path().join("agents").join(session);
     assert!(record.exists());
-    let other = stage.create("w", json!({ "execution_mode": "auto" }));
-    stage.wait(&other, &["succeeded"]);
-    assert!(stage.workspace("w").join("forged").exists(), "{}", stage.complaints_of("w"));
-    stage.cancel(&run);
+    let other = fixture.create("w", json!({ "execution_mode": "auto" }));
+    fixture.wait_for_status(&other, &["succeeded"]);
+    assert!(fixture.workspace("w").join("forged").exists(), "{}", fixture.stderr_of("w"));
+    fixture.cancel(&run);
     wait::until("the record of the run's state is gone", || !record.exists());
     assert!(
-        stage.workspace("w").join("keepers/fifo/identity").exists(),
+        fixture.workspace("w").join("keepers/fifo/identity").exists(),
         "a folder of the workspace was deleted"
     );
-    stage.assert_unharmed();
+    fixture.assert_unharmed();
+}
+
+/// Searches the home and the keeper of the session for keeper files, and damages each one that it finds.
+const SEARCH: &str = r#"
+for root in HOME "/proc/$PPID/root/HOME" "/proc/$PPID/cwd" .; do
+  find "$root" \( -name secret -o -name identity -o -name claim -o -name socket -o -name 'spool*' \) 2>/dev/null
+done | tee -a found | while read -r file; do rm -rf "$(dirname "$file")"; ln -s CANARY "$(dirname "$file")"; done
+ls -A HOME/agents HOME/keepers HOME/sessions >> listed 2>/dev/null
+echo searched >> searches
+"#;
+
+#[test]
+fn tools_of_a_native_run_find_no_keeper_directory_also_not_their_own() {
+    for sandbox in [None, Some("workspace-write")] {
+        let mut fixture = AdversaryDaemon::new();
+        let search = SEARCH
+            .replace("HOME", &fixture.home.path().display().to_string())
+            .replace("CANARY", &fixture.canary.path().display().to_string());
+        let prompt = format!("<all><do>{search}</do>");
+        let run = json!({ "engine": "native", "prompt": prompt, "options": { "sandbox": sandbox } });
+        let run = fixture.create("w", run);
+        let waiting = fixture.wait_for_status(&run, &["waiting_user"]);
+        let written = |name: &str| fs::read_to_string(fixture.workspace("w").join(name)).unwrap_or_default();
+        assert_eq!(written("searches"), "searched\nsearched\n", "the tool and the session searched");
+        assert_eq!((written("found"), written("listed")), (String::new(), String::new()), "{sandbox:?}");
+        let session = waiting["engine_session"].as_str().expect("it has one").to_owned();
+        let record = fixture.home.path().join("agents").join(session);
+        assert!(record.exists());
+        fixture.cancel(&run);
+        wait::until("the record of the run's state is gone", || !record.exists());
+        fixture.assert_unharmed();
+    }
 }
 
 /// Forged keeper directories that name the bystander's process and keeper, at the location used by an earlier version.
 /// `leaked` contains the secret of the bystander's keeper; the secret alone must not make another directory valid.
-const CONVINCING: &str = r#"
+const FORGED_KEEPERS_SCRIPT: &str = r#"
 python3 - <<'PYTHON'
 import os
 def varint(number):
@@ -156,32 +188,32 @@ PYTHON
 
 #[test]
 fn security_1_convincing_keepers_where_an_earlier_version_had_them_are_neither_ended_nor_deleted() {
-    let mut stage = AdversaryDaemon::new();
-    let run = stage.create("w", json!({ "engine": "native", "prompt": "<all><do>true</do>" }));
-    let waiting = stage.wait(&run, &["waiting_user"]);
+    let mut fixture = AdversaryDaemon::new();
+    let run = fixture.create("w", json!({ "engine": "native", "prompt": "<all><do>true</do>" }));
+    let waiting = fixture.wait_for_status(&run, &["waiting_user"]);
     let session = waiting["engine_session"].as_str().expect("it has one");
-    let record = stage.home.path().join("agents").join(session);
-    let sessions = stage.workspace("w").join(".abide/native").join(session).join("sessions");
-    let bystander = stage.bystander();
-    let secret = fs::read(bystander.place.join("secret")).expect("the bystander has a keeper");
-    fs::write(stage.workspace("w").join("leaked"), secret).expect("the test machine allows it");
-    let program = CONVINCING
+    let record = fixture.home.path().join("agents").join(session);
+    let sessions = fixture.workspace("w").join(".abide/native").join(session).join("sessions");
+    let bystander = fixture.bystander();
+    let secret = fs::read(bystander.keeper_dir.join("secret")).expect("the bystander has a keeper");
+    fs::write(fixture.workspace("w").join("leaked"), secret).expect("the test machine allows it");
+    let program = FORGED_KEEPERS_SCRIPT
         .replace("SESSIONS", &sessions.display().to_string())
-        .replace("PLACE", &bystander.place.display().to_string())
+        .replace("PLACE", &bystander.keeper_dir.display().to_string())
         .replace("KEEPER", &bystander.keeper.to_string())
         .replace("AGENT", &bystander.agent.to_string());
-    stage.program("w", &program);
-    let forging = stage.create("w", json!({ "execution_mode": "auto" }));
-    stage.wait(&forging, &["succeeded"]);
-    assert!(stage.workspace("w").join("forged").exists(), "{}", stage.complaints_of("w"));
+    fixture.set_program("w", &program);
+    let forging = fixture.create("w", json!({ "execution_mode": "auto" }));
+    fixture.wait_for_status(&forging, &["succeeded"]);
+    assert!(fixture.workspace("w").join("forged").exists(), "{}", fixture.stderr_of("w"));
     // Simulates a run begun by an earlier version: the daemon looks at this location when the run ends.
-    let note = stage.home.path().join("outliving").join(&run);
+    let note = fixture.home.path().join("outliving").join(&run);
     let lines = fs::read_to_string(&note).expect("a native run leaves a note");
     fs::write(&note, format!("{}\n{}", lines.trim_end(), sessions.display())).expect("it is ours");
-    stage.cancel(&run);
+    fixture.cancel(&run);
     wait::until("the record and the note of the run are gone", || !record.exists() && !note.exists());
     for name in ["victim/identity", "socket/secret", "aged/letter", "link/secret", "canary/secret"] {
         assert!(sessions.join(name).exists(), "{name} was deleted");
     }
-    stage.assert_unharmed();
+    fixture.assert_unharmed();
 }

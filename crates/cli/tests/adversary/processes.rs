@@ -22,22 +22,22 @@ exec sleep 71956
 
 #[test]
 fn security_10_an_agent_that_stops_its_keeper_is_canceled_over_http() {
-    let mut stage = AdversaryDaemon::new();
-    stage.program("w", STOP_KEEPER);
-    let run = stage.create("w", json!({}));
-    stage.wait_for_file("w", "stopped");
-    let keeper = stage.home.keeper_of(&run, 1).expect("the run has a keeper");
+    let mut fixture = AdversaryDaemon::new();
+    fixture.set_program("w", STOP_KEEPER);
+    let run = fixture.create("w", json!({}));
+    fixture.wait_for_file("w", "stopped");
+    let keeper = fixture.home.keeper_of(&run, 1).expect("the run has a keeper");
     wait::until("the keeper is stopped", || state(keeper.pid) == Some('T'));
-    assert!(!stage.hostile_processes().is_empty());
-    stage.assert_bystander_works();
-    stage.cancel(&run);
-    assert_nothing_left(&stage, &run);
+    assert!(!fixture.hostile_processes().is_empty());
+    fixture.assert_bystander_works();
+    fixture.cancel(&run);
+    assert_nothing_left(&fixture, &run);
     wait::until("the keeper is gone", || !is_alive(keeper.pid));
-    stage.assert_unharmed();
+    fixture.assert_unharmed();
 }
 
 /// Each process has a session of its own, ignores all signals that can be ignored, and reports its pid.
-const STUBBORN: &str = r#"
+const UNKILLABLE_SCRIPT: &str = r#"
 rest='trap "" TERM HUP INT QUIT USR1 USR2 ALRM PIPE; echo $$ >> pids; while :; do sleep 71957; done'
 setsid bash -c "$rest" &
 setsid env -i PATH="$PATH" bash -c "$rest" </dev/null >/dev/null 2>&1 &
@@ -63,18 +63,18 @@ while :; do sleep 71958; done
 
 #[test]
 fn processes_in_sessions_of_their_own_that_ignore_every_signal_end_with_the_run() {
-    let mut stage = AdversaryDaemon::new();
-    stage.program("w", STUBBORN);
-    let run = stage.create("w", json!({}));
-    stage.wait_for_file("w", "ready");
-    let pids = fs::read_to_string(stage.workspace("w").join("pids")).expect("they told it");
+    let mut fixture = AdversaryDaemon::new();
+    fixture.set_program("w", UNKILLABLE_SCRIPT);
+    let run = fixture.create("w", json!({}));
+    fixture.wait_for_file("w", "ready");
+    let pids = fs::read_to_string(fixture.workspace("w").join("pids")).expect("they told it");
     let pids: Vec<u32> = pids.lines().map(|pid| pid.parse().expect("it is a pid")).collect();
     assert!(pids.iter().all(|pid| is_alive(*pid)), "{pids:?}");
-    stage.assert_bystander_works();
-    stage.cancel(&run);
-    assert_nothing_left(&stage, &run);
+    fixture.assert_bystander_works();
+    fixture.cancel(&run);
+    assert_nothing_left(&fixture, &run);
     wait::until("no stubborn process is left", || !pids.iter().any(|pid| is_alive(*pid)));
-    stage.assert_unharmed();
+    fixture.assert_unharmed();
 }
 
 /// Each process forks as long as the limit allows, and ignores all signals that can be ignored. The second bound
@@ -100,21 +100,21 @@ PYTHON
 
 #[test]
 fn a_fork_bomb_within_limits_ends_with_its_run_and_others_go_on() {
-    let mut stage = AdversaryDaemon::new();
-    stage.program("w", FORK_BOMB);
-    let run = stage.create("w", json!({}));
-    wait::until("the bomb has gone off", || stage.hostile_processes().len() > 80);
-    stage.assert_bystander_works();
-    stage.cancel(&run);
-    assert_nothing_left(&stage, &run);
-    stage.assert_unharmed();
+    let mut fixture = AdversaryDaemon::new();
+    fixture.set_program("w", FORK_BOMB);
+    let run = fixture.create("w", json!({}));
+    wait::until("the bomb has gone off", || fixture.hostile_processes().len() > 80);
+    fixture.assert_bystander_works();
+    fixture.cancel(&run);
+    assert_nothing_left(&fixture, &run);
+    fixture.assert_unharmed();
 }
 
 /// Waits until neither the run's keeper nor any process of a hostile program exists.
-fn assert_nothing_left(stage: &AdversaryDaemon, run: &str) {
-    wait::until("no hostile process is left", || stage.hostile_processes().is_empty());
-    wait::until("the keeper's folder is gone", || !stage.home.place_of(run, 1).exists());
-    assert_eq!(stage.home.keeper_of(run, 1), None);
+fn assert_nothing_left(fixture: &AdversaryDaemon, run: &str) {
+    wait::until("no hostile process is left", || fixture.hostile_processes().is_empty());
+    wait::until("the keeper's folder is gone", || !fixture.home.keeper_dir(run, 1).exists());
+    assert_eq!(fixture.home.keeper_of(run, 1), None);
 }
 
 fn state(pid: u32) -> Option<char> {

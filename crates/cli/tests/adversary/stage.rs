@@ -33,17 +33,17 @@ pub(crate) struct AdversaryDaemon {
 }
 
 /// The maximum peak memory of the daemon, in bytes.
-const MAX_MEMORY: u64 = 200 << 20;
+const MAX_MEMORY_BYTES: u64 = 200 << 20;
 /// The maximum number of polls for a state without an event of its own. Each poll waits for an event or 100 ms.
-const LOOKS: usize = 1_200;
+const MAX_POLLS: usize = 1_200;
 
 impl AdversaryDaemon {
     pub(crate) fn new() -> Self {
-        Self::with(&[])
+        Self::with_env(&[])
     }
 
     /// Starts a daemon with these environment variables.
-    pub(crate) fn with(settings: &[(&str, &str)]) -> Self {
+    pub(crate) fn with_env(settings: &[(&str, &str)]) -> Self {
         // Each test process uses its own user id, because process limits count per user.
         let owner = rustix::process::geteuid().is_root().then(|| 61_000 + std::process::id() % 4_000);
         let outside = tempfile::tempdir().expect("the test machine allows it");
@@ -57,21 +57,21 @@ impl AdversaryDaemon {
         let skill = "---\nname: heron\ndescription: counts herons\n---\nCount twice.\n";
         fs::write(at("skill/heron/SKILL.md"), skill).expect("the test machine allows it");
         let mark = outside.path().display().to_string();
-        executable(&at("hostile"), &WRAPPER.replace("OUTSIDE", &mark));
+        write_executable(&at("hostile"), &HOSTILE_ENGINE_SCRIPT.replace("OUTSIDE", &mark));
         let daemon = match owner {
             Some(user) => format!("exec setpriv --reuid={user} --regid={user} --clear-groups BINARY \"$@\""),
             None => "exec BINARY \"$@\"".to_owned(),
         };
         let daemon = daemon.replace("BINARY", env!("CARGO_BIN_EXE_abide"));
-        executable(&at("abide"), &format!("#!/bin/sh\n{daemon}\n"));
-        let home = TestHome::new(&at("abide")).with("ABIDE_SLOTS_MAX_RUNNING", "6");
-        let home = settings.iter().fold(home, |home, (name, value)| home.with(name, value));
-        let model = ModelServer::start(ModelScript::new().decide(|heard| Some(obey(heard))));
+        write_executable(&at("abide"), &format!("#!/bin/sh\n{daemon}\n"));
+        let home = TestHome::new(&at("abide")).with_env("ABIDE_SLOTS_MAX_RUNNING", "6");
+        let home = settings.iter().fold(home, |home, (name, value)| home.with_env(name, value));
+        let model = ModelServer::start(ModelScript::new().decide(|heard| Some(answer_with_command(heard))));
         prepare_home(&home, &model, &at("hostile"), owner);
         let daemon = home.start();
-        assert!(daemon.is_ready(), "{}", home.complaints());
-        let feed = EventReader::open("/v1/events", home.finder());
-        let mut stage = Self {
+        assert!(daemon.is_ready(), "{}", home.stderr_tail());
+        let feed = EventReader::open("/v1/events", home.client_factory());
+        let mut fixture = Self {
             home,
             canary,
             daemon: Some(daemon),
@@ -83,9 +83,9 @@ impl AdversaryDaemon {
         };
         // This run stays in one process from the beginning to the end of the test.
         let bystander = json!({ "engine": "parrot-sticky", "prompt": "say one" });
-        stage.bystander = stage.create("bystander", bystander);
-        stage.wait(&stage.bystander, &["idle"]);
-        stage
+        fixture.bystander = fixture.create("bystander", bystander);
+        fixture.wait_for_status(&fixture.bystander, &["idle"]);
+        fixture
     }
 
     /// Creates a workspace that belongs to the daemon's user.
@@ -109,14 +109,14 @@ impl AdversaryDaemon {
 
     /// Sets the program that the hostile agent runs at each turn in the workspace of this name; `any` stands for all
     /// others. `CANARY` is replaced by the path of the tree that must not change.
-    pub(crate) fn program(&self, workspace: &str, body: &str) {
+    pub(crate) fn set_program(&self, workspace: &str, body: &str) {
         let body = body.replace("CANARY", &self.canary.path().display().to_string());
         let path = self.outside.path().join("programs").join(format!("{workspace}.sh"));
         fs::write(path, body).expect("the test machine allows it");
     }
 
     /// Returns the standard error of the hostile program of this workspace.
-    pub(crate) fn complaints_of(&self, workspace: &str) -> String {
+    pub(crate) fn stderr_of(&self, workspace: &str) -> String {
         let path = self.outside.path().join("errors").join(format!("{workspace}.sh"));
         fs::read_to_string(path).unwrap_or_else(|_| "it did not run".to_owned())
     }
@@ -164,7 +164,7 @@ impl AdversaryDaemon {
     }
 
     /// Sends a message, which begins the next turn.
-    pub(crate) fn say(&self, run: &str, text: &str) {
+    pub(crate) fn send_message(&self, run: &str, text: &str) {
         let sent = self.post(&format!("/v1/runs/{run}/messages"), &json!({ "text": text }));
         assert_eq!(sent.status, 202, "{}", sent.body);
     }
@@ -173,7 +173,7 @@ impl AdversaryDaemon {
     pub(crate) fn cancel(&self, run: &str) {
         let accepted = self.post(&format!("/v1/runs/{run}/cancel"), &json!({}));
         assert_eq!(accepted.status, 200, "{}", accepted.body);
-        self.wait(run, &["canceled"]);
+        self.wait_for_status(run, &["canceled"]);
     }
 
     fn post(&self, path: &str, body: &Value) -> TestHttpResponse {
@@ -203,24 +203,24 @@ impl AdversaryDaemon {
     }
 
     /// Waits until a run has one of these statuses.
-    pub(crate) fn wait(&self, run: &str, statuses: &[&str]) -> Value {
-        for _ in 0..LOOKS {
-            let seen = self.feed.seen().len();
+    pub(crate) fn wait_for_status(&self, run: &str, statuses: &[&str]) -> Value {
+        for _ in 0..MAX_POLLS {
+            let seen = self.feed.events().len();
             let found = self.get(&format!("/v1/runs/{run}")).body;
             let status = found["status"].as_str().unwrap_or_default();
             if statuses.contains(&status) {
                 return found;
             }
             let is_over = ["succeeded", "failed", "canceled"].contains(&status);
-            assert!(!is_over, "{run} never comes to {statuses:?}: {found:#}\n{}", self.home.complaints());
-            self.feed.wait_shortly_beyond(seen);
+            assert!(!is_over, "{run} never comes to {statuses:?}: {found:#}\n{}", self.home.stderr_tail());
+            self.feed.poll_for_more_than(seen);
         }
-        panic!("{run} does not come to {statuses:?}\n{}", self.home.complaints());
+        panic!("{run} does not come to {statuses:?}\n{}", self.home.stderr_tail());
     }
 
     /// Waits until a turn has ended or has asked a question.
-    pub(crate) fn settle(&self, run: &str) -> Value {
-        self.wait(run, &["idle", "waiting_user", "succeeded", "failed"])
+    pub(crate) fn wait_for_turn_end(&self, run: &str) -> Value {
+        self.wait_for_status(run, &["idle", "waiting_user", "succeeded", "failed"])
     }
 
     /// Waits until the hostile agent has created this file in its workspace.
@@ -246,13 +246,13 @@ impl AdversaryDaemon {
         let keeper = self.home.keeper_of(&self.bystander, 1).expect("it has a keeper").pid;
         let turns = self.get(&format!("/v1/runs/{}/turns", self.bystander)).body;
         let agent = turns["items"][0]["attempts"][0]["pid"].as_u64().expect("it has a process");
-        BystanderProcesses { place: self.home.place_of(&self.bystander, 1), keeper, agent }
+        BystanderProcesses { keeper_dir: self.home.keeper_dir(&self.bystander, 1), keeper, agent }
     }
 
     /// Checks that the bystander run answers in its original process while hostile programs are running.
     pub(crate) fn assert_bystander_works(&self) {
-        self.say(&self.bystander, "say two");
-        let answered = self.wait(&self.bystander, &["idle"]);
+        self.send_message(&self.bystander, "say two");
+        let answered = self.wait_for_status(&self.bystander, &["idle"]);
         assert_eq!(answered["result"]["text"], "two", "{answered:#}");
         let turns = self.get(&format!("/v1/runs/{}/turns", self.bystander)).body;
         let attempts = turns["items"]
@@ -272,16 +272,16 @@ impl AdversaryDaemon {
         self.assert_bystander_works();
         let fresh = json!({ "engine": "parrot-sticky", "prompt": "say fine", "execution_mode": "auto" });
         let fresh = self.create("fresh", fresh);
-        self.wait(&fresh, &["succeeded"]);
+        self.wait_for_status(&fresh, &["succeeded"]);
         let daemon = self.daemon.as_mut().expect("it was started");
-        assert_eq!(daemon.death(), None, "the daemon died: {}", self.home.complaints());
-        let known = fs::read_to_string(self.home.path().join("daemon.json")).expect("it tells where it is");
-        let known: Value = serde_json::from_str(&known).expect("it is JSON");
-        assert_eq!(known["process"]["pid"], daemon.pid(), "another daemon serves this home");
+        assert_eq!(daemon.try_exit(), None, "the daemon died: {}", self.home.stderr_tail());
+        let address = fs::read_to_string(self.home.path().join("daemon.json")).expect("it tells where it is");
+        let address: Value = serde_json::from_str(&address).expect("it is JSON");
+        assert_eq!(address["process"]["pid"], daemon.pid(), "another daemon serves this home");
         let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("it lives");
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux tells it");
         let peak = peak.trim().trim_end_matches(" kB").parse::<u64>().expect("it is a number") << 10;
-        assert!(peak < MAX_MEMORY, "the daemon had {peak} bytes");
+        assert!(peak < MAX_MEMORY_BYTES, "the daemon had {peak} bytes");
         self.canary.assert_unchanged();
     }
 }
@@ -297,7 +297,7 @@ impl Drop for AdversaryDaemon {
 
 /// The keeper directory and the keeper's pid of the bystander run, and the pid of its agent.
 pub(crate) struct BystanderProcesses {
-    pub(crate) place: PathBuf,
+    pub(crate) keeper_dir: PathBuf,
     pub(crate) keeper: u32,
     pub(crate) agent: u64,
 }
@@ -326,7 +326,7 @@ impl Drop for FastWorkspace {
 fn prepare_home(home: &TestHome, model: &ModelServer, hostile: &Path, owner: Option<u32>) {
     let agent = home.path().join("agent");
     fs::create_dir_all(&agent).expect("the home can be written");
-    let definition = AGENT.replace("BASE_URL", &model.url("/v1"));
+    let definition = AGENT_CONFIG.replace("BASE_URL", &model.url("/v1"));
     fs::write(agent.join("config.yaml"), definition).expect("the home can be written");
     fs::write(agent.join("system_prompt.md"), "You obey.\n").expect("the home can be written");
     let config = format!(
@@ -338,18 +338,18 @@ fn prepare_home(home: &TestHome, model: &ModelServer, hostile: &Path, owner: Opt
     }
 }
 
-fn executable(path: &Path, text: &str) {
+fn write_executable(path: &Path, text: &str) {
     fs::write(path, text).expect("the test machine allows it");
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
 }
 
 /// Answers with one call of the command between `<do>` and `</do>` in the prompt. With `<all>` it also runs the command
 /// in a persistent shell and asks a person.
-fn obey(heard: &ReceivedRequest) -> ScriptedAnswer {
-    let prompt = heard.last_user();
+fn answer_with_command(request: &ReceivedRequest) -> ScriptedAnswer {
+    let prompt = request.last_user_text();
     let order = prompt.split_once("<do>").and_then(|(_, rest)| rest.split_once("</do>"));
     match order {
-        Some((order, _)) if heard.returned().is_empty() => {
+        Some((order, _)) if request.new_tool_results().is_empty() => {
             let command = json!({ "command": order });
             let act = ScriptedAnswer::call("act", command.clone());
             if prompt.contains("<all>") {
@@ -364,7 +364,7 @@ fn obey(heard: &ReceivedRequest) -> ScriptedAnswer {
 
 /// Replaces the parrot: speaks its protocol and runs the program of the workspace. Processes that it starts are marked
 /// in their environment.
-const WRAPPER: &str = r#"#!/bin/bash
+const HOSTILE_ENGINE_SCRIPT: &str = r#"#!/bin/bash
 case "$*" in *--version*) echo "abide 0.1.0"; exit;; *--help*) echo "--resume"; exit;; esac
 session=s$$
 while [ $# -gt 0 ]; do case $1 in --resume|--session-id) session=$2;; esac; shift; done
@@ -377,7 +377,7 @@ PROMPT=$prompt HOSTILE="OUTSIDE" bash "$program" >/dev/null 2>>"OUTSIDE/errors/$
 echo '{"type":"result","text":"done"}'
 "#;
 
-const AGENT: &str = r#"
+const AGENT_CONFIG: &str = r#"
 model:
   base_url: "BASE_URL"
   name: loopback

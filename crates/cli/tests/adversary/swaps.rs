@@ -14,7 +14,7 @@ use crate::stage::AdversaryDaemon;
 
 /// Replaces each path by a link into the canary tree and back, in turn, until it is killed. A path whose parent is
 /// currently a link is skipped, because the swap would change the canary tree.
-const RACER: &str = r#"
+const SWAP_SCRIPT: &str = r#"
 case $PROMPT in *race*) ;; *) exit;; esac
 exec python3 - <<'PYTHON'
 import ctypes, os
@@ -41,21 +41,21 @@ const ROUNDS: usize = 10;
 
 #[test]
 fn folders_that_are_swapped_for_links_while_turns_begin_and_artifacts_are_listed_lead_nowhere() {
-    let mut stage = AdversaryDaemon::new();
-    stage.program("w", RACER);
-    let racer = stage.create("w", json!({ "prompt": "race" }));
-    stage.wait_for_file("w", "racing");
-    let skills = [stage.skill(), stage.other_skill()];
+    let mut fixture = AdversaryDaemon::new();
+    fixture.set_program("w", SWAP_SCRIPT);
+    let racer = fixture.create("w", json!({ "prompt": "race" }));
+    fixture.wait_for_file("w", "racing");
+    let skills = [fixture.skill(), fixture.other_skill()];
     let mut statuses = Vec::new();
     for round in 0..ROUNDS {
         // Successive runs use different skills of the same name, so that the copy is replaced each time.
         let options = json!({ "execution_mode": "auto", "skill": skills[round % 2] });
-        let run = stage.create("w", options);
+        let run = fixture.create("w", options);
         loop {
-            let listed = stage.get(&format!("/v1/runs/{run}/artifacts"));
+            let listed = fixture.get(&format!("/v1/runs/{run}/artifacts"));
             assert_eq!((listed.status, &listed.body["items"]), (200, &json!([])), "{}", listed.body);
-            assert_eq!(stage.get(&format!("/v1/runs/{run}/artifacts/report.txt")).status, 404);
-            let found = stage.get(&format!("/v1/runs/{run}")).body;
+            assert_eq!(fixture.get(&format!("/v1/runs/{run}/artifacts/report.txt")).status, 404);
+            let found = fixture.get(&format!("/v1/runs/{run}")).body;
             if ["succeeded", "failed"].iter().any(|status| found["status"] == *status) {
                 let error = &found["error"]["code"];
                 assert!(error.is_null() || error == "WORKSPACE_UNUSABLE", "{found:#}");
@@ -64,11 +64,11 @@ fn folders_that_are_swapped_for_links_while_turns_begin_and_artifacts_are_listed
             }
         }
     }
-    stage.wait_for_file("w", "swapped");
-    stage.assert_bystander_works();
-    stage.cancel(&racer);
-    wait::until("the racer is gone", || stage.hostile_processes().is_empty());
-    stage.assert_unharmed();
+    fixture.wait_for_file("w", "swapped");
+    fixture.assert_bystander_works();
+    fixture.cancel(&racer);
+    wait::until("the racer is gone", || fixture.hostile_processes().is_empty());
+    fixture.assert_unharmed();
     assert_eq!(statuses.len(), ROUNDS, "{statuses:?}");
 }
 
@@ -76,17 +76,17 @@ const FOLDERS: usize = 64;
 
 #[test]
 fn security_4_folders_that_are_swapped_for_links_while_a_workspace_is_deleted_are_not_followed() {
-    let mut stage = AdversaryDaemon::with(&[("ABIDE_RETENTION_EVERY_SEC", "1")]);
-    stage.program("any", "for i in $(seq 0 63); do mkdir -p $i; (cd $i; mkdir $(seq 1 150)); done");
-    let run = stage.create("unused", json!({ "workspace": Value::Null }));
-    stage.wait(&run, &["idle"]);
-    stage.cancel(&run);
-    let workspace = stage.home.path().join("workspaces").join(&run);
-    assert!(workspace.join("63/150").is_dir(), "{}", stage.complaints_of("any"));
+    let mut fixture = AdversaryDaemon::with_env(&[("ABIDE_RETENTION_EVERY_SEC", "1")]);
+    fixture.set_program("any", "for i in $(seq 0 63); do mkdir -p $i; (cd $i; mkdir $(seq 1 150)); done");
+    let run = fixture.create("unused", json!({ "workspace": Value::Null }));
+    fixture.wait_for_status(&run, &["idle"]);
+    fixture.cancel(&run);
+    let workspace = fixture.home.path().join("workspaces").join(&run);
+    assert!(workspace.join("63/150").is_dir(), "{}", fixture.stderr_of("any"));
     for number in 0..FOLDERS {
-        symlink(stage.canary.path(), workspace.join(format!("link{number}"))).unwrap();
+        symlink(fixture.canary.path(), workspace.join(format!("link{number}"))).unwrap();
     }
-    let expired = stage.expire_workspace(&run);
+    let expired = fixture.expire_workspace(&run);
     let (swapped, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -105,5 +105,5 @@ fn security_4_folders_that_are_swapped_for_links_while_a_workspace_is_deleted_ar
         is_over.store(true, Ordering::Relaxed);
     });
     assert!(swapped.load(Ordering::Relaxed), "nothing was swapped");
-    stage.assert_unharmed();
+    fixture.assert_unharmed();
 }

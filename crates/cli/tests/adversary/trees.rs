@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use crate::stage::AdversaryDaemon;
 
-const COUNT: &str = "TREES_COUNT";
+const COUNT_VARIABLE: &str = "TREES_COUNT";
 const DEFAULT_COUNT: u64 = 20_000;
-const DEPTH: &str = "TREES_DEPTH";
+const DEPTH_VARIABLE: &str = "TREES_DEPTH";
 const DEFAULT_DEPTH: u64 = 15_000;
 
 /// Defines functions that create trees (`deep`, `wide`, `odd` and `all`) and runs `BODY`.
@@ -53,16 +53,16 @@ fn program(body: &str) -> String {
     TREES.replace("BODY", body)
 }
 
-pub(crate) fn size(name: &str, default: u64) -> u64 {
+pub(crate) fn env_or(name: &str, default: u64) -> u64 {
     let given = std::env::vars().find(|(known, _)| known == name);
     given.map_or(default, |(_, value)| value.parse().expect("it is a number"))
 }
 
 #[test]
 fn security_4_trees_in_the_way_of_a_skill_are_replaced_by_its_copy() {
-    let (count, depth) = (size(COUNT, DEFAULT_COUNT), size(DEPTH, DEFAULT_DEPTH));
-    let mut stage = AdversaryDaemon::new();
-    let place = stage.fast_workspace();
+    let (count, depth) = (env_or(COUNT_VARIABLE, DEFAULT_COUNT), env_or(DEPTH_VARIABLE, DEFAULT_DEPTH));
+    let mut fixture = AdversaryDaemon::new();
+    let workspace = fixture.fast_workspace();
     let body = format!(
         r#"
 run = open("run").read()
@@ -74,57 +74,58 @@ open(".parrot/skills/heron/.abide-copy", "w").write("run_of_another\n")
     );
     // The agent can learn the run's id only from the copy's mark file.
     let body = format!("tr -d '\\n' < .parrot/skills/heron/.abide-copy > run\n{}", program(&body));
-    stage.program("any", &body);
-    let run = stage.create("unused", json!({ "workspace": place.path(), "skill": stage.skill() }));
-    stage.wait(&run, &["idle"]);
-    assert!(place.path().join("made").exists(), "{}", stage.complaints_of("any"));
-    assert!(place.path().join(".abide/skills").join(&run).join("deep/d/d").is_dir());
-    stage.program("any", "true");
-    stage.say(&run, "again");
-    stage.assert_bystander_works();
-    stage.wait(&run, &["idle"]);
-    let copy = place.path().join(".parrot/skills/heron");
+    fixture.set_program("any", &body);
+    let run = fixture.create("unused", json!({ "workspace": workspace.path(), "skill": fixture.skill() }));
+    fixture.wait_for_status(&run, &["idle"]);
+    assert!(workspace.path().join("made").exists(), "{}", fixture.stderr_of("any"));
+    assert!(workspace.path().join(".abide/skills").join(&run).join("deep/d/d").is_dir());
+    fixture.set_program("any", "true");
+    fixture.send_message(&run, "again");
+    fixture.assert_bystander_works();
+    fixture.wait_for_status(&run, &["idle"]);
+    let copy = workspace.path().join(".parrot/skills/heron");
     let mark = fs::read_to_string(copy.join(".abide-copy")).expect("the copy has a mark");
     assert_eq!(mark.trim(), run);
     assert!(!copy.join("deep").exists() && copy.join("SKILL.md").is_file());
-    let staging = fs::read_dir(place.path().join(".abide/skills")).expect("it is there").count();
+    let staging = fs::read_dir(workspace.path().join(".abide/skills")).expect("it is there").count();
     assert_eq!(staging, 0, "something is left in the folder in which copies are made");
-    stage.cancel(&run);
-    stage.assert_unharmed();
+    fixture.cancel(&run);
+    fixture.assert_unharmed();
 }
 
 /// Smaller by default than the test above, because it uses the disk of the home.
 #[test]
 fn security_4_expired_workspaces_with_deep_wide_closed_and_oddly_named_folders_are_deleted() {
-    let (count, depth) = (size(COUNT, DEFAULT_COUNT / 10), size(DEPTH, DEFAULT_DEPTH / 5));
-    let mut stage = AdversaryDaemon::with(&[("ABIDE_RETENTION_EVERY_SEC", "1")]);
-    stage.program("any", &program(&format!("all(\"top\", {depth}, {count})")));
-    let run = stage.create("unused", json!({ "workspace": Value::Null }));
-    stage.wait(&run, &["idle"]);
-    let workspace = stage.home.path().join("workspaces").join(&run);
-    assert!(workspace.join("made").exists(), "{}", stage.complaints_of("any"));
-    stage.cancel(&run);
-    let expired = stage.expire_workspace(&run);
-    stage.assert_bystander_works();
+    let (count, depth) =
+        (env_or(COUNT_VARIABLE, DEFAULT_COUNT / 10), env_or(DEPTH_VARIABLE, DEFAULT_DEPTH / 5));
+    let mut fixture = AdversaryDaemon::with_env(&[("ABIDE_RETENTION_EVERY_SEC", "1")]);
+    fixture.set_program("any", &program(&format!("all(\"top\", {depth}, {count})")));
+    let run = fixture.create("unused", json!({ "workspace": Value::Null }));
+    fixture.wait_for_status(&run, &["idle"]);
+    let workspace = fixture.home.path().join("workspaces").join(&run);
+    assert!(workspace.join("made").exists(), "{}", fixture.stderr_of("any"));
+    fixture.cancel(&run);
+    let expired = fixture.expire_workspace(&run);
+    fixture.assert_bystander_works();
     wait::until("the expired workspace is deleted", || fs::symlink_metadata(&expired).is_err());
-    stage.assert_unharmed();
+    fixture.assert_unharmed();
 }
 
 #[test]
 fn listings_of_artifacts_in_deep_wide_closed_and_oddly_named_folders_are_bounded() {
-    let (count, depth) = (size(COUNT, DEFAULT_COUNT), size(DEPTH, DEFAULT_DEPTH));
-    let mut stage = AdversaryDaemon::new();
-    let place = stage.fast_workspace();
+    let (count, depth) = (env_or(COUNT_VARIABLE, DEFAULT_COUNT), env_or(DEPTH_VARIABLE, DEFAULT_DEPTH));
+    let mut fixture = AdversaryDaemon::new();
+    let workspace = fixture.fast_workspace();
     let body = format!(
         "all(\".abide/artifacts\", {depth}, {count})\nopen(\".abide/artifacts/report.txt\", \"w\").write(\"whole\")"
     );
-    stage.program("any", &program(&body));
-    let run = stage.create("unused", json!({ "workspace": place.path() }));
-    stage.wait(&run, &["idle"]);
-    assert!(place.path().join("made").exists(), "{}", stage.complaints_of("any"));
-    let listed = stage.get(&format!("/v1/runs/{run}/artifacts"));
+    fixture.set_program("any", &program(&body));
+    let run = fixture.create("unused", json!({ "workspace": workspace.path() }));
+    fixture.wait_for_status(&run, &["idle"]);
+    assert!(workspace.path().join("made").exists(), "{}", fixture.stderr_of("any"));
+    let listed = fixture.get(&format!("/v1/runs/{run}/artifacts"));
     assert_eq!((listed.status, &listed.body["truncated"]), (200, &json!(true)), "{}", listed.body);
-    let read = |path: &str| stage.get(&format!("/v1/runs/{run}/artifacts/{path}")).status;
+    let read = |path: &str| fixture.get(&format!("/v1/runs/{run}/artifacts/{path}")).status;
     assert_eq!(read("report.txt"), 200);
     let refused = [
         "odd/secret",
@@ -140,11 +141,11 @@ fn listings_of_artifacts_in_deep_wide_closed_and_oddly_named_folders_are_bounded
     }
     // A path longer than the system's limit.
     assert_eq!(read(&format!("deep/{}", "d/".repeat(4_000) + "d")), 404);
-    stage.program("any", "true");
-    stage.say(&run, "again");
-    stage.wait(&run, &["idle"]);
-    stage.cancel(&run);
-    stage.assert_unharmed();
+    fixture.set_program("any", "true");
+    fixture.send_message(&run, "again");
+    fixture.wait_for_status(&run, &["idle"]);
+    fixture.cancel(&run);
+    fixture.assert_unharmed();
 }
 
 /// Skills that an agent prepares for the next run: each name and the code that creates its content.
@@ -159,9 +160,9 @@ const SKILLS: [(&str, &str); 6] = [
 
 #[test]
 fn skills_that_an_agent_made_deep_wide_closed_or_full_of_links_are_refused() {
-    let (count, depth) = (size(COUNT, DEFAULT_COUNT), size(DEPTH, DEFAULT_DEPTH));
-    let mut stage = AdversaryDaemon::new();
-    let place = stage.fast_workspace();
+    let (count, depth) = (env_or(COUNT_VARIABLE, DEFAULT_COUNT), env_or(DEPTH_VARIABLE, DEFAULT_DEPTH));
+    let mut fixture = AdversaryDaemon::new();
+    let workspace = fixture.fast_workspace();
     let mut body = "skill = \"---\\nname: s\\ndescription: d\\n---\\nwords\\n\"\n".to_owned();
     for (name, what) in SKILLS {
         body += &format!(
@@ -170,23 +171,23 @@ fn skills_that_an_agent_made_deep_wide_closed_or_full_of_links_are_refused() {
         body +=
             &format!("{}\n", what.replace("DEPTH", &depth.to_string()).replace("COUNT", &count.to_string()));
     }
-    stage.program("any", &program(&body));
-    let options = json!({ "workspace": place.path(), "execution_mode": "auto" });
-    let run = stage.create("unused", options.clone());
-    stage.wait(&run, &["succeeded"]);
-    assert!(place.path().join("made").exists(), "{}", stage.complaints_of("any"));
-    stage.program("any", "touch started");
+    fixture.set_program("any", &program(&body));
+    let options = json!({ "workspace": workspace.path(), "execution_mode": "auto" });
+    let run = fixture.create("unused", options.clone());
+    fixture.wait_for_status(&run, &["succeeded"]);
+    assert!(workspace.path().join("made").exists(), "{}", fixture.stderr_of("any"));
+    fixture.set_program("any", "touch started");
     let runs = SKILLS.map(|(name, _)| {
         let mut options = options.clone();
-        options["skill"] = json!(place.path().join(format!("made-{name}")));
-        (name, stage.create("unused", options))
+        options["skill"] = json!(workspace.path().join(format!("made-{name}")));
+        (name, fixture.create("unused", options))
     });
     for (name, run) in runs {
-        let found = stage.settle(&run);
+        let found = fixture.wait_for_turn_end(&run);
         assert_eq!(found["error"]["code"], "WORKSPACE_UNUSABLE", "{name}: {found:#}");
         let message = found["error"]["message"].as_str().unwrap_or_default();
         assert!(message.contains(&format!("made-{name}")) && message.len() < 10_000, "{name}: {message}");
     }
-    assert!(!place.path().join("started").exists(), "an agent was started with such a skill");
-    stage.assert_unharmed();
+    assert!(!workspace.path().join("started").exists(), "an agent was started with such a skill");
+    fixture.assert_unharmed();
 }

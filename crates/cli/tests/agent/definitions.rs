@@ -8,7 +8,7 @@ use abide_testkit::{
 };
 use serde_json::{Value, json};
 
-use crate::stage::{AgentCommandOutput, AgentTestHome, ended, results, script, shell};
+use crate::stage::{AgentCommandOutput, AgentTestHome, results, run_to_exit, script, shell};
 
 /// Runs the real binary in a folder, with a model at this address.
 fn abide(folder: &Path, model: &str, words: &[&str]) -> AgentCommandOutput {
@@ -16,7 +16,7 @@ fn abide(folder: &Path, model: &str, words: &[&str]) -> AgentCommandOutput {
     command.args(words).current_dir(folder).stdin(Stdio::null()).env("ABIDE_HOME", folder.join("home"));
     command.env("ABIDE_MODEL_BASE_URL", model).env("ABIDE_MODEL", "stub");
     command.env_remove("OPENAI_API_KEY");
-    ended(command)
+    run_to_exit(command)
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn the_example_works_as_it_is_written() {
             ScriptedAnswer::call("ask_human", json!({ "question": "Which version is it?" })),
             ScriptedAnswer::say("All is well."),
         ])
-        .demand_order(),
+        .require_message_order(),
     );
     let base = model.url("");
     let init = abide(folder.path(), &base, &["agent", "init", "my-agent"]);
@@ -44,7 +44,7 @@ fn the_example_works_as_it_is_written() {
     };
     assert!(run(&["--message", "Release it"]).expect(101).stderr.contains("Which version is it?"));
     assert_eq!(run(&["--answer", "1.2.0"]).expect(0).stdout.trim_end(), "All is well.");
-    let heard = model.heard().pop().unwrap();
+    let heard = model.requests().pop().unwrap();
     let results = results(&heard);
     assert!(
         results[0].contains("Session started with session_id: shell_") && results[0].contains('/'),
@@ -71,8 +71,8 @@ fn init_overwrites_nothing() {
     assert_eq!(fs::read_to_string(folder.path().join("config.yaml")).unwrap(), "mine");
     assert!(!folder.path().join("system_prompt.md").exists());
     let init = abide(folder.path(), "http://127.0.0.1:1", &["agent", "init", "new", "--json"]);
-    let told: Value = serde_json::from_str(&init.expect(0).stdout).unwrap();
-    assert_eq!(told["files"][1], "new/system_prompt.md");
+    let output: Value = serde_json::from_str(&init.expect(0).stdout).unwrap();
+    assert_eq!(output["files"][1], "new/system_prompt.md");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn mistakes_are_told_with_their_place_and_leave_no_trace() {
 }
 
 #[test]
-fn nobody_at_the_models_address_is_told_and_the_same_command_goes_on() {
+fn an_unreachable_model_is_reported_and_the_same_command_continues() {
     let folder = tempfile::tempdir().unwrap();
     let model = ModelServer::start(ModelScript::new().then(ScriptedAnswer::say("late, and well")));
     let (base, port) = (model.url("/v1/"), model.port());
@@ -112,15 +112,15 @@ fn nobody_at_the_models_address_is_told_and_the_same_command_goes_on() {
 }
 
 #[test]
-fn no_tool_sees_the_key_of_a_model_whatever_names_it() {
+fn no_tool_gets_the_model_api_key() {
     let shown = "import os; print(' '.join(sorted(name for name in os.environ if name.startswith('T_'))))";
-    let stage = AgentTestHome::new(ModelScript::new());
-    stage.configure("  name: loopback", "  name: loopback\n  api_key_env: T_KEY");
+    let home = AgentTestHome::new(ModelScript::new());
+    home.configure("  name: loopback", "  name: loopback\n  api_key_env: T_KEY");
     let key = "sk-0123456789abcdef";
-    fs::write(stage.work().join("key.txt"), key).unwrap();
+    fs::write(home.workdir().join("key.txt"), key).unwrap();
     let header = format!("Bearer {key}");
     for elsewhere in [true, false] {
-        stage.model.follow(script([
+        home.model.set_script(script([
             shell(
                 "echo key: $T_KEY $T_COPY $T_HEADER $ABIDE_MODEL_API_KEY; env | grep -o '^T_[A-Z]*' | sort",
             ),
@@ -128,16 +128,16 @@ fn no_tool_sees_the_key_of_a_model_whatever_names_it() {
             shell("cat key.txt"),
             ScriptedAnswer::say("done"),
         ]));
-        let mut command = stage.command(&["--message", if elsewhere { "go" } else { "again" }]);
+        let mut command = home.command(&["--message", if elsewhere { "go" } else { "again" }]);
         command.env("T_KEY", key).env("T_COPY", key).env("T_HEADER", &header).env("T_OTHER", "1");
         if elsewhere {
             // The same server under another URL: the key is not sent to it and not passed to tools.
-            command.env("ABIDE_MODEL_BASE_URL", stage.model.url("/v1/"));
+            command.env("ABIDE_MODEL_BASE_URL", home.model.url("/v1/"));
         } else {
             command.env("ABIDE_MODEL_API_KEY", "sk-another-key-0123");
         }
-        ended(command).expect(0);
-        let last = stage.model.heard().pop().unwrap();
+        run_to_exit(command).expect(0);
+        let last = home.model.requests().pop().unwrap();
         let expected = if elsewhere { None } else { Some("sk-another-key-0123") };
         assert_eq!(last.key.as_deref(), expected);
         let seen = results(&last);
@@ -148,7 +148,7 @@ fn no_tool_sees_the_key_of_a_model_whatever_names_it() {
             "{seen:#?}"
         );
         assert!(seen[2].starts_with("***"), "{seen:#?}");
-        let journal = fs::read_to_string(stage.state().join("journal.jsonl")).unwrap();
+        let journal = fs::read_to_string(home.state().join("journal.jsonl")).unwrap();
         assert!(!journal.contains(key), "{journal}");
     }
 }

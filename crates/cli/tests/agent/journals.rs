@@ -7,45 +7,45 @@ use std::os::unix::fs::PermissionsExt;
 use abide_testkit::model::ScriptedAnswer;
 use serde_json::json;
 
-use super::stage::{AgentTestHome, results, runs, script, shell};
+use super::stage::{AgentTestHome, is_running, results, script, shell};
 
 /// Creates a home whose run waits for an answer, and returns the path of its journal.
-fn waiting() -> (AgentTestHome, std::path::PathBuf) {
-    let stage = AgentTestHome::new(script([
+fn waiting_home() -> (AgentTestHome, std::path::PathBuf) {
+    let home = AgentTestHome::new(script([
         ScriptedAnswer::call("note", json!({ "text": "x" })),
         ScriptedAnswer::call("ask_human", json!({ "question": "?" })),
         ScriptedAnswer::say("done"),
     ]));
-    stage.run(&["--message", "go"]).expect(101);
-    let path = stage.state().join("journal.jsonl");
-    (stage, path)
+    home.run(&["--message", "go"]).expect(101);
+    let path = home.state().join("journal.jsonl");
+    (home, path)
 }
 
 #[test]
 fn a_piece_of_a_line_that_abide_did_not_announce_is_foreign_and_adopted_on_request() {
-    let (stage, path) = waiting();
+    let (home, path) = waiting_home();
     let good = fs::read_to_string(&path).unwrap();
     let text = format!(r#"{good}{{"seq":9,"ts":"2026-"#);
     fs::write(&path, &text).unwrap();
-    let refused = stage.run(&["--answer", "yes"]);
+    let refused = home.run(&["--answer", "yes"]);
     refused.expect(2);
     let line = format!("journal.jsonl, line {}: ", good.lines().count() + 1);
     assert!(refused.stderr.contains(&line) && refused.stderr.contains("--adopt"), "{}", refused.stderr);
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
-    let adopted = stage.run(&["--adopt", "--message", "go on"]);
+    let adopted = home.run(&["--adopt", "--message", "go on"]);
     adopted.expect(0);
     assert!(adopted.stderr.contains("journal.torn-1"), "{}", adopted.stderr);
-    assert_eq!(fs::read_to_string(stage.state().join("journal.torn-1")).unwrap(), r#"{"seq":9,"ts":"2026-"#);
-    let numbers: Vec<u64> = stage.journal().iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    assert_eq!(fs::read_to_string(home.state().join("journal.torn-1")).unwrap(), r#"{"seq":9,"ts":"2026-"#);
+    let numbers: Vec<u64> = home.journal().iter().map(|event| event["seq"].as_u64().unwrap()).collect();
     assert!(numbers.iter().copied().eq(1..=numbers.len() as u64), "{numbers:?}");
 }
 
 /// Returns the error message for a changed journal, which must be left unchanged.
-fn refused(change: impl Fn(&str) -> String) -> String {
-    let (stage, path) = waiting();
+fn refusal_of(change: impl Fn(&str) -> String) -> String {
+    let (home, path) = waiting_home();
     let text = change(&fs::read_to_string(&path).unwrap());
     fs::write(&path, &text).unwrap();
-    let refused = stage.run(&["--answer", "yes"]);
+    let refused = home.run(&["--answer", "yes"]);
     refused.expect(2);
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
     assert!(refused.stderr.contains("journal.jsonl, line "), "{}", refused.stderr);
@@ -54,31 +54,31 @@ fn refused(change: impl Fn(&str) -> String) -> String {
 
 #[test]
 fn a_broken_middle_is_refused_by_file_and_line() {
-    let said = refused(|text| text.replacen("\"THOUGHT\"", "\"THOUGHT", 1));
-    assert!(said.contains("line 3: this is no event of a journal"), "{said}");
+    let message = refusal_of(|text| text.replacen("\"THOUGHT\"", "\"THOUGHT", 1));
+    assert!(message.contains("line 3: this is no event of a journal"), "{message}");
 }
 
 #[test]
 fn a_journal_that_an_editor_formatted_is_refused_with_the_reason() {
-    let said = refused(|text| {
+    let message = refusal_of(|text| {
         let pretty = |line: &str| format!("{:#}\n", serde_json::from_str::<serde_json::Value>(line).unwrap());
         text.lines().map(pretty).collect()
     });
-    assert!(said.contains("line 1:") && said.contains("reformatted"), "{said}");
+    assert!(message.contains("line 1:") && message.contains("reformatted"), "{message}");
 }
 
 #[test]
 fn a_journal_in_one_line_is_refused_and_the_session_lives_on() {
-    let stage = AgentTestHome::new(script([
+    let home = AgentTestHome::new(script([
         shell("x=1"),
         ScriptedAnswer::call("ask_human", json!({ "question": "?" })),
         shell("echo x is ${x:-unset}"),
         ScriptedAnswer::say("done"),
     ]));
-    stage.run(&["--message", "go"]).expect(101);
-    let path = stage.state().join("journal.jsonl");
+    home.run(&["--message", "go"]).expect(101);
+    let path = home.state().join("journal.jsonl");
     let good = fs::read_to_string(&path).unwrap();
-    let sessions = stage.sessions();
+    let sessions = home.sessions();
     let lines: Vec<&str> = good.lines().collect();
     for text in [
         lines.concat(),
@@ -87,21 +87,21 @@ fn a_journal_in_one_line_is_refused_and_the_session_lives_on() {
         format!("\u{feff}{}", lines.concat()),
     ] {
         fs::write(&path, &text).unwrap();
-        let files = fs::read_dir(stage.state()).unwrap().count();
+        let files = fs::read_dir(home.state()).unwrap().count();
         for words in [["--answer", "yes"], ["--message", "go"]] {
-            let refused = stage.run(&words);
+            let refused = home.run(&words);
             refused.expect(2);
             assert!(refused.stderr.contains("journal.jsonl, line 1: "), "{}", refused.stderr);
             assert!(refused.stderr.contains("was left as it is"), "{}", refused.stderr);
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
-        assert_eq!(fs::read_dir(stage.state()).unwrap().count(), files);
-        assert_eq!(stage.sessions(), sessions);
-        assert!(runs(sessions[0].1));
+        assert_eq!(fs::read_dir(home.state()).unwrap().count(), files);
+        assert_eq!(home.sessions(), sessions);
+        assert!(is_running(sessions[0].1));
     }
     fs::write(&path, good).unwrap();
-    stage.run(&["--answer", "yes"]).expect(0);
-    let seen = results(&stage.model.heard().pop().unwrap());
+    home.run(&["--answer", "yes"]).expect(0);
+    let seen = results(&home.model.requests().pop().unwrap());
     assert!(seen[2].contains("x is 1"), "{seen:?}");
 }
 
@@ -109,10 +109,10 @@ fn a_journal_in_one_line_is_refused_and_the_session_lives_on() {
 fn everything_in_the_state_folder_is_private() {
     let ask = ScriptedAnswer::call("ask_human", json!({ "question": "?", "sensitive": true }));
     let note = ScriptedAnswer::call("note", json!({ "text": "x" }));
-    let stage = AgentTestHome::new(script([shell("x=1"), note, ask.clone(), ask]));
-    stage.run(&["--message", "go"]).expect(101);
-    stage.run(&["--answer", "first"]).expect(101);
-    let state = stage.state();
+    let home = AgentTestHome::new(script([shell("x=1"), note, ask.clone(), ask]));
+    home.run(&["--message", "go"]).expect(101);
+    home.run(&["--answer", "first"]).expect(101);
+    let state = home.state();
     let path = state.join("journal.jsonl");
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let check = |label: &str| {
@@ -137,7 +137,7 @@ fn everything_in_the_state_folder_is_private() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let torn = fs::read_to_string(&path).unwrap() + r#"{"seq":12,"ts":"2026-"#;
     fs::write(&path, torn).unwrap();
-    stage.run(&["--adopt", "--message", "more"]).expect(0);
+    home.run(&["--adopt", "--message", "more"]).expect(0);
     assert!(state.join("journal.torn-1").exists());
     check("tightened");
 }

@@ -35,7 +35,7 @@ impl AgentTestHome {
     /// Like [`AgentTestHome::new`], with additional configuration.
     pub(crate) fn with(script: ModelScript, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let model = ModelServer::start(script.demand_order());
+        let model = ModelServer::start(script.require_message_order());
         let agent = folder.path().join("agent");
         fs::create_dir_all(&agent).unwrap();
         fs::create_dir_all(folder.path().join("work")).unwrap();
@@ -53,7 +53,7 @@ impl AgentTestHome {
         fs::write(&path, config.replacen(from, to, 1)).unwrap();
     }
 
-    pub(crate) fn work(&self) -> PathBuf {
+    pub(crate) fn workdir(&self) -> PathBuf {
         self.folder.path().join("work")
     }
 
@@ -62,21 +62,21 @@ impl AgentTestHome {
     }
 
     pub(crate) fn state(&self) -> PathBuf {
-        self.work().join(".abide")
+        self.workdir().join(".abide")
     }
 
     /// Returns the command `abide agent run` with these arguments.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
         command.args(["agent", "run", "--agent"]).arg(self.folder.path().join("agent"));
-        command.arg("--workdir").arg(self.work()).args(words);
+        command.arg("--workdir").arg(self.workdir()).args(words);
         command.env("ABIDE_HOME", self.folder.path().join("home"));
         command.current_dir(self.folder.path()).stdin(Stdio::null());
         command
     }
 
     pub(crate) fn run(&self, words: &[&str]) -> AgentCommandOutput {
-        ended(self.command(words))
+        run_to_exit(self.command(words))
     }
 
     /// Runs any `abide` command in the working directory.
@@ -86,9 +86,9 @@ impl AgentTestHome {
 
     pub(crate) fn abide_with(&self, words: &[&str], env: &[(&str, &str)]) -> AgentCommandOutput {
         let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
-        command.args(words).current_dir(self.work()).stdin(Stdio::null());
+        command.args(words).current_dir(self.workdir()).stdin(Stdio::null());
         command.env("ABIDE_HOME", self.folder.path().join("home")).envs(env.iter().copied());
-        ended(command)
+        run_to_exit(command)
     }
 
     /// Starts `abide agent run` without waiting for it.
@@ -113,7 +113,7 @@ impl AgentTestHome {
     }
 
     /// Asserts that no request was refused because of its order.
-    pub(crate) fn assert_in_order(&self) {
+    pub(crate) fn assert_message_order(&self) {
         assert_eq!(self.model.faults(), [""; 0]);
     }
 }
@@ -121,13 +121,13 @@ impl AgentTestHome {
 impl Drop for AgentTestHome {
     /// Ends shells that a failed test left running.
     fn drop(&mut self) {
-        for (_, pid) in self.sessions().into_iter().filter(|(_, pid)| runs(*pid)) {
+        for (_, pid) in self.sessions().into_iter().filter(|(_, pid)| is_running(*pid)) {
             kill(pid);
         }
     }
 }
 
-pub(crate) fn ended(mut command: Command) -> AgentCommandOutput {
+pub(crate) fn run_to_exit(mut command: Command) -> AgentCommandOutput {
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     AgentCommandOutput {
@@ -163,7 +163,7 @@ pub(crate) fn sessions(state: &Path) -> Vec<(String, u32)> {
 }
 
 /// Whether a process with this pid runs and is not a zombie.
-pub(crate) fn runs(pid: u32) -> bool {
+pub(crate) fn is_running(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
@@ -178,8 +178,8 @@ pub(crate) fn kill(pid: u32) {
 }
 
 /// Returns the texts of all tool results in a request, in order.
-pub(crate) fn results(heard: &ReceivedRequest) -> Vec<String> {
-    heard.tool_results().into_iter().map(|result| result.text).collect()
+pub(crate) fn results(request: &ReceivedRequest) -> Vec<String> {
+    request.tool_results().into_iter().map(|result| result.text).collect()
 }
 
 /// Answers with a call of the tool `shell` below.

@@ -3,7 +3,7 @@
 use abide_testkit::model::{ModelScript, ScriptedAnswer};
 use serde_json::json;
 
-use super::stage::{AgentTestHome, results, runs, script, shell};
+use super::stage::{AgentTestHome, is_running, results, script, shell};
 
 fn python(code: &str) -> ScriptedAnswer {
     ScriptedAnswer::call("python", json!({ "code": code }))
@@ -20,7 +20,7 @@ fn two_sessions_wait_with_a_question_and_are_gone_at_the_end_with_no_other_runs_
     assert_eq!(others.len(), 1);
 
     let ask = json!({ "question": "Which number?", "options": ["7", "8"] });
-    let stage = AgentTestHome::new(script([
+    let home = AgentTestHome::new(script([
         shell("cd /; x=35; echo shell ready"),
         python("y = 6"),
         ScriptedAnswer::call("ask_human", ask).then_call("shell", json!({ "command": "echo beside" })),
@@ -28,19 +28,19 @@ fn two_sessions_wait_with_a_question_and_are_gone_at_the_end_with_no_other_runs_
         python("print(y * 7)"),
         ScriptedAnswer::say("42 it is"),
     ]));
-    let waiting = stage.run(&["--message", "go"]);
+    let waiting = home.run(&["--message", "go"]);
     waiting.expect(101);
     assert!(waiting.stderr.contains("Which number?"), "{}", waiting.stderr);
-    let question = std::fs::read_to_string(stage.state().join("interaction.json")).unwrap();
+    let question = std::fs::read_to_string(home.state().join("interaction.json")).unwrap();
     assert!(question.contains("Which number?"), "{question}");
-    let ours = stage.sessions();
+    let ours = home.sessions();
     assert_eq!(ours.len(), 2, "{ours:?}");
-    assert!(ours.iter().all(|(_, pid)| runs(*pid)), "{ours:?}");
+    assert!(ours.iter().all(|(_, pid)| is_running(*pid)), "{ours:?}");
 
-    let done = stage.run(&["--answer", "7"]);
+    let done = home.run(&["--answer", "7"]);
     done.expect(0);
     assert_eq!(done.stdout, "42 it is\n");
-    let last = stage.model.heard().pop().unwrap();
+    let last = home.model.requests().pop().unwrap();
     let seen = results(&last);
     assert!(seen[0].contains("Session started with session_id: shell_"), "{seen:#?}");
     assert!(seen[0].contains("shell ready"), "{seen:#?}");
@@ -49,52 +49,48 @@ fn two_sessions_wait_with_a_question_and_are_gone_at_the_end_with_no_other_runs_
     assert!(seen[3].contains("beside"), "{seen:#?}");
     assert!(seen[4].contains("42 in /"), "{seen:#?}");
     assert!(seen[5].contains("42"), "{seen:#?}");
-    stage.assert_in_order();
+    home.assert_message_order();
 
-    assert!(ours.iter().all(|(_, pid)| !runs(*pid)), "{ours:?}");
-    assert_eq!(stage.sessions(), []);
-    assert!(!stage.state().join("interaction.json").exists());
+    assert!(ours.iter().all(|(_, pid)| !is_running(*pid)), "{ours:?}");
+    assert_eq!(home.sessions(), []);
+    assert!(!home.state().join("interaction.json").exists());
     assert_eq!(other.sessions(), others);
-    assert!(others.iter().all(|(_, pid)| runs(*pid)), "{others:?}");
-    let started: Vec<_> = stage
+    assert!(others.iter().all(|(_, pid)| is_running(*pid)), "{others:?}");
+    let started: Vec<_> = home
         .journal()
         .iter()
         .filter(|event| event["payload"]["session_event"] == "started")
         .cloned()
         .collect();
-    let ended: Vec<_> = stage
-        .journal()
-        .iter()
-        .filter(|event| event["payload"]["session_event"] == "ended")
-        .cloned()
-        .collect();
+    let ended: Vec<_> =
+        home.journal().iter().filter(|event| event["payload"]["session_event"] == "ended").cloned().collect();
     assert_eq!((started.len(), ended.len()), (2, 2));
-    other.model.follow(ModelScript::new().otherwise(ScriptedAnswer::say("bye")));
+    other.model.set_script(ModelScript::new().with_default(ScriptedAnswer::say("bye")));
     other.run(&["--answer", "go"]).expect(0);
     assert_eq!(other.sessions(), []);
 }
 
 #[test]
 fn the_same_command_again_tells_the_answer_without_a_model_and_again_asks_it() {
-    let stage = AgentTestHome::new(script([ScriptedAnswer::say("one"), ScriptedAnswer::say("two")]));
-    assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, "one\n");
-    assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, "one\n");
-    assert_eq!(stage.model.heard().len(), 1);
-    assert_eq!(stage.run(&["--message", "go", "--again"]).expect(0).stdout, "two\n");
-    assert_eq!(stage.model.heard().len(), 2);
+    let home = AgentTestHome::new(script([ScriptedAnswer::say("one"), ScriptedAnswer::say("two")]));
+    assert_eq!(home.run(&["--message", "go"]).expect(0).stdout, "one\n");
+    assert_eq!(home.run(&["--message", "go"]).expect(0).stdout, "one\n");
+    assert_eq!(home.model.requests().len(), 1);
+    assert_eq!(home.run(&["--message", "go", "--again"]).expect(0).stdout, "two\n");
+    assert_eq!(home.model.requests().len(), 2);
 }
 
 #[test]
-fn events_are_told_as_json_and_the_outcome_last() {
+fn events_are_printed_as_json_with_the_outcome_last() {
     let call = ScriptedAnswer::call("note", json!({ "text": "x" })).then_call("nothing", json!({}));
-    let stage = AgentTestHome::new(script([call, ScriptedAnswer::say("done")]));
-    let told = stage.run(&["--message", "go", "--json"]);
-    told.expect(0);
+    let home = AgentTestHome::new(script([call, ScriptedAnswer::say("done")]));
+    let output = home.run(&["--message", "go", "--json"]);
+    output.expect(0);
     let lines: Vec<serde_json::Value> =
-        told.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        output.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let (outcome, events) = lines.split_last().unwrap();
     assert_eq!(outcome, &json!({ "type": "outcome", "status": "COMPLETED", "answer": "done" }));
-    assert_eq!(events, stage.journal());
+    assert_eq!(events, home.journal());
     let kinds: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
     assert_eq!(
         kinds,
@@ -123,11 +119,11 @@ fn a_session_that_the_model_ends_is_gone_and_the_next_call_starts_another() {
     };
     let model =
         script([shell("x=1"), shell("echo x is ${x:-unset}"), ScriptedAnswer::say("done")]).decide(end);
-    let stage = AgentTestHome::new(model);
-    stage.run(&["--message", "go"]).expect(0);
-    let seen = results(&stage.model.heard().pop().unwrap());
+    let home = AgentTestHome::new(model);
+    home.run(&["--message", "go"]).expect(0);
+    let seen = results(&home.model.requests().pop().unwrap());
     assert!(seen[1].contains("terminated"), "{seen:#?}");
     assert!(seen[2].contains("x is unset"), "{seen:#?}");
-    let names: Vec<_> = stage.events("ACTION_REQUEST").iter().map(|r| r["tool_name"].clone()).collect();
+    let names: Vec<_> = home.events("ACTION_REQUEST").iter().map(|r| r["tool_name"].clone()).collect();
     assert_eq!(names, ["shell", "session.end", "shell"]);
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{
     recovery::processes_in,
-    stage::{AgentTestHome, ended, results},
+    stage::{AgentTestHome, results, run_to_exit},
 };
 
 const UNKNOWN: &str = "The outcome of this call is unknown";
@@ -71,8 +71,8 @@ fn places() -> [Vec<String>; 2] {
     let log = stage.state().join("failpoints");
     [(&ASKED, 101), (&ANSWERED, 0)].map(|(words, code)| {
         let mut command = stage.command(words);
-        command.env("SIEGE_FAILPOINT", "none");
-        ended(command).expect(code);
+        command.env("ABIDE_TEST_FAILPOINT", "none");
+        run_to_exit(command).expect(code);
         let reached = std::fs::read_to_string(&log).unwrap();
         std::fs::remove_file(&log).unwrap();
         reached.lines().map(str::to_owned).collect()
@@ -81,12 +81,12 @@ fn places() -> [Vec<String>; 2] {
 
 fn die_at(stage: &AgentTestHome, words: &[&str], place: &str) {
     let mut command = stage.command(words);
-    let status = command.env("SIEGE_FAILPOINT", place).output().unwrap().status;
+    let status = command.env("ABIDE_TEST_FAILPOINT", place).output().unwrap().status;
     assert_eq!(status.signal(), Some(9), "{words:?} did not die at {place}");
 }
 
 #[test]
-fn killed_at_every_write_the_same_command_again_ends_the_story_rightly() {
+fn after_a_kill_at_any_write_the_repeated_command_finishes_correctly() {
     let [asked, answered] = places();
     assert!(asked.len() >= 15 && answered.len() >= 15, "{asked:?} {answered:?}");
     println!("{} places before the question, {} after the answer", asked.len(), answered.len());
@@ -104,13 +104,14 @@ fn killed_at_every_write_the_same_command_again_ends_the_story_rightly() {
 }
 
 #[test]
-fn killed_again_and_again_it_still_ends() {
+fn repeated_kills_do_not_prevent_the_end() {
     let stage = stage();
     // Each process gets one write further than the one before, until one finishes.
     let lives = |words: &[&str], place: &str| {
         let is_killed = |life: &u32| {
             let mut command = stage.command(words);
-            let status = command.env("SIEGE_FAILPOINT", format!("{place}:{life}")).output().unwrap().status;
+            let status =
+                command.env("ABIDE_TEST_FAILPOINT", format!("{place}:{life}")).output().unwrap().status;
             status.signal() == Some(9)
         };
         (1..100).take_while(is_killed).count()
@@ -130,7 +131,7 @@ fn check_answered(stage: &AgentTestHome, place: &str) {
     let done = stage.run(&ANSWERED);
     assert_eq!((done.code, done.stdout.as_str()), (Some(0), "all done\n"), "{place}: {}", done.stderr);
     assert_eq!(stage.model.faults(), [""; 0], "{place}");
-    let notes = std::fs::read_to_string(stage.work().join("notes.txt")).unwrap();
+    let notes = std::fs::read_to_string(stage.workdir().join("notes.txt")).unwrap();
     assert_eq!(notes, "one\ntwo\nthree\n", "{place}");
     let requests = stage.events("ACTION_REQUEST");
     let results = stage.events("ACTION_RESULT");
@@ -147,6 +148,6 @@ fn check_answered(stage: &AgentTestHome, place: &str) {
     assert_eq!(stage.events("USER_MESSAGE").len(), 1, "{place}");
     assert_eq!(stage.events("RUN_END").len(), 1, "{place}");
     assert_eq!(stage.sessions(), [], "{place}");
-    assert_eq!(processes_in(&stage.work()), [0_u32; 0], "{place}");
+    assert_eq!(processes_in(&stage.workdir()), [0_u32; 0], "{place}");
     assert!(!stage.state().join("interaction.json").exists(), "{place}");
 }

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::house::CommandTestHome;
 
 /// Sends a request over TCP with a token and returns the status.
-fn status_with(house: &CommandTestHome, token: &str, path: &str) -> u16 {
-    let text = std::fs::read_to_string(house.path().join("daemon.json")).unwrap();
+fn status_with(test_home: &CommandTestHome, token: &str, path: &str) -> u16 {
+    let text = std::fs::read_to_string(test_home.path().join("daemon.json")).unwrap();
     let daemon: Value = serde_json::from_str(&text).unwrap();
     let mut stream = std::net::TcpStream::connect(daemon["listen"].as_str().unwrap()).unwrap();
     exchange(&mut stream, token, path).0
@@ -32,50 +32,50 @@ fn exchange(stream: &mut (impl Read + Write), token: &str, path: &str) -> (u16, 
 
 #[test]
 fn tokens_are_made_listed_rotated_and_revoked_with_and_without_a_daemon() {
-    let house = CommandTestHome::new();
-    let owner = || std::fs::read_to_string(house.path().join("token")).unwrap();
+    let test_home = CommandTestHome::new();
+    let owner = || std::fs::read_to_string(test_home.path().join("token")).unwrap();
     // No daemon runs yet, and this command does not start one.
-    let made = house.json(&["token", "new", "ci", "--permit", "read,run", "--expires", "30d"]);
-    assert!(!house.path().join("daemon.json").exists());
-    let ci = made["secret"].as_str().unwrap().to_owned();
+    let created = test_home.json(&["token", "new", "ci", "--permit", "read,run", "--expires", "30d"]);
+    assert!(!test_home.path().join("daemon.json").exists());
+    let ci = created["secret"].as_str().unwrap().to_owned();
     assert_eq!(
-        (&made["token"]["name"], &made["token"]["permissions"]),
+        (&created["token"]["name"], &created["token"]["permissions"]),
         (&json!("ci"), &json!(["read", "run"]))
     );
-    assert!(made["token"]["expires_at"].is_string());
-    let kept = house.path().join("access.json");
+    assert!(created["token"]["expires_at"].is_string());
+    let kept = test_home.path().join("access.json");
     assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
     let text = std::fs::read_to_string(&kept).unwrap();
     assert!(!text.contains(&ci) && !text.contains(&owner()), "secrets are kept as digests: {text}");
-    house.up();
-    assert_eq!(status_with(&house, &ci, "/v1/status"), 200);
-    assert_eq!(status_with(&house, &ci, "/v1/tokens"), 403);
-    let listed = house.json(&["token", "ls"]);
+    test_home.up();
+    assert_eq!(status_with(&test_home, &ci, "/v1/status"), 200);
+    assert_eq!(status_with(&test_home, &ci, "/v1/tokens"), 403);
+    let listed = test_home.json(&["token", "ls"]);
     assert_eq!((&listed[0]["name"], &listed[1]["name"]), (&json!("ci"), &json!("owner")));
     assert!(listed[0]["last_used_at"].is_string(), "{listed}");
-    let printed = house.abide(&["token", "ls"]).out;
+    let printed = test_home.abide(&["token", "ls"]).out;
     assert!(printed.contains("read,run") && printed.contains("never"), "{printed}");
-    let rotated = house.json(&["token", "rotate", "ci"])["secret"].as_str().unwrap().to_owned();
+    let rotated = test_home.json(&["token", "rotate", "ci"])["secret"].as_str().unwrap().to_owned();
     assert_eq!(
-        (status_with(&house, &ci, "/v1/status"), status_with(&house, &rotated, "/v1/status")),
+        (status_with(&test_home, &ci, "/v1/status"), status_with(&test_home, &rotated, "/v1/status")),
         (401, 200)
     );
     // The owner's token is in the file that commands read.
     let before = owner();
-    let printed = house.abide(&["token", "rotate", "owner"]);
+    let printed = test_home.abide(&["token", "rotate", "owner"]);
     assert_eq!((printed.code, printed.out.trim()), (0, owner().as_str()), "{}", printed.err);
-    assert_eq!(status_with(&house, &before, "/v1/status"), 401);
-    assert_eq!(house.abide(&["status"]).code, 0);
-    assert_eq!(house.abide(&["token", "revoke", "ci"]).code, 0);
-    assert_eq!(status_with(&house, &rotated, "/v1/status"), 401);
-    assert_eq!(house.abide(&["down"]).code, 0);
-    let again = house.json(&["token", "ls"]);
+    assert_eq!(status_with(&test_home, &before, "/v1/status"), 401);
+    assert_eq!(test_home.abide(&["status"]).code, 0);
+    assert_eq!(test_home.abide(&["token", "revoke", "ci"]).code, 0);
+    assert_eq!(status_with(&test_home, &rotated, "/v1/status"), 401);
+    assert_eq!(test_home.abide(&["down"]).code, 0);
+    let again = test_home.json(&["token", "ls"]);
     assert_eq!((again.as_array().unwrap().len(), &again[0]["name"]), (1, &json!("owner")));
 }
 
 #[test]
 fn mistakes_with_tokens_are_named() {
-    let house = CommandTestHome::new();
+    let test_home = CommandTestHome::new();
     for (words, code, part) in [
         (&["token", "new", "x"][..], 2, "--permit"),
         (&["token", "new", "x", "--permit", "write"], 2, "read, answer, approve, run or admin"),
@@ -84,7 +84,7 @@ fn mistakes_with_tokens_are_named() {
         (&["token", "rotate", "nobody"], 1, "abide token ls"),
         (&["token", "revoke", "owner"], 1, "abide token rotate owner"),
     ] {
-        let done = house.abide(words);
+        let done = test_home.abide(words);
         assert_eq!(done.code, code, "{words:?}: {}", done.err);
         assert!(done.err.contains(part), "{words:?}: {}", done.err);
     }
@@ -92,44 +92,44 @@ fn mistakes_with_tokens_are_named() {
 
 #[test]
 fn commands_use_the_unix_socket_and_fall_back_to_tcp_without_it() {
-    let house = CommandTestHome::new();
-    house.up();
-    let socket = house.path().join("daemon.sock");
+    let test_home = CommandTestHome::new();
+    test_home.up();
+    let socket = test_home.path().join("daemon.sock");
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
-    let token = std::fs::read_to_string(house.path().join("token")).unwrap();
+    let token = std::fs::read_to_string(test_home.path().join("token")).unwrap();
     let mut stream = UnixStream::connect(&socket).unwrap();
     assert_eq!(exchange(&mut stream, &token, "/v1/status").0, 200);
     let mut stream = UnixStream::connect(&socket).unwrap();
     assert_eq!(exchange(&mut stream, "wrong", "/v1/status").0, 401, "the socket alone is not enough");
     // Commands use the socket, so a wrong port does not affect them.
-    let place = house.path().join("daemon.json");
+    let place = test_home.path().join("daemon.json");
     let text = std::fs::read_to_string(&place).unwrap();
     let mut moved: Value = serde_json::from_str(&text).unwrap();
     let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     moved["listen"] = json!(nowhere.local_addr().unwrap().to_string());
     std::fs::write(&place, moved.to_string()).unwrap();
-    let status = house.abide(&["status"]);
+    let status = test_home.abide(&["status"]);
     assert_eq!(status.code, 0, "{}", status.err);
     std::fs::write(&place, &text).unwrap();
     std::fs::remove_file(&socket).unwrap();
-    let status = house.abide(&["status"]);
+    let status = test_home.abide(&["status"]);
     assert_eq!(status.code, 0, "{}", status.err);
 }
 
 /// Issue 14, item 9: a process started by an agent must not answer on the user's behalf.
 #[test]
 fn descendants_of_a_keeper_are_refused_at_the_socket_also_after_their_parents_end() {
-    let house = CommandTestHome::new();
-    house.up();
+    let test_home = CommandTestHome::new();
+    test_home.up();
     let abide = env!("CARGO_BIN_EXE_abide");
-    let home = house.path().display().to_string();
-    let session = house.json(&["sessions", "new"])["session_id"].as_str().unwrap().to_owned();
-    let exec = |command: String| house.abide(&["sessions", "exec", &session, &command]);
+    let home = test_home.path().display().to_string();
+    let session = test_home.json(&["sessions", "new"])["session_id"].as_str().unwrap().to_owned();
+    let exec = |command: String| test_home.abide(&["sessions", "exec", &session, &command]);
     let direct = exec(format!("ABIDE_HOME={home} {abide} status"));
     assert_eq!(direct.code, 1, "{}", direct.out);
     assert!(direct.err.contains("was started by an agent or in a terminal session"), "{}", direct.err);
     // The parents are gone and it has a session of its own, but the keeper adopts it as subreaper.
-    let report = house.path().join("report");
+    let report = test_home.path().join("report");
     let orphan = format!(
         "(setsid sh -c 'sh -c \"sleep 0.2; ABIDE_HOME={home} {abide} status --json; echo code \\$?\" >{} 2>&1 &' &)",
         report.display()
@@ -139,8 +139,8 @@ fn descendants_of_a_keeper_are_refused_at_the_socket_also_after_their_parents_en
         std::fs::read_to_string(&report).ok().filter(|text| text.contains("code "))
     });
     assert!(text.contains("FORBIDDEN_PEER") && text.contains("code 1"), "{text}");
-    assert_eq!(house.abide(&["status"]).code, 0, "the person's own shell is served");
-    assert_eq!(house.abide(&["sessions", "rm", &session]).code, 0);
+    assert_eq!(test_home.abide(&["status"]).code, 0, "the person's own shell is served");
+    assert_eq!(test_home.abide(&["sessions", "rm", &session]).code, 0);
 }
 
 /// A directory for an ordinary user: the programs, and that user's home.
@@ -180,7 +180,7 @@ impl UserHome {
         command.args([reuid.as_str(), &regid, "--clear-groups"]).args(words);
         command.env("ABIDE_HOME", self.path("home")).env("HOME", self.path("home"));
         command.current_dir(self.directory.path()).stdin(std::process::Stdio::null());
-        CommandTestHome::done(command)
+        CommandTestHome::run_to_exit(command)
     }
 
     fn abide(&self, words: &[&str]) -> String {

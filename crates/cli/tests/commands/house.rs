@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// The timeout of a wait; longer than a busy machine needs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(90);
 
 pub(crate) struct CommandTestHome {
     home: tempfile::TempDir,
@@ -32,10 +32,10 @@ pub(crate) struct CommandOutput {
 
 impl CommandTestHome {
     pub(crate) fn new() -> Self {
-        Self::with("listen = \"127.0.0.1:0\"\n")
+        Self::with_config("listen = \"127.0.0.1:0\"\n")
     }
 
-    pub(crate) fn with(config: &str) -> Self {
+    pub(crate) fn with_config(config: &str) -> Self {
         let home = tempfile::Builder::new().prefix("abide-house-").tempdir().unwrap();
         std::fs::write(home.path().join("config.toml"), config).unwrap();
         Self { home }
@@ -61,10 +61,10 @@ impl CommandTestHome {
 
     /// Runs a command and waits for its exit.
     pub(crate) fn abide<S: AsRef<OsStr>>(&self, words: &[S]) -> CommandOutput {
-        Self::done(self.command(words))
+        Self::run_to_exit(self.command(words))
     }
 
-    pub(crate) fn done(mut command: Command) -> CommandOutput {
+    pub(crate) fn run_to_exit(mut command: Command) -> CommandOutput {
         let output = command.output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         CommandOutput {
@@ -75,7 +75,7 @@ impl CommandTestHome {
     }
 
     /// Runs a command with this standard input.
-    pub(crate) fn piped<S: AsRef<OsStr>>(&self, words: &[S], input: &[u8]) -> CommandOutput {
+    pub(crate) fn run_with_stdin<S: AsRef<OsStr>>(&self, words: &[S], input: &[u8]) -> CommandOutput {
         let mut command = self.command(words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -97,14 +97,14 @@ impl CommandTestHome {
     }
 
     /// Starts a detached run and returns its id.
-    pub(crate) fn detached(&self, script: &str) -> String {
+    pub(crate) fn start_detached(&self, script: &str) -> String {
         let done = self.abide(&["run", "parrot", script, "--detach"]);
         assert_eq!(done.code, 0, "{}", done.err);
         done.out.trim().to_owned()
     }
 
     /// Starts a run, waits for its question and returns the run's id.
-    pub(crate) fn asking(&self, script: &str) -> String {
+    pub(crate) fn start_waiting_run(&self, script: &str) -> String {
         let done = self.abide(&["run", "parrot", script, "--json"]);
         assert_eq!(done.code, 101, "{}", done.err);
         let run: Value = serde_json::from_str(&done.out).unwrap();
@@ -112,7 +112,7 @@ impl CommandTestHome {
     }
 
     /// Starts a long-running command whose output is read line by line.
-    pub(crate) fn watch(&self, words: &[&str]) -> WatchedCommand {
+    pub(crate) fn spawn_watched(&self, words: &[&str]) -> WatchedCommand {
         let mut command = self.command(words);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -122,7 +122,7 @@ impl CommandTestHome {
         WatchedCommand { child, lines, out: Vec::new(), err: Vec::new() }
     }
 
-    fn daemon(&self) -> Option<Pid> {
+    fn daemon_pid(&self) -> Option<Pid> {
         let text = std::fs::read_to_string(self.path().join("daemon.json")).ok()?;
         let address: Value = serde_json::from_str(&text).unwrap();
         Pid::from_raw(i32::try_from(address["process"]["pid"].as_i64()?).unwrap())
@@ -130,7 +130,7 @@ impl CommandTestHome {
 
     /// Kills the daemon with SIGKILL.
     pub(crate) fn kill_daemon(&self) {
-        kill_process(self.daemon().expect("a daemon runs"), Signal::KILL).unwrap();
+        kill_process(self.daemon_pid().expect("a daemon runs"), Signal::KILL).unwrap();
     }
 
     pub(crate) fn up(&self) {
@@ -143,14 +143,14 @@ impl Drop for CommandTestHome {
     fn drop(&mut self) {
         let down = self.abide(&["down"]);
         if down.code != 0
-            && let Some(daemon) = self.daemon()
+            && let Some(daemon) = self.daemon_pid()
         {
             // The daemon may have exited.
             kill_process(daemon, Signal::KILL).ok();
         }
         // A keeper whose child exited just before the daemon's end keeps its record for the next daemon, and this home
         // has none.
-        for keeper in keepers(self.path()) {
+        for keeper in keeper_pids(self.path()) {
             // The keeper may have exited.
             kill_process(keeper, Signal::KILL).ok();
         }
@@ -158,7 +158,7 @@ impl Drop for CommandTestHome {
 }
 
 /// Returns the keepers of a home, found by their working directory.
-fn keepers(home: &Path) -> Vec<Pid> {
+fn keeper_pids(home: &Path) -> Vec<Pid> {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     processes
         .filter(|entry| {
@@ -188,9 +188,9 @@ pub(crate) struct WatchedCommand {
 
 impl WatchedCommand {
     /// Reads until a line contains `wanted`.
-    pub(crate) fn says(&mut self, wanted: &str) {
+    pub(crate) fn wait_for_line(&mut self, wanted: &str) {
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.lines.recv_timeout(WAIT_TIMEOUT) {
                 Ok((stream, line)) => {
                     let found = line.contains(wanted);
                     if stream == "out" {
@@ -213,9 +213,9 @@ impl WatchedCommand {
     }
 
     /// Reads to the end and returns the exit code.
-    pub(crate) fn ends(&mut self) -> Option<i32> {
+    pub(crate) fn wait_for_exit(&mut self) -> Option<i32> {
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.lines.recv_timeout(WAIT_TIMEOUT) {
                 Ok((stream, line)) => {
                     if stream == "out" {
                         self.out.push(line)

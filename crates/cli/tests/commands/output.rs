@@ -13,93 +13,93 @@ fn fields(value: &Value) -> Vec<&str> {
 
 #[test]
 fn everything_is_there_as_json_in_the_shapes_of_the_interface() {
-    let house = CommandTestHome::new();
-    let up = house.json(&["up", "--detach"]);
+    let home = CommandTestHome::new();
+    let up = home.json(&["up", "--detach"]);
     assert!(up["url"].as_str().unwrap().starts_with("http://127.0.0.1:"));
-    let ran = house.json(&["run", "parrot", "say hello"]);
+    let ran = home.json(&["run", "parrot", "say hello"]);
     assert_eq!((&ran["status"], &ran["result"]["text"]), (&"succeeded".into(), &"hello".into()));
-    let left = house.json(&["run", "parrot", "say later", "--detach", "--label", "team=blue"]);
+    let left = home.json(&["run", "parrot", "say later", "--detach", "--label", "team=blue"]);
     assert_eq!(left["labels"]["team"], "blue");
-    let asked = house.abide(&["run", "parrot", "ask confirm Sure?", "--json"]);
+    let asked = home.abide(&["run", "parrot", "ask confirm Sure?", "--json"]);
     assert_eq!(asked.code, 101);
     let waits: Value = serde_json::from_str(&asked.out).unwrap();
     let told: Value = serde_json::from_str(asked.err.lines().last().unwrap()).unwrap();
     assert_eq!(told["code"], "WAITING_FOR_PERSON");
     assert_eq!(told["interaction"]["interaction_id"], waits["pending_interaction_id"]);
 
-    let runs = house.json(&["ls"]);
+    let runs = home.json(&["ls"]);
     assert_eq!(runs.as_array().unwrap().len(), 3);
     assert_eq!(fields(&runs[0]), fields(&ran));
-    assert_eq!(house.json(&["ls", "--status", "waiting_user"])[0]["run_id"], waits["run_id"]);
-    assert_eq!(house.json(&["ls", "--limit", "1"]).as_array().unwrap().len(), 1);
-    let shown = house.json(&["show", "last"]);
+    assert_eq!(home.json(&["ls", "--status", "waiting_user"])[0]["run_id"], waits["run_id"]);
+    assert_eq!(home.json(&["ls", "--limit", "1"]).as_array().unwrap().len(), 1);
+    let shown = home.json(&["show", "last"]);
     let mut parts = fields(&shown);
     parts.sort_unstable();
     assert_eq!(parts, ["interactions", "run", "turns"]);
-    let inbox = house.json(&["inbox"]);
+    let inbox = home.json(&["inbox"]);
     assert_eq!(inbox[0]["interaction_id"], waits["pending_interaction_id"]);
-    let events = house.json(&["logs", "last"]);
+    let events = home.json(&["logs", "last"]);
     assert_eq!(events[0]["type"], "run_created");
-    assert_eq!(house.json(&["reply", "last", "yes"])["resolution"], "accepted");
-    assert_eq!(house.json(&["attach", "last"])["status"], "succeeded");
-    assert_eq!(house.json(&["cancel", "last"])["accepted"], false);
-    let mut parts = fields(&house.json(&["down"])).into_iter().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(home.json(&["reply", "last", "yes"])["resolution"], "accepted");
+    assert_eq!(home.json(&["attach", "last"])["status"], "succeeded");
+    assert_eq!(home.json(&["cancel", "last"])["accepted"], false);
+    let mut parts = fields(&home.json(&["down"])).into_iter().map(str::to_owned).collect::<Vec<_>>();
     parts.sort_unstable();
     assert_eq!(parts, ["runs", "sessions", "turns", "waits"]);
 }
 
 #[test]
-fn colours_are_for_terminals_and_for_those_who_want_them() {
-    let house = CommandTestHome::new();
-    assert_eq!(house.abide(&["run", "parrot", "say hello"]).code, 0);
-    assert!(!house.abide(&["ls"]).out.contains('\x1b'));
-    assert!(!house.abide(&["show", "last"]).out.contains('\x1b'));
-    let mut coloured = TerminalUser::runs(&house, &["ls"]);
-    assert_eq!(coloured.ends(), Some(0));
-    assert!(coloured.all.contains("\x1b[32msucceeded\x1b[0m"), "{:?}", coloured.all);
-    let mut plain = TerminalUser::runs_with(&house, &["ls"], &[("NO_COLOR", "1")]);
-    assert_eq!(plain.ends(), Some(0));
-    assert!(plain.all.contains("succeeded") && !plain.all.contains('\x1b'), "{:?}", plain.all);
+fn colours_are_printed_only_on_terminals_that_want_them() {
+    let home = CommandTestHome::new();
+    assert_eq!(home.abide(&["run", "parrot", "say hello"]).code, 0);
+    assert!(!home.abide(&["ls"]).out.contains('\x1b'));
+    assert!(!home.abide(&["show", "last"]).out.contains('\x1b'));
+    let mut coloured = TerminalUser::start(&home, &["ls"]);
+    assert_eq!(coloured.wait_for_exit(), Some(0));
+    assert!(coloured.output.contains("\x1b[32msucceeded\x1b[0m"), "{:?}", coloured.output);
+    let mut plain = TerminalUser::start_with_env(&home, &["ls"], &[("NO_COLOR", "1")]);
+    assert_eq!(plain.wait_for_exit(), Some(0));
+    assert!(plain.output.contains("succeeded") && !plain.output.contains('\x1b'), "{:?}", plain.output);
     let mut dumb =
-        TerminalUser::runs_with(&house, &["run", "parrot", "progress x\nsay hello"], &[("TERM", "dumb")]);
-    assert_eq!(dumb.ends(), Some(0));
-    assert!(dumb.all.contains("hello") && !dumb.all.contains('\x1b'), "{:?}", dumb.all);
+        TerminalUser::start_with_env(&home, &["run", "parrot", "progress x\nsay hello"], &[("TERM", "dumb")]);
+    assert_eq!(dumb.wait_for_exit(), Some(0));
+    assert!(dumb.output.contains("hello") && !dumb.output.contains('\x1b'), "{:?}", dumb.output);
 }
 
 #[test]
-fn what_an_agent_prints_does_not_reach_the_terminal_as_orders_but_files_get_it_as_it_is() {
-    let house = CommandTestHome::new();
+fn agent_output_is_escaped_on_terminals_and_unchanged_in_files() {
+    let home = CommandTestHome::new();
     let nasty = "say a\x1b]0;owned\x07\x1b[2Jb\nprogress p\x1b[5m\nask open_text q\x1b[31m? | o\x1b[7m";
-    let mut person = TerminalUser::runs_with(&house, &["run", "parrot", nasty], &[("NO_COLOR", "1")]);
-    person.sees("a␛]0;owned␇␛[2Jb");
-    person.sees("q␛[31m?");
-    person.answers("1\r");
-    assert_eq!(person.ends(), Some(0));
+    let mut user = TerminalUser::start_with_env(&home, &["run", "parrot", nasty], &[("NO_COLOR", "1")]);
+    user.wait_for_text("a␛]0;owned␇␛[2Jb");
+    user.wait_for_text("q␛[31m?");
+    user.answer_prompt("1\r");
+    assert_eq!(user.wait_for_exit(), Some(0));
     for order in ["\x1b]0;", "\x1b[2J", "\x1b[5m", "\x1b[31m", "\x1b[7m"] {
-        assert!(!person.all.contains(order), "{order:?}: {:?}", person.all);
+        assert!(!user.output.contains(order), "{order:?}: {:?}", user.output);
     }
     for words in [&["show", "last"][..], &["logs", "last"], &["ls"], &["attach", "last"]] {
-        let mut looking = TerminalUser::runs_with(&house, words, &[("NO_COLOR", "1")]);
-        looking.ends();
+        let mut looking = TerminalUser::start_with_env(&home, words, &[("NO_COLOR", "1")]);
+        looking.wait_for_exit();
         assert!(
-            !looking.all.contains("\x1b]") && !looking.all.contains("\x1b[2J"),
+            !looking.output.contains("\x1b]") && !looking.output.contains("\x1b[2J"),
             "{words:?}: {:?}",
-            looking.all
+            looking.output
         );
     }
-    let exact = house.abide(&["run", "parrot", "say a\x1b[1mb 数据"]);
+    let exact = home.abide(&["run", "parrot", "say a\x1b[1mb 数据"]);
     assert_eq!(exact.out, "a\x1b[1mb 数据\n");
 }
 
 #[test]
-fn whoever_stops_reading_is_not_complained_to() {
-    let house = CommandTestHome::new();
+fn a_closed_output_pipe_is_no_error() {
+    let home = CommandTestHome::new();
     let script = (0..2000).map(|n| format!("say line {n}\n")).collect::<String>();
-    assert_eq!(house.piped(&["run", "parrot", "-"], script.as_bytes()).code, 0);
+    assert_eq!(home.run_with_stdin(&["run", "parrot", "-"], script.as_bytes()).code, 0);
     for words in
         [&["logs", "last"][..], &["show", "last"], &["logs", "last", "--json"], &["completions", "zsh"]]
     {
-        let mut command = house.command(words);
+        let mut command = home.command(words);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut first = [0; 1];
         child.stdout.take().unwrap().read_exact(&mut first).unwrap();
@@ -114,14 +114,14 @@ fn whoever_stops_reading_is_not_complained_to() {
 
 #[test]
 fn wide_characters_count_twice_where_a_line_is_cut_to_the_terminal() {
-    let house = CommandTestHome::new();
+    let home = CommandTestHome::new();
     let wide = "数据库已经迁移完成".repeat(20);
-    assert_eq!(house.abide(&["run", "parrot", &format!("say {wide}")]).code, 0);
-    assert_eq!(house.abide(&["run", "parrot", &format!("say {}", "plain ".repeat(40))]).code, 0);
-    let mut person = TerminalUser::runs(&house, &["ls"]);
-    assert_eq!(person.ends(), Some(0));
+    assert_eq!(home.abide(&["run", "parrot", &format!("say {wide}")]).code, 0);
+    assert_eq!(home.abide(&["run", "parrot", &format!("say {}", "plain ".repeat(40))]).code, 0);
+    let mut user = TerminalUser::start(&home, &["ls"]);
+    assert_eq!(user.wait_for_exit(), Some(0));
     // Colour sequences are removed.
-    let seen: String = person.all.split('\x1b').enumerate().fold(String::new(), |text, (number, part)| {
+    let seen: String = user.output.split('\x1b').enumerate().fold(String::new(), |text, (number, part)| {
         text + if number == 0 { part } else { part.split_once('m').map_or("", |(_, rest)| rest) }
     });
     let columns = |line: &str| -> usize { line.chars().map(|c| if c >= '\u{2e80}' { 2 } else { 1 }).sum() };
@@ -138,7 +138,7 @@ fn wide_characters_count_twice_where_a_line_is_cut_to_the_terminal() {
 
 #[test]
 fn the_settings_of_a_run_are_part_of_its_story() {
-    let house = CommandTestHome::new();
+    let home = CommandTestHome::new();
     let words = [
         "run",
         "parrot",
@@ -157,16 +157,18 @@ fn the_settings_of_a_run_are_part_of_its_story() {
         "--label",
         "team=blue",
         "--workspace",
-        ".",
+        "work",
     ];
-    assert_eq!(house.abide(&words).code, 0);
-    let shown = house.json(&["show", "last"]);
+    // The working directory of the command is Abide's home, which is refused as a workspace.
+    std::fs::create_dir(home.path().join("work")).unwrap();
+    assert_eq!(home.abide(&words).code, 0);
+    let shown = home.json(&["show", "last"]);
     let options = serde_json::json!({
         "interactive_require_user_reply": false, "session_timeout_sec": 60, "turn_timeout_sec": 90,
         "on_busy": "supersede", "model": "small", "sandbox": "read-only",
     });
     assert_eq!(shown["run"]["options"], options);
-    let told = house.abide(&["show", "last"]).out;
+    let told = home.abide(&["show", "last"]).out;
     for fact in
         ["policy answers after 60 s", "90 s of work", "small", "read-only", "end the turn at work", "blue"]
     {
@@ -176,8 +178,8 @@ fn the_settings_of_a_run_are_part_of_its_story() {
 
 #[test]
 fn every_command_has_examples() {
-    let house = CommandTestHome::new();
-    let commands = subcommands(&house, &[]);
+    let home = CommandTestHome::new();
+    let commands = subcommands(&home, &[]);
     for known in
         ["up", "run", "reply", "agent", "rpc", "mcp", "sessions", "config", "doctor", "verify", "backup"]
     {
@@ -185,11 +187,11 @@ fn every_command_has_examples() {
     }
     let mut without = vec![];
     for command in &commands {
-        let help = house.abide(&[command.as_str(), "--help"]);
+        let help = home.abide(&[command.as_str(), "--help"]);
         assert_eq!(help.code, 0, "{command}");
         // A command with subcommands may leave the examples to them.
-        let parts = subcommands(&house, &[command]);
-        let shown = |words: &[&str]| house.abide(&[words, &["--help"]].concat()).out.contains("Example");
+        let parts = subcommands(&home, &[command]);
+        let shown = |words: &[&str]| home.abide(&[words, &["--help"]].concat()).out.contains("Example");
         let in_parts = !parts.is_empty() && parts.iter().all(|part| shown(&[command, part]));
         if !help.out.contains("Example") && !in_parts {
             without.push(command.clone());
@@ -199,8 +201,8 @@ fn every_command_has_examples() {
 }
 
 /// Returns the subcommands that the help of a command lists.
-fn subcommands(house: &CommandTestHome, words: &[&str]) -> Vec<String> {
-    let help = house.abide(&[words, &["--help"]].concat()).out;
+fn subcommands(home: &CommandTestHome, words: &[&str]) -> Vec<String> {
+    let help = home.abide(&[words, &["--help"]].concat()).out;
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let names = listed.take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
     let names = names.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split(' ').next());

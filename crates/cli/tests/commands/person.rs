@@ -12,23 +12,23 @@ use pty_process::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::house::{CommandTestHome, PATIENCE};
+use crate::house::{CommandTestHome, WAIT_TIMEOUT};
 
 pub(crate) struct TerminalUser {
     terminal: Pty,
     child: Child,
     /// Output that no search has consumed yet.
-    seen: String,
+    unread: String,
     /// The whole output.
-    pub(crate) all: String,
+    pub(crate) output: String,
 }
 
 impl TerminalUser {
-    pub(crate) fn runs(house: &CommandTestHome, words: &[&str]) -> Self {
-        Self::runs_with(house, words, &[])
+    pub(crate) fn start(home: &CommandTestHome, words: &[&str]) -> Self {
+        Self::start_with_env(home, words, &[])
     }
 
-    pub(crate) fn runs_with(house: &CommandTestHome, words: &[&str], env: &[(&str, &str)]) -> Self {
+    pub(crate) fn start_with_env(home: &CommandTestHome, words: &[&str], env: &[(&str, &str)]) -> Self {
         let (terminal, inside) = pty_process::blocking::open().unwrap();
         terminal.resize(Size::new(40, 160)).unwrap();
         let program = Command::new(env!("CARGO_BIN_EXE_abide"));
@@ -36,50 +36,50 @@ impl TerminalUser {
             .into_iter()
             .fold(program, Command::env_remove)
             .args(words)
-            .env("ABIDE_HOME", house.path())
+            .env("ABIDE_HOME", home.path())
             .env("TERM", "xterm")
             .env_remove("NO_COLOR")
             .envs(env.iter().copied())
             .spawn(inside)
             .unwrap();
-        Self { terminal, child, seen: String::new(), all: String::new() }
+        Self { terminal, child, unread: String::new(), output: String::new() }
     }
 
-    pub(crate) fn types(&mut self, keys: &str) {
+    pub(crate) fn type_keys(&mut self, keys: &str) {
         self.terminal.write_all(keys.as_bytes()).unwrap();
     }
 
     /// Reads until `wanted` appears after the last match.
-    pub(crate) fn sees(&mut self, wanted: &str) {
-        while !self.seen.contains(wanted) {
-            assert!(self.reads(), "the terminal fell silent before {wanted:?}: {:?}", self.seen);
+    pub(crate) fn wait_for_text(&mut self, wanted: &str) {
+        while !self.unread.contains(wanted) {
+            assert!(self.read_more(), "the terminal fell silent before {wanted:?}: {:?}", self.unread);
         }
-        let at = self.seen.find(wanted).unwrap() + wanted.len();
-        self.seen.drain(..at);
+        let at = self.unread.find(wanted).unwrap() + wanted.len();
+        self.unread.drain(..at);
     }
 
     /// Waits for the prompt and types after it.
-    pub(crate) fn answers(&mut self, keys: &str) {
-        self.sees("> ");
-        self.types(keys);
+    pub(crate) fn answer_prompt(&mut self, keys: &str) {
+        self.wait_for_text("> ");
+        self.type_keys(keys);
     }
 
     /// Reads to the end and returns the exit code.
-    pub(crate) fn ends(&mut self) -> Option<i32> {
-        while self.reads() {}
+    pub(crate) fn wait_for_exit(&mut self) -> Option<i32> {
+        while self.read_more() {}
         self.child.wait().unwrap().code()
     }
 
-    fn reads(&mut self) -> bool {
+    fn read_more(&mut self) -> bool {
         let mut buffer = [0; 4096];
-        let patience = Timespec { tv_sec: i64::try_from(PATIENCE.as_secs()).unwrap(), tv_nsec: 0 };
+        let timeout = Timespec { tv_sec: i64::try_from(WAIT_TIMEOUT.as_secs()).unwrap(), tv_nsec: 0 };
         let mut fds = [PollFd::new(&self.terminal, PollFlags::IN)];
-        let heard = poll(&mut fds, Some(&patience)).unwrap();
-        assert!(heard > 0, "the terminal hangs: {:?}", self.all);
+        let read = poll(&mut fds, Some(&timeout)).unwrap();
+        assert!(read > 0, "the terminal hangs: {:?}", self.output);
         let count = self.terminal.read(&mut buffer).unwrap_or(0);
         let text = String::from_utf8_lossy(&buffer[..count]);
-        self.seen.push_str(&text);
-        self.all.push_str(&text);
+        self.unread.push_str(&text);
+        self.output.push_str(&text);
         count > 0
     }
 }

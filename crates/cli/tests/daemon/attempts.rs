@@ -5,15 +5,15 @@ use serde_json::{Value, json};
 use crate::stage::{DaemonTestHome, ENDINGS, ReplyPath};
 
 /// Returns the attempts of a run, one for each turn that a process served.
-fn attempts(stage: &DaemonTestHome, run: &str) -> Vec<Value> {
-    let turns = stage.get(&format!("/v1/runs/{run}/turns?limit=1"));
+fn attempts(home: &DaemonTestHome, run: &str) -> Vec<Value> {
+    let turns = home.get(&format!("/v1/runs/{run}/turns?limit=1"));
     let mut found = Vec::new();
     let mut page = turns;
     loop {
         let items = page["items"].as_array().cloned().expect("a list has items");
         found.extend(items.iter().flat_map(|turn| turn["attempts"].as_array().cloned().unwrap_or_default()));
         let Some(cursor) = page["next_cursor"].as_str() else { return found };
-        page = stage.get(&format!("/v1/runs/{run}/turns?limit=1&cursor={cursor}"));
+        page = home.get(&format!("/v1/runs/{run}/turns?limit=1&cursor={cursor}"));
     }
 }
 
@@ -22,19 +22,19 @@ fn e6_every_attempt_of_every_turn_has_its_end() {
     let script = "ask open_text One?\nask open_text Two?\nsay It is $reply.";
     for (engine, processes) in [("parrot", 3), ("parrot-sticky", 1)] {
         for ending in ENDINGS {
-            let mut stage = DaemonTestHome::new();
-            let run = stage.create(engine, script, json!({}));
-            let waiting = stage.wait(&run, "waiting_user");
+            let mut home = DaemonTestHome::new();
+            let run = home.create(engine, script, json!({}));
+            let waiting = home.wait_for_status(&run, "waiting_user");
             // Replied at once: the process that asked may still be exiting.
-            stage.reply(&waiting, "one", ReplyPath::Http);
-            stage.wait(&run, "waiting_user");
-            stage.restart(ending);
-            let waiting = stage.wait(&run, "waiting_user");
-            stage.reply(&waiting, "two", ReplyPath::Http);
-            stage.wait(&run, "succeeded");
-            stage.wait_for_no_keeper();
-            let attempts = stage.wait_for(|stage| {
-                let attempts = attempts(stage, &run);
+            home.reply(&waiting, "one", ReplyPath::Http);
+            home.wait_for_status(&run, "waiting_user");
+            home.restart(ending);
+            let waiting = home.wait_for_status(&run, "waiting_user");
+            home.reply(&waiting, "two", ReplyPath::Http);
+            home.wait_for_status(&run, "succeeded");
+            home.wait_for_no_keeper();
+            let attempts = home.wait_until(|home| {
+                let attempts = attempts(home, &run);
                 attempts.iter().all(|attempt| attempt["ended_at"].is_string()).then_some(attempts)
             });
             assert_eq!(attempts.len(), 3, "{engine} {ending:?}: {attempts:?}");

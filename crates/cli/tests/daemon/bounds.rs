@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::stage::DaemonTestHome;
 
 /// Creates a program that replaces the parrot and prints the output of `body` between its session and its answer.
-fn hostile(body: &str) -> (tempfile::TempDir, String) {
+fn hostile_engine(body: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("there is room");
     let program = folder.path().join("hostile");
     let script = format!(
@@ -26,11 +26,11 @@ echo '{{"type":"turn"}}'
 }
 
 /// Returns all entries of a run's journal.
-fn events(stage: &DaemonTestHome, run: &str) -> Vec<Value> {
+fn events(home: &DaemonTestHome, run: &str) -> Vec<Value> {
     let mut events: Vec<Value> = Vec::new();
     loop {
         let after = events.last().map_or(0, |event| event["seq"].as_u64().unwrap_or(0));
-        let page = stage.get(&format!("/v1/runs/{run}/events?after={after}&limit=500"));
+        let page = home.get(&format!("/v1/runs/{run}/events?after={after}&limit=500"));
         let items = page["items"].as_array().cloned().expect("a list has items");
         if items.is_empty() {
             return events;
@@ -39,12 +39,12 @@ fn events(stage: &DaemonTestHome, run: &str) -> Vec<Value> {
     }
 }
 
-const MOST_MEMORY: u64 = 200 << 20;
+const MAX_MEMORY_BYTES: u64 = 200 << 20;
 
 /// A million lines, a line of one gigabyte, and progress of many megabytes in one line; here a tenth of each.
 #[test]
 fn output_without_end_neither_fills_the_journal_nor_the_memory() {
-    let (_folder, command) = hostile(
+    let (_folder, command) = hostile_engine(
         r#"
 yes '{"type":"progress","text":"works"}' | head -n 100000
 printf '{"type":"progress","text":"'; head -c 8000000 /dev/zero | tr '\0' x; echo '"}'
@@ -52,11 +52,11 @@ printf '{"type":"progress","text":"'; head -c 100000000 /dev/zero | tr '\0' x; e
 echo '{"type":"result","text":"done"}'
 "#,
     );
-    let stage = DaemonTestHome::with(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
-    let run = stage.create("parrot", "anything", json!({}));
-    let done = stage.wait(&run, "succeeded");
+    let home = DaemonTestHome::with_env(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
+    let run = home.create("parrot", "anything", json!({}));
+    let done = home.wait_for_status(&run, "succeeded");
     assert_eq!(done["result"]["text"], "done");
-    let events = events(&stage, &run);
+    let events = events(&home, &run);
     let progress: Vec<&str> = events
         .iter()
         .filter(|event| event["type"] == "progressed")
@@ -67,14 +67,14 @@ echo '{"type":"result","text":"done"}'
     assert!(bytes < 2 << 20, "{bytes} bytes");
     let last = progress.last().expect("there is progress");
     assert!(last.starts_with("[98") && last.contains("are left out"), "what is left out is counted: {last}");
-    let memory = stage.peak_memory();
-    assert!(memory < MOST_MEMORY, "the daemon had {memory} bytes");
+    let memory = home.peak_memory();
+    assert!(memory < MAX_MEMORY_BYTES, "the daemon had {memory} bytes");
 }
 
 /// An approval request of many megabytes, followed by thousands of requests.
 #[test]
 fn requests_for_approval_are_bounded_in_size_and_number() {
-    let (_folder, command) = hostile(
+    let (_folder, command) = hostile_engine(
         r#"
 printf '{"type":"gate","id":"g0","prompt":"p","kind":"command","command":"'
 head -c 12000000 /dev/zero | tr '\0' x; echo '"}'
@@ -85,28 +85,28 @@ done
 echo '{"type":"result","text":"done"}'
 "#,
     );
-    let stage = DaemonTestHome::with(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
-    let run = stage.create("parrot", "anything", json!({}));
-    let waiting = stage.wait(&run, "waiting_user");
-    let question = stage.questions(&run).remove(0);
+    let home = DaemonTestHome::with_env(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
+    let run = home.create("parrot", "anything", json!({}));
+    let waiting = home.wait_for_status(&run, "waiting_user");
+    let question = home.questions(&run).remove(0);
     assert!(
         question["hidden"]["bytes"].as_u64().is_some_and(|bytes| bytes > 11_000_000),
         "{}",
         question["hidden"]
     );
     assert!(question.to_string().len() < 200 << 10);
-    assert_eq!(stage.try_reply(&waiting, "no").status, 200);
-    stage.wait(&run, "succeeded");
-    let raised = events(&stage, &run).iter().filter(|event| event["type"] == "gate_raised").count();
+    assert_eq!(home.try_reply(&waiting, "no").status, 200);
+    home.wait_for_status(&run, "succeeded");
+    let raised = events(&home, &run).iter().filter(|event| event["type"] == "gate_raised").count();
     assert!(raised <= 1_000, "{raised} requests were put to a person");
-    let memory = stage.peak_memory();
-    assert!(memory < MOST_MEMORY, "the daemon had {memory} bytes");
+    let memory = home.peak_memory();
+    assert!(memory < MAX_MEMORY_BYTES, "the daemon had {memory} bytes");
 }
 
 /// A request in one line that exceeds the line limit of 16 MiB. It is refused, and the turn continues.
 #[test]
 fn a_request_in_a_line_beyond_the_bound_is_refused_and_the_turn_goes_on() {
-    let (_folder, command) = hostile(
+    let (_folder, command) = hostile_engine(
         r#"
 printf '{"type":"gate","id":"g0","prompt":"p","kind":"command","command":"'
 head -c 20000000 /dev/zero | tr '\0' x; echo '"}'
@@ -114,19 +114,19 @@ read answer
 case "$answer" in *'"approved":false'*) echo '{"type":"result","text":"refused"}';; esac
 "#,
     );
-    let stage = DaemonTestHome::with(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
-    let run = stage.create("parrot", "anything", json!({}));
-    let done = stage.wait(&run, "succeeded");
+    let home = DaemonTestHome::with_env(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
+    let run = home.create("parrot", "anything", json!({}));
+    let done = home.wait_for_status(&run, "succeeded");
     assert_eq!(done["result"]["text"], "refused");
     let warned = |event: &Value| event["data"]["text"].as_str().is_some_and(|text| text.contains("too long"));
-    assert!(events(&stage, &run).iter().any(warned), "the run tells of it");
+    assert!(events(&home, &run).iter().any(warned), "the run tells of it");
 }
 
 /// The same with the request's id after the limit, so that it cannot be refused. The turn fails and the process is
 /// ended, because it would wait for ever.
 #[test]
 fn a_request_beyond_the_bound_that_cannot_be_refused_fails_the_turn() {
-    let (folder, command) = hostile(
+    let (folder, command) = hostile_engine(
         r#"
 echo $$ > "$(dirname "$0")/pid"
 printf '{"type":"gate","prompt":"'
@@ -135,9 +135,9 @@ read answer
 sleep 1000
 "#,
     );
-    let stage = DaemonTestHome::with(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
-    let run = stage.create("parrot", "anything", json!({}));
-    let failed = stage.wait(&run, "failed");
+    let home = DaemonTestHome::with_env(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
+    let run = home.create("parrot", "anything", json!({}));
+    let failed = home.wait_for_status(&run, "failed");
     assert_eq!(failed["error"]["code"], "ENGINE_FAILED");
     let message = failed["error"]["message"].as_str().expect("it says why");
     assert!(message.contains("parrot") && message.contains("16 MiB"), "{message}");

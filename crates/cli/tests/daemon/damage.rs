@@ -6,31 +6,31 @@ use crate::stage::{DaemonEnding, DaemonTestHome};
 
 #[test]
 fn a_damaged_run_does_not_stop_the_deadlines_of_others() {
-    let mut stage = DaemonTestHome::new();
+    let mut home = DaemonTestHome::new();
     let options = json!({ "interactive_require_user_reply": false, "session_timeout_sec": 2 });
     let asks = "ask open_text/engine_judgement What now?\nsay done";
-    let damaged = stage.create("parrot", asks, options.clone());
-    stage.wait(&damaged, "waiting_user");
-    let sound = stage.create("parrot", asks, options);
-    stage.wait(&sound, "waiting_user");
-    stage.down(DaemonEnding::Kept);
-    let store = rusqlite::Connection::open(stage.home.path().join("abide.db")).expect("it opens");
+    let damaged = home.create("parrot", asks, options.clone());
+    home.wait_for_status(&damaged, "waiting_user");
+    let sound = home.create("parrot", asks, options);
+    home.wait_for_status(&sound, "waiting_user");
+    home.down(DaemonEnding::Terminated);
+    let store = rusqlite::Connection::open(home.home.path().join("abide.db")).expect("it opens");
     let changed = store
         .execute("UPDATE runs SET body = '{\"nothing\": 1}' WHERE run_id = ?1", [&damaged])
         .expect("it can be written");
     assert_eq!(changed, 1);
     drop(store);
-    stage.up();
+    home.up();
     // Its deadline was the first.
-    let done = stage.wait(&sound, "succeeded");
+    let done = home.wait_for_status(&sound, "succeeded");
     assert_eq!(done["auto_decision_count"], 1);
-    let status = stage.get("/v1/status");
+    let status = home.get("/v1/status");
     assert!(status["troubled"][&damaged].is_string(), "{status}");
-    assert!(stage.home.run(&["status"]).stdout.contains(&damaged));
-    assert!(stage.home.log_text().contains(&damaged));
+    assert!(home.home.run(&["status"]).stdout.contains(&damaged));
+    assert!(home.home.log_text().contains(&damaged));
     // Retries have a backoff.
-    let tries = stage.home.log_text().matches(&damaged).count();
+    let tries = home.home.log_text().matches(&damaged).count();
     assert!(tries < 20, "{tries} lines about it");
-    let verified = stage.home.run(&["verify"]);
+    let verified = home.home.run(&["verify"]);
     assert!(verified.code == Some(1) && verified.stdout.contains(&damaged), "{verified:?}");
 }

@@ -15,8 +15,8 @@ enum CrashVictims {
     Both,
 }
 
-fn kill(stage: &DaemonTestHome, victims: CrashVictims) {
-    let processes = stage.home.processes();
+fn kill_victims(home: &DaemonTestHome, victims: CrashVictims) {
+    let processes = home.home.processes();
     let is_keeper = |left: &&HomeProcess| left.command.contains("__keeper");
     let is_child = |left: &&HomeProcess| left.command.contains("__parrot") && !is_keeper(left);
     let mut chosen: Vec<&HomeProcess> = Vec::new();
@@ -28,47 +28,47 @@ fn kill(stage: &DaemonTestHome, victims: CrashVictims) {
     }
     assert!(!chosen.is_empty(), "{victims:?}: {processes:?}");
     for victim in chosen {
-        stage.home.kill(victim);
+        home.home.kill(victim);
     }
 }
 
 /// Starts a run, waits for its approval request, and kills the victims.
-fn dies(
+fn run_and_kill(
     mode: &str,
     engine: &str,
     victims: CrashVictims,
     down: Option<DaemonEnding>,
 ) -> (DaemonTestHome, String) {
-    let mut stage = DaemonTestHome::new();
-    let run = stage.create_in(mode, engine, SCRIPT);
-    stage.wait(&run, "waiting_user");
+    let mut home = DaemonTestHome::new();
+    let run = home.create_in(mode, engine, SCRIPT);
+    home.wait_for_status(&run, "waiting_user");
     match down {
         Some(ending) => {
-            stage.down(ending);
-            kill(&stage, victims);
-            stage.up();
+            home.down(ending);
+            kill_victims(&home, victims);
+            home.up();
         }
-        None => kill(&stage, victims),
+        None => kill_victims(&home, victims),
     }
-    (stage, run)
+    (home, run)
 }
 
-const DEATHS: [(CrashVictims, Option<DaemonEnding>); 6] = [
+const CRASH_CASES: [(CrashVictims, Option<DaemonEnding>); 6] = [
     (CrashVictims::Child, None),
     (CrashVictims::Keeper, None),
     (CrashVictims::Both, None),
     (CrashVictims::Child, Some(DaemonEnding::Killed)),
-    (CrashVictims::Keeper, Some(DaemonEnding::Kept)),
+    (CrashVictims::Keeper, Some(DaemonEnding::Terminated)),
     (CrashVictims::Both, Some(DaemonEnding::Killed)),
 ];
 
 #[test]
 fn a10_a_request_is_void_when_its_process_dies_and_the_person_is_asked() {
-    for (number, (victims, down)) in DEATHS.into_iter().enumerate() {
+    for (number, (victims, down)) in CRASH_CASES.into_iter().enumerate() {
         let mode = if number % 2 == 0 { "interactive" } else { "chat" };
-        let (stage, run) = dies(mode, "parrot", victims, down);
-        let waiting = stage.wait_for_question(&run, "abide");
-        let questions = stage.questions(&run);
+        let (home, run) = run_and_kill(mode, "parrot", victims, down);
+        let waiting = home.wait_for_question(&run, "abide");
+        let questions = home.questions(&run);
         assert_eq!(questions.len(), 2, "{victims:?} {down:?}: {questions:?}");
         assert_eq!(
             (&questions[0]["state"], &questions[0]["closed_because"]),
@@ -76,22 +76,22 @@ fn a10_a_request_is_void_when_its_process_dies_and_the_person_is_asked() {
         );
         assert_eq!(questions[1]["options"][0]["label"], "continue");
         assert_eq!(waiting["error"], Value::Null);
-        stage.reply(&waiting, "continue", ReplyPath::Http);
-        let done = stage.wait(&run, if mode == "chat" { "idle" } else { "succeeded" });
+        home.reply(&waiting, "continue", ReplyPath::Http);
+        let done = home.wait_for_status(&run, if mode == "chat" { "idle" } else { "succeeded" });
         assert_eq!(done["turn_index"], 2, "continuing is a new turn");
-        assert_eq!(stage.lines(), ["before"], "{victims:?} {down:?}: nothing was approved");
-        stage.wait_for_no_keeper();
+        assert_eq!(home.log_lines(), ["before"], "{victims:?} {down:?}: nothing was approved");
+        home.wait_for_no_keeper();
     }
 }
 
 #[test]
 fn a10_a_sticky_run_fails_when_its_process_dies_at_a_request() {
-    for (victims, down) in DEATHS {
-        let (stage, run) = dies("interactive", "parrot-sticky", victims, down);
-        let failed = stage.wait(&run, "failed");
+    for (victims, down) in CRASH_CASES {
+        let (home, run) = run_and_kill("interactive", "parrot-sticky", victims, down);
+        let failed = home.wait_for_status(&run, "failed");
         assert_eq!(failed["error"]["code"], "INTERACTION_PROCESS_LOST", "{victims:?} {down:?}: {failed}");
-        assert!(stage.questions(&run).iter().all(|question| question["state"] == "closed"));
-        assert_eq!(stage.lines(), ["before"]);
-        stage.wait_for_no_keeper();
+        assert!(home.questions(&run).iter().all(|question| question["state"] == "closed"));
+        assert_eq!(home.log_lines(), ["before"]);
+        home.wait_for_no_keeper();
     }
 }

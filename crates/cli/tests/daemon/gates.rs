@@ -10,38 +10,38 @@ const SCRIPT: &str = "append log before\ngate May I?\nappend log after $reply\ns
 fn a_gate_stays_open_over_a_restart_and_its_own_process_is_answered() {
     for (ending, door) in ENDINGS.into_iter().zip([ReplyPath::Http, ReplyPath::CommandLine]) {
         for engine in ["parrot", "parrot-sticky"] {
-            let mut stage = DaemonTestHome::new();
-            let run = stage.create(engine, SCRIPT, json!({}));
-            let waiting = stage.wait(&run, "waiting_user");
+            let mut home = DaemonTestHome::new();
+            let run = home.create(engine, SCRIPT, json!({}));
+            let waiting = home.wait_for_status(&run, "waiting_user");
             // Strict: an engine that needs its process to wait has a deadline, the other one has none.
             assert_eq!(waiting["wait_deadline_at"].is_null(), engine == "parrot", "{waiting}");
-            stage.restart(ending);
-            let still = stage.wait(&run, "waiting_user");
+            home.restart(ending);
+            let still = home.wait_for_status(&run, "waiting_user");
             assert_eq!(still["pending_interaction_id"], waiting["pending_interaction_id"]);
-            stage.reply(&still, "yes", door);
-            stage.wait(&run, "succeeded");
-            assert_eq!(stage.lines(), ["before", "after yes"], "{engine} {ending:?}");
-            assert_eq!(stage.pids(&run).len(), 1, "the process that asked is the one that goes on");
-            stage.wait_for_no_keeper();
+            home.reply(&still, "yes", door);
+            home.wait_for_status(&run, "succeeded");
+            assert_eq!(home.log_lines(), ["before", "after yes"], "{engine} {ending:?}");
+            assert_eq!(home.pids(&run).len(), 1, "the process that asked is the one that goes on");
+            home.wait_for_no_keeper();
         }
     }
 }
 
 #[test]
-fn a_gate_that_nobody_answers_is_declined_and_never_by_a_person() {
+fn an_unanswered_approval_is_declined_by_policy() {
     for ending in ENDINGS {
         for engine in ["parrot", "parrot-sticky"] {
-            let mut stage = DaemonTestHome::new();
+            let mut home = DaemonTestHome::new();
             let options = json!({ "interactive_require_user_reply": false, "session_timeout_sec": 1 });
-            let run = stage.create(engine, SCRIPT, options);
-            stage.wait(&run, "waiting_user");
-            stage.restart(ending);
-            let done = stage.wait(&run, "succeeded");
+            let run = home.create(engine, SCRIPT, options);
+            home.wait_for_status(&run, "waiting_user");
+            home.restart(ending);
+            let done = home.wait_for_status(&run, "succeeded");
             assert_eq!(done["auto_decision_count"], 1);
-            let question = &stage.questions(&run)[0];
+            let question = &home.questions(&run)[0];
             assert_eq!(question["resolution_mode"], "auto_decide_timeout");
             assert_ne!(question["auto_decide_reason"], Value::Null);
-            let lines = stage.lines();
+            let lines = home.log_lines();
             assert!(lines.len() == 2 && lines[1].starts_with("after No."), "{engine}: {lines:?}");
         }
     }

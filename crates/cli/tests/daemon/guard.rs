@@ -7,7 +7,7 @@ use abide_testkit::{daemon::TestHome, wait};
 use serde_json::{Value, json};
 
 /// Creates a home whose parrot cannot be examined while the file `slow` exists, so that the effect stays in progress.
-fn home() -> TestHome {
+fn home_with_slow_engine() -> TestHome {
     let program = Path::new(env!("CARGO_BIN_EXE_abide"));
     let home = TestHome::new(program);
     let wrapper = home.path().join("wrapper");
@@ -40,7 +40,7 @@ fn doctor(home: &TestHome) -> String {
 
 #[test]
 fn an_effect_during_which_three_daemons_died_is_set_aside_and_never_dropped() {
-    let home = home();
+    let home = home_with_slow_engine();
     let daemon = home.start();
     let body = json!({ "engine": "parrot", "prompt": "say It is done.", "workspace": home.workspace("w") });
     let created = home.client().and_then(|client| client.post("/v1/runs", &body)).expect("it answers");
@@ -57,14 +57,14 @@ fn an_effect_during_which_three_daemons_died_is_set_aside_and_never_dropped() {
     // After 17 more crashes the effect is still neither performed early nor dropped.
     for _ in 0..17 {
         let dying = home.start();
-        assert!(dying.is_ready(), "{}", home.complaints());
+        assert!(dying.is_ready(), "{}", home.stderr_tail());
         assert!(!record(&home).contains(&effect), "it is not performed before the daemon is ready");
         dying.kill();
     }
     let suspects = state(&home)["suspects"].clone();
     assert_eq!(suspects[0]["deaths"], 3, "deaths without it do not count: {suspects}");
-    let told = doctor(&home);
-    assert!(told.contains(&effect) && told.contains("crash guard"), "{told}");
+    let report = doctor(&home);
+    assert!(report.contains(&effect) && report.contains("crash guard"), "{report}");
     assert!(home.log_text().contains("set aside"), "the log names it");
     // No run failed because of it, and other runs are not delayed.
     let alive = home.start();

@@ -8,31 +8,31 @@ use crate::stage::{DaemonEnding, DaemonTestHome, ENDINGS};
 const ENGINES: [&str; 2] = ["parrot", "parrot-sticky"];
 
 /// Creates a run with this question, and restarts the daemon during the wait.
-fn asks(engine: &str, question: &str, ending: DaemonEnding) -> (DaemonTestHome, String) {
-    let mut stage = DaemonTestHome::new();
+fn create_asking_run(engine: &str, question: &str, ending: DaemonEnding) -> (DaemonTestHome, String) {
+    let mut home = DaemonTestHome::new();
     let prompt = format!("append log before\nask {question}\nappend log after $reply\nsay done");
     let options = json!({ "interactive_require_user_reply": false, "session_timeout_sec": 1 });
-    let run = stage.create(engine, &prompt, options);
-    let waiting = stage.wait(&run, "waiting_user");
+    let run = home.create(engine, &prompt, options);
+    let waiting = home.wait_for_status(&run, "waiting_user");
     assert!(waiting["wait_deadline_at"].is_string(), "{waiting}");
-    stage.restart(ending);
-    (stage, run)
+    home.restart(ending);
+    (home, run)
 }
 
 #[test]
 fn the_engine_decides_for_itself() {
     for (engine, ending) in ENGINES.into_iter().zip(ENDINGS) {
-        let (stage, run) = asks(engine, "open_text/engine_judgement Which name?", ending);
-        let done = stage.wait(&run, "succeeded");
+        let (home, run) = create_asking_run(engine, "open_text/engine_judgement Which name?", ending);
+        let done = home.wait_for_status(&run, "succeeded");
         assert_eq!(done["auto_decision_count"], 1);
         assert!(done["last_auto_decision_at"].is_string());
-        let question = &stage.questions(&run)[0];
+        let question = &home.questions(&run)[0];
         assert_eq!(question["resolution_mode"], "auto_decide_timeout");
         assert_eq!(question["auto_decide_reason"], "user_no_reply");
-        let lines = stage.lines();
+        let lines = home.log_lines();
         assert!(lines.len() == 2 && lines[1].contains("Decide this yourself"), "{engine}: {lines:?}");
         // The automatic reply is reported (D6) in the events, in `abide logs` and in the daemon's log.
-        let events = stage.get(&format!("/v1/runs/{run}/events"));
+        let events = home.get(&format!("/v1/runs/{run}/events"));
         let replies: Vec<&Value> = events["items"]
             .as_array()
             .expect("a page")
@@ -51,24 +51,25 @@ fn the_engine_decides_for_itself() {
         assert_eq!(envelope, expected, "{reply}");
         let instruction = reply["data"]["instruction"].as_str().unwrap_or_default();
         assert!(instruction.contains("Decide this yourself"), "{reply}");
-        let logs = stage.home.run(&["logs", &run]).stdout;
+        let logs = home.home.run(&["logs", &run]).stdout;
         for word in ["auto_decide_timeout", "user_no_reply", "engine_judgement", instruction] {
             assert!(logs.contains(word), "{word}: {logs}");
-            assert!(stage.home.log_text().contains(word), "{word}");
+            assert!(home.home.log_text().contains(word), "{word}");
         }
-        stage.wait_for_no_keeper();
+        home.wait_for_no_keeper();
     }
 }
 
 #[test]
 fn the_safe_option_is_taken_or_no() {
     for (engine, ending) in ENGINES.into_iter().zip(ENDINGS) {
-        let (stage, run) = asks(engine, "choose_one/safe_default Which? | drop | keep (safe)", ending);
-        stage.wait(&run, "succeeded");
-        assert_eq!(stage.lines(), ["before", "after keep"], "{engine}");
-        let (stage, run) = asks(engine, "confirm/safe_default Really?", ending);
-        stage.wait(&run, "succeeded");
-        let lines = stage.lines();
+        let (home, run) =
+            create_asking_run(engine, "choose_one/safe_default Which? | drop | keep (safe)", ending);
+        home.wait_for_status(&run, "succeeded");
+        assert_eq!(home.log_lines(), ["before", "after keep"], "{engine}");
+        let (home, run) = create_asking_run(engine, "confirm/safe_default Really?", ending);
+        home.wait_for_status(&run, "succeeded");
+        let lines = home.log_lines();
         assert!(lines[1].starts_with("after No."), "{engine}: {lines:?}");
     }
 }
@@ -76,13 +77,13 @@ fn the_safe_option_is_taken_or_no() {
 #[test]
 fn abort_ends_the_run_instead_of_inventing_an_answer() {
     for (engine, ending) in ENGINES.into_iter().zip(ENDINGS) {
-        let (stage, run) = asks(engine, "confirm/abort Really?", ending);
-        let over = stage.wait(&run, "canceled");
+        let (home, run) = create_asking_run(engine, "confirm/abort Really?", ending);
+        let over = home.wait_for_status(&run, "canceled");
         assert_eq!(over["error"]["code"], "INTERACTION_ABORTED");
-        assert_eq!(stage.lines(), ["before"]);
-        let question = &stage.questions(&run)[0];
+        assert_eq!(home.log_lines(), ["before"]);
+        let question = &home.questions(&run)[0];
         assert_eq!((&question["state"], &question["reply"]), (&json!("closed"), &Value::Null));
-        stage.wait_for_no_keeper();
+        home.wait_for_no_keeper();
     }
 }
 
@@ -90,12 +91,15 @@ fn abort_ends_the_run_instead_of_inventing_an_answer() {
 fn a_risk_is_never_taken_by_a_timeout() {
     for (engine, ending) in ENGINES.into_iter().zip(ENDINGS) {
         for policy in ["engine_judgement", "safe_default"] {
-            let (stage, run) =
-                asks(engine, &format!("risk_ack/{policy} Delete everything? | yes (safe) | no"), ending);
-            stage.wait(&run, "succeeded");
-            let lines = stage.lines();
+            let (home, run) = create_asking_run(
+                engine,
+                &format!("risk_ack/{policy} Delete everything? | yes (safe) | no"),
+                ending,
+            );
+            home.wait_for_status(&run, "succeeded");
+            let lines = home.log_lines();
             assert!(lines.len() == 2 && lines[1].starts_with("after No."), "{engine} {policy}: {lines:?}");
-            assert_eq!(stage.questions(&run)[0]["resolution_mode"], "auto_decide_timeout");
+            assert_eq!(home.questions(&run)[0]["resolution_mode"], "auto_decide_timeout");
         }
     }
 }

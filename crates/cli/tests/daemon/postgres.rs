@@ -11,7 +11,7 @@ use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
 const SCRIPT: &str = "append log before\nask open_text What now?\nappend log after $reply\nsay It is $reply.";
 
 /// Returns the URL of a new schema on the server that `cargo xtask test` starts.
-fn store() -> Option<String> {
+fn new_schema_url() -> Option<String> {
     let variable = std::env::vars().find(|(name, _)| name == "ABIDE_TEST_POSTGRES_URL");
     let Some((_, url)) = variable else {
         skip("no Postgres server: ABIDE_TEST_POSTGRES_URL is not set; `cargo xtask test` starts one");
@@ -25,35 +25,39 @@ fn store() -> Option<String> {
 
 #[test]
 fn a_run_on_postgres_outlives_the_kill_of_its_daemon_in_each_kind_of_wait() {
-    let Some(store) = store() else { return };
-    let mut stage = DaemonTestHome::with(&[("ABIDE_STORE", &store)]);
+    let Some(store) = new_schema_url() else { return };
+    let mut home = DaemonTestHome::with_env(&[("ABIDE_STORE", &store)]);
     for (engine, door) in [("parrot", ReplyPath::Http), ("parrot-sticky", ReplyPath::CommandLine)] {
         // The file does not exist in the first round.
-        std::fs::remove_file(stage.home.workspace("w").join("log")).ok();
-        let run = stage.create(engine, SCRIPT, json!({}));
-        let waiting = stage.wait(&run, "waiting_user");
-        stage.restart(DaemonEnding::Killed);
-        let still = stage.wait(&run, "waiting_user");
+        std::fs::remove_file(home.home.workspace("w").join("log")).ok();
+        let run = home.create(engine, SCRIPT, json!({}));
+        let waiting = home.wait_for_status(&run, "waiting_user");
+        home.restart(DaemonEnding::Killed);
+        let still = home.wait_for_status(&run, "waiting_user");
         assert_eq!(still["pending_interaction_id"], waiting["pending_interaction_id"]);
-        stage.reply(&still, "red", door);
-        let done = stage.wait(&run, "succeeded");
+        home.reply(&still, "red", door);
+        let done = home.wait_for_status(&run, "succeeded");
         assert_eq!(done["result"]["text"], "It is red.");
-        assert_eq!(stage.lines(), ["before", "after red"], "{engine}");
-        stage.wait_for_no_keeper();
+        assert_eq!(home.log_lines(), ["before", "after red"], "{engine}");
+        home.wait_for_no_keeper();
     }
-    assert!(!stage.home.path().join("abide.db").exists(), "nothing is kept in a file");
-    let verified = stage.home.run(&["verify", "--json"]);
-    let told: Value = serde_json::from_str(&verified.stdout).expect("verify prints JSON");
-    assert_eq!((verified.code, &told["ok"], &told["runs"]), (Some(0), &json!(true), &json!(2)), "{told}");
+    assert!(!home.home.path().join("abide.db").exists(), "nothing is kept in a file");
+    let verified = home.home.run(&["verify", "--json"]);
+    let report: Value = serde_json::from_str(&verified.stdout).expect("verify prints JSON");
+    assert_eq!(
+        (verified.code, &report["ok"], &report["runs"]),
+        (Some(0), &json!(true), &json!(2)),
+        "{report}"
+    );
     for (words, expected) in [(["backup", "copy.db"], "pg_dump"), (["restore", "copy.db"], "pg_restore")] {
-        let refused = stage.home.run(&words);
+        let refused = home.home.run(&words);
         assert!(refused.code == Some(1) && refused.stderr.contains(expected), "{refused:?}");
     }
 }
 
 /// Two homes with one schema (SECURITY 15).
 fn two_homes(store: &str) -> [TestHome; 2] {
-    let home = || TestHome::new(Path::new(env!("CARGO_BIN_EXE_abide"))).with("ABIDE_STORE", store);
+    let home = || TestHome::new(Path::new(env!("CARGO_BIN_EXE_abide"))).with_env("ABIDE_STORE", store);
     [home(), home()]
 }
 
@@ -75,10 +79,10 @@ fn cut_connections(store: &str) {
 
 #[test]
 fn a_second_daemon_on_the_same_schema_is_refused_with_the_holders_name() {
-    let Some(store) = store() else { return };
+    let Some(store) = new_schema_url() else { return };
     let [first, second] = two_homes(&store);
     let running = first.start();
-    assert!(running.is_ready(), "{}", first.complaints());
+    assert!(running.is_ready(), "{}", first.stderr_tail());
     let refused = second.run(&["up", "--listen", "127.0.0.1:0"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("the machine has a name");
@@ -91,13 +95,13 @@ fn a_second_daemon_on_the_same_schema_is_refused_with_the_holders_name() {
     // The lock of a killed daemon is released.
     running.kill();
     let next = second.start();
-    assert!(next.is_ready(), "{}", second.complaints());
+    assert!(next.is_ready(), "{}", second.stderr_tail());
     next.terminate();
 }
 
 #[test]
 fn a_daemon_whose_schema_was_taken_while_its_connection_was_cut_accepts_nothing_and_names_the_holder() {
-    let Some(store) = store() else { return };
+    let Some(store) = new_schema_url() else { return };
     let [first, second] = two_homes(&store);
     let stopped = first.start();
     let client = first.client().expect("it answers");
@@ -106,7 +110,7 @@ fn a_daemon_whose_schema_was_taken_while_its_connection_was_cut_accepts_nothing_
     stopped.signal("STOP");
     cut_connections(&store);
     let taking = second.start();
-    assert!(taking.is_ready(), "{}", second.complaints());
+    assert!(taking.is_ready(), "{}", second.stderr_tail());
     stopped.signal("CONT");
     wait::until("it is no longer ready", || client.get("/readyz").is_ok_and(|ready| ready.status == 503));
     let body = json!({ "engine": "parrot", "prompt": "say hi", "workspace": first.workspace("w") });
@@ -125,6 +129,6 @@ fn a_daemon_whose_schema_was_taken_while_its_connection_was_cut_accepts_nothing_
     // After a restart it works as usual.
     stopped.terminate();
     let again = first.start();
-    assert!(again.is_ready(), "{}", first.complaints());
+    assert!(again.is_ready(), "{}", first.stderr_tail());
     again.terminate();
 }

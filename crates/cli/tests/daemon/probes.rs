@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
 
 /// Creates a program that acts as the parrot after the shell lines in `check`.
-fn parrot(stage: &DaemonTestHome, name: &str, check: &str) -> PathBuf {
-    let path = stage.home.path().join(name);
+fn write_parrot_wrapper(home: &DaemonTestHome, name: &str, check: &str) -> PathBuf {
+    let path = home.home.path().join(name);
     let abide = env!("CARGO_BIN_EXE_abide");
     let script = format!("#!/bin/sh\n{check}\nexec {abide} __parrot \"$@\"\n");
     fs::write(&path, script).expect("it can be written");
@@ -22,9 +22,9 @@ fn parrot(stage: &DaemonTestHome, name: &str, check: &str) -> PathBuf {
     path
 }
 
-fn calls(stage: &DaemonTestHome, program: &Path) {
+fn configure_program(home: &DaemonTestHome, program: &Path) {
     let config = format!("[engines.parrot]\ncommand = [{:?}]\n", program.display().to_string());
-    fs::write(stage.home.path().join("config.toml"), config).expect("it can be written");
+    fs::write(home.home.path().join("config.toml"), config).expect("it can be written");
 }
 
 fn profile(run: &Value) -> (&str, &str) {
@@ -34,67 +34,67 @@ fn profile(run: &Value) -> (&str, &str) {
 
 #[test]
 fn a3_a_probe_that_fails_once_is_tried_again() {
-    let mut stage = DaemonTestHome::new();
-    let mark = stage.home.path().join("failed-once");
+    let mut home = DaemonTestHome::new();
+    let mark = home.home.path().join("failed-once");
     let once = format!("[ -e {0} ] || {{ touch {0}; echo not now >&2; exit 1; }}", mark.display());
-    let program = parrot(&stage, "flaky", &once);
-    calls(&stage, &program);
-    stage.restart(DaemonEnding::Kept);
-    let run = stage.create("parrot", "say done", json!({}));
-    let done = stage.wait(&run, "succeeded");
+    let program = write_parrot_wrapper(&home, "flaky", &once);
+    configure_program(&home, &program);
+    home.restart(DaemonEnding::Terminated);
+    let run = home.create("parrot", "say done", json!({}));
+    let done = home.wait_for_status(&run, "succeeded");
     assert_eq!(profile(&done).0, "resumable", "{done}");
 }
 
 #[test]
 fn a3_a_probe_that_fails_to_the_end_holds_the_process() {
-    let mut stage = DaemonTestHome::new();
+    let mut home = DaemonTestHome::new();
     let never = "case \"$*\" in *--version*|*--help*) echo broken >&2; exit 3;; esac";
-    let program = parrot(&stage, "broken", never);
-    calls(&stage, &program);
-    stage.restart(DaemonEnding::Kept);
-    let run = stage.create("parrot", "ask open_text What now?\nsay It is $reply.", json!({}));
-    let waiting = stage.wait(&run, "waiting_user");
+    let program = write_parrot_wrapper(&home, "broken", never);
+    configure_program(&home, &program);
+    home.restart(DaemonEnding::Terminated);
+    let run = home.create("parrot", "ask open_text What now?\nsay It is $reply.", json!({}));
+    let waiting = home.wait_for_status(&run, "waiting_user");
     let (kind, reason) = profile(&waiting);
     assert_eq!(kind, "sticky_process", "{waiting}");
     assert!(reason.contains("the probe failed") && reason.contains("broken"), "{reason}");
-    stage.reply(&waiting, "red", ReplyPath::Http);
-    assert_eq!(stage.wait(&run, "succeeded")["result"]["text"], "It is red.");
+    home.reply(&waiting, "red", ReplyPath::Http);
+    assert_eq!(home.wait_for_status(&run, "succeeded")["result"]["text"], "It is red.");
 }
 
 #[test]
 fn a3_only_a_missing_program_is_not_found() {
-    let mut stage = DaemonTestHome::new();
-    calls(&stage, &stage.home.path().join("nowhere"));
-    stage.restart(DaemonEnding::Kept);
-    let run = stage.create("parrot", "say done", json!({}));
-    let failed = stage.wait(&run, "failed");
+    let mut home = DaemonTestHome::new();
+    configure_program(&home, &home.home.path().join("nowhere"));
+    home.restart(DaemonEnding::Terminated);
+    let run = home.create("parrot", "say done", json!({}));
+    let failed = home.wait_for_status(&run, "failed");
     assert_eq!(failed["error"]["code"], "ENGINE_NOT_FOUND", "{failed}");
 }
 
 #[test]
 fn a9_every_turn_uses_the_command_that_the_run_was_begun_with() {
-    let mut stage = DaemonTestHome::new();
-    let first = parrot(&stage, "first", "echo first >> \"$ABIDE_HOME/called\"");
-    let second = parrot(&stage, "second", "echo second >> \"$ABIDE_HOME/called\"");
-    calls(&stage, &first);
-    stage.restart(DaemonEnding::Kept);
-    let run = stage.create("parrot", "ask open_text What now?\nsay It is $reply.", json!({}));
-    stage.wait(&run, "waiting_user");
-    stage.down(DaemonEnding::Kept);
-    calls(&stage, &second);
-    fs::remove_file(stage.home.path().join("called")).expect("it was called");
-    stage.up();
-    let waiting = stage.wait(&run, "waiting_user");
-    stage.reply(&waiting, "red", ReplyPath::Http);
-    assert_eq!(stage.wait(&run, "succeeded")["result"]["text"], "It is red.");
-    let called = fs::read_to_string(stage.home.path().join("called")).unwrap_or_default();
+    let mut home = DaemonTestHome::new();
+    let first = write_parrot_wrapper(&home, "first", "echo first >> \"$ABIDE_HOME/called\"");
+    let second = write_parrot_wrapper(&home, "second", "echo second >> \"$ABIDE_HOME/called\"");
+    configure_program(&home, &first);
+    home.restart(DaemonEnding::Terminated);
+    let run = home.create("parrot", "ask open_text What now?\nsay It is $reply.", json!({}));
+    home.wait_for_status(&run, "waiting_user");
+    home.down(DaemonEnding::Terminated);
+    configure_program(&home, &second);
+    fs::remove_file(home.home.path().join("called")).expect("it was called");
+    home.up();
+    let waiting = home.wait_for_status(&run, "waiting_user");
+    home.reply(&waiting, "red", ReplyPath::Http);
+    assert_eq!(home.wait_for_status(&run, "succeeded")["result"]["text"], "It is red.");
+    let called = fs::read_to_string(home.home.path().join("called")).unwrap_or_default();
     assert!(called.contains("first"), "the second turn is the first one's program: {called}");
     // A new run uses the current program; a run whose program is gone reports that.
-    let gone = stage.create("parrot", "ask open_text What now?", json!({}));
-    let waiting = stage.wait(&gone, "waiting_user");
+    let gone = home.create("parrot", "ask open_text What now?", json!({}));
+    let waiting = home.wait_for_status(&gone, "waiting_user");
     fs::remove_file(&second).expect("it can be removed");
-    stage.reply(&waiting, "red", ReplyPath::Http);
-    let failed = stage.wait(&gone, "failed");
+    home.reply(&waiting, "red", ReplyPath::Http);
+    let failed = home.wait_for_status(&gone, "failed");
     assert_eq!(failed["error"]["code"], "ENGINE_NOT_FOUND", "{failed}");
     let message = failed["error"]["message"].as_str().unwrap_or_default();
     assert!(message.contains(&second.display().to_string()), "{message}");
@@ -104,18 +104,18 @@ fn a9_every_turn_uses_the_command_that_the_run_was_begun_with() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "what is claimed is a duration")]
 fn a3_a_program_that_never_answers_holds_up_neither_the_list_of_engines_nor_a_stop() {
-    let mut stage = DaemonTestHome::new();
+    let mut home = DaemonTestHome::new();
     let hangs = "case \"$*\" in *--version*|*--help*) exec sleep 1000;; esac";
-    let program = parrot(&stage, "hanging", hangs);
-    calls(&stage, &program);
-    stage.restart(DaemonEnding::Kept);
+    let program = write_parrot_wrapper(&home, "hanging", hangs);
+    configure_program(&home, &program);
+    home.restart(DaemonEnding::Terminated);
     let began = Instant::now();
-    let listed = stage.home.client().and_then(|client| client.get("/v1/engines")).expect("an answer");
+    let listed = home.home.client().and_then(|client| client.get("/v1/engines")).expect("an answer");
     assert_eq!(listed.status, 200);
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
-    let again = stage.home.client().expect("a connection");
+    let again = home.home.client().expect("a connection");
     let given_up = std::thread::spawn(move || drop(again.get("/v1/engines")));
-    stage.shut_down();
+    home.shut_down();
     given_up.join().expect("it ended");
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }

@@ -20,11 +20,11 @@ pub(crate) enum DaemonEnding {
     /// By SIGKILL.
     Killed,
     /// By SIGTERM, which leaves the processes to the keepers.
-    Kept,
+    Terminated,
 }
 
 /// Both endings, for tests whose result must not depend on them.
-pub(crate) const ENDINGS: [DaemonEnding; 2] = [DaemonEnding::Killed, DaemonEnding::Kept];
+pub(crate) const ENDINGS: [DaemonEnding; 2] = [DaemonEnding::Killed, DaemonEnding::Terminated];
 
 /// The interface over which a reply is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,16 +35,16 @@ pub(crate) enum ReplyPath {
 
 impl DaemonTestHome {
     pub(crate) fn new() -> Self {
-        Self::with(&[])
+        Self::with_env(&[])
     }
 
     /// Starts a daemon with these environment variables.
-    pub(crate) fn with(settings: &[(&str, &str)]) -> Self {
+    pub(crate) fn with_env(settings: &[(&str, &str)]) -> Self {
         let program = Path::new(env!("CARGO_BIN_EXE_abide"));
-        let home = TestHome::new(program).with("ABIDE_SLOTS_MAX_RUNNING", "4");
-        let home = settings.iter().fold(home, |home, (name, value)| home.with(name, value));
+        let home = TestHome::new(program).with_env("ABIDE_SLOTS_MAX_RUNNING", "4");
+        let home = settings.iter().fold(home, |home, (name, value)| home.with_env(name, value));
         let daemon = Some(home.start());
-        let feed = EventReader::open("/v1/events", home.finder());
+        let feed = EventReader::open("/v1/events", home.client_factory());
         Self { home, daemon, feed }
     }
 
@@ -69,20 +69,20 @@ impl DaemonTestHome {
         let daemon = self.daemon.take().expect("a daemon is there");
         match ending {
             DaemonEnding::Killed => drop(daemon.kill()),
-            DaemonEnding::Kept => drop(daemon.terminate()),
+            DaemonEnding::Terminated => drop(daemon.terminate()),
         }
     }
 
     pub(crate) fn up(&mut self) {
         let daemon = self.home.start();
-        assert!(daemon.is_ready(), "the next daemon starts: {}", self.home.complaints());
+        assert!(daemon.is_ready(), "the next daemon starts: {}", self.home.stderr_tail());
         self.daemon = Some(daemon);
     }
 
     /// Starts the daemon with additional environment variables.
     pub(crate) fn up_with(&mut self, env: &[(&str, &str)]) {
         let daemon = self.home.start_with(env);
-        assert!(daemon.is_ready(), "the next daemon starts: {}", self.home.complaints());
+        assert!(daemon.is_ready(), "the next daemon starts: {}", self.home.stderr_tail());
         self.daemon = Some(daemon);
     }
 
@@ -116,7 +116,7 @@ impl DaemonTestHome {
     }
 
     /// Sends a message to a run.
-    pub(crate) fn send(&self, run: &str, text: &str, on_busy: &str) -> String {
+    pub(crate) fn send_message(&self, run: &str, text: &str, on_busy: &str) -> String {
         let body = json!({ "text": text, "on_busy": on_busy });
         let path = format!("/v1/runs/{run}/messages");
         let sent = self.home.client().and_then(|client| client.post(&path, &body)).expect("it answers");
@@ -125,7 +125,7 @@ impl DaemonTestHome {
     }
 
     /// Sends a request to a run whose response is only an acknowledgement.
-    pub(crate) fn order(&self, run: &str, what: &str) {
+    pub(crate) fn post_action(&self, run: &str, what: &str) {
         let path = format!("/v1/runs/{run}/{what}");
         let done = self.home.client().and_then(|client| client.post(&path, &json!({}))).expect("it answers");
         assert_eq!(done.status, 200, "{}", done.body);
@@ -134,14 +134,14 @@ impl DaemonTestHome {
     /// Waits until the run's engine has reported this progress.
     pub(crate) fn wait_for_progress(&self, run: &str, text: &str) {
         loop {
-            let seen = self.feed.seen();
-            let told = |event: &Value| {
+            let seen = self.feed.events();
+            let is_progress = |event: &Value| {
                 event["run_id"] == run && event["type"] == "progressed" && event["data"]["text"] == text
             };
-            if seen.iter().any(|seen| told(&seen.event)) {
+            if seen.iter().any(|seen| is_progress(&seen.event)) {
                 return;
             }
-            assert!(self.feed.wait_beyond(seen.len()), "{run} never says {text}");
+            assert!(self.feed.wait_for_more_than(seen.len()), "{run} never says {text}");
         }
     }
 
@@ -149,12 +149,12 @@ impl DaemonTestHome {
     pub(crate) fn shut_down(&mut self) -> Value {
         let end = self.home.run(&["down", "--json"]);
         assert_eq!(end.code, Some(0), "{end:?}");
-        self.forget_daemon();
+        self.drop_daemon();
         serde_json::from_str(&end.stdout).expect("it prints JSON")
     }
 
     /// Drops the handle of a daemon that was ended in another way.
-    pub(crate) fn forget_daemon(&mut self) {
+    pub(crate) fn drop_daemon(&mut self) {
         if let Some(daemon) = self.daemon.take() {
             daemon.wait();
         }
@@ -163,7 +163,7 @@ impl DaemonTestHome {
     /// Waits until the run has an open question of this asker.
     pub(crate) fn wait_for_question(&self, run: &str, asked_by: &str) -> Value {
         loop {
-            let seen = self.feed.seen().len();
+            let seen = self.feed.events().len();
             let state = self.get(&format!("/v1/runs/{run}"));
             let pending = &state["pending_interaction_id"];
             let asks =
@@ -171,7 +171,7 @@ impl DaemonTestHome {
             if self.questions(run).iter().any(asks) {
                 return state;
             }
-            assert!(self.feed.wait_beyond(seen), "{run} does not ask: {state}");
+            assert!(self.feed.wait_for_more_than(seen), "{run} does not ask: {state}");
         }
     }
 
@@ -188,9 +188,9 @@ impl DaemonTestHome {
     }
 
     /// Waits until a run has this status. Panics if the run has ended with another one.
-    pub(crate) fn wait(&self, run: &str, status: &str) -> Value {
+    pub(crate) fn wait_for_status(&self, run: &str, status: &str) -> Value {
         loop {
-            let seen = self.feed.seen().len();
+            let seen = self.feed.events().len();
             let state = self.get(&format!("/v1/runs/{run}"));
             let now = state["status"].as_str().unwrap_or_default().to_owned();
             if now == status {
@@ -198,7 +198,7 @@ impl DaemonTestHome {
             }
             let over = ["succeeded", "failed", "canceled"].contains(&now.as_str());
             assert!(!over, "{run} never comes to {status}: {state}");
-            assert!(self.feed.wait_beyond(seen), "{run} does not come to {status}: {state}");
+            assert!(self.feed.wait_for_more_than(seen), "{run} does not come to {status}: {state}");
         }
     }
 
@@ -224,20 +224,20 @@ impl DaemonTestHome {
     /// Waits until a run's last turn has this execution status.
     pub(crate) fn wait_for_turn(&self, run: &str, status: &str) -> Value {
         loop {
-            let seen = self.feed.seen().len();
+            let seen = self.feed.events().len();
             let turns = self.get(&format!("/v1/runs/{run}/turns"));
             let turn = turns["items"].as_array().and_then(|turns| turns.last()).cloned().unwrap_or_default();
             if turn["execution_status"] == status {
                 return turn;
             }
-            assert!(self.feed.wait_beyond(seen), "{run}'s turn does not come to {status}: {turn}");
+            assert!(self.feed.wait_for_more_than(seen), "{run}'s turn does not come to {status}: {turn}");
         }
     }
 
     /// Replies to the open question of a run.
-    pub(crate) fn reply(&self, run: &Value, text: &str, door: ReplyPath) {
+    pub(crate) fn reply(&self, run: &Value, text: &str, reply_path: ReplyPath) {
         let interaction = run["pending_interaction_id"].as_str().expect("a question is open");
-        match door {
+        match reply_path {
             ReplyPath::Http => {
                 let path = format!("/v1/interactions/{interaction}/reply");
                 let reply = |key: &str| {
@@ -256,32 +256,32 @@ impl DaemonTestHome {
     }
 
     /// Returns the lines that the run appended to its log file.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    pub(crate) fn log_lines(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.home.workspace("w").join("log")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
     /// Waits until `look` returns a value. It is called after each event, and at least every 100 ms.
-    pub(crate) fn wait_for<T>(&self, look: impl Fn(&Self) -> Option<T>) -> T {
-        for _ in 0..LOOKS {
-            let seen = self.feed.seen().len();
-            if let Some(found) = look(self) {
+    pub(crate) fn wait_until<T>(&self, poll: impl Fn(&Self) -> Option<T>) -> T {
+        for _ in 0..MAX_POLLS {
+            let seen = self.feed.events().len();
+            if let Some(found) = poll(self) {
                 return found;
             }
-            self.feed.wait_shortly_beyond(seen);
+            self.feed.poll_for_more_than(seen);
         }
         panic!("it does not come");
     }
 
     /// Waits until no keeper of a run is left.
     pub(crate) fn wait_for_no_keeper(&self) {
-        for _ in 0..LOOKS {
-            let seen = self.feed.seen().len();
+        for _ in 0..MAX_POLLS {
+            let seen = self.feed.events().len();
             if self.home.keepers().is_empty() {
                 return;
             }
             // The exit of a keeper is not always followed by an event.
-            self.feed.wait_shortly_beyond(seen);
+            self.feed.poll_for_more_than(seen);
         }
         panic!("keepers are left: {:?}", self.home.keepers());
     }
@@ -298,4 +298,4 @@ impl Drop for DaemonTestHome {
 }
 
 /// The maximum number of polls.
-const LOOKS: usize = 600;
+const MAX_POLLS: usize = 600;

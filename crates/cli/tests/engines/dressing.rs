@@ -9,10 +9,10 @@ use serde_json::json;
 use crate::programs::InstalledProgram;
 
 /// The API key that the model may demand.
-pub(crate) const KEY: &str = "a-key-for-tests";
+pub(crate) const API_KEY: &str = "a-key-for-tests";
 
 /// Returns the configuration of this engine, and writes its files below `home`.
-pub(crate) fn dress(program: &InstalledProgram, home: &Path, model: &str) -> EngineConfig {
+pub(crate) fn write_config(program: &InstalledProgram, home: &Path, model: &str) -> EngineConfig {
     let mut env: BTreeMap<String, String> = program.env.clone();
     let mut set = |name: &str, value: &str| env.insert(name.to_owned(), value.to_owned());
     let folder = |name: &str| {
@@ -26,12 +26,12 @@ pub(crate) fn dress(program: &InstalledProgram, home: &Path, model: &str) -> Eng
             let folder = folder("codex");
             fs::write(folder.join("config.toml"), codex_config(model)).expect("the home can be written");
             set("CODEX_HOME", &folder.to_string_lossy());
-            set("STUB_KEY", KEY);
+            set("STUB_KEY", API_KEY);
         }
         "claude" | "claude-acp" => {
             set("CLAUDE_CONFIG_DIR", &folder("claude").to_string_lossy());
             set("ANTHROPIC_BASE_URL", model);
-            set("ANTHROPIC_API_KEY", KEY);
+            set("ANTHROPIC_API_KEY", API_KEY);
             set("CLAUDE_CODE_MAX_RETRIES", "0");
             set("IS_SANDBOX", "1");
         }
@@ -46,7 +46,7 @@ pub(crate) fn dress(program: &InstalledProgram, home: &Path, model: &str) -> Eng
             });
             fs::write(folder(".gemini").join("settings.json"), settings.to_string())
                 .expect("the home can be written");
-            set("GEMINI_API_KEY", KEY);
+            set("GEMINI_API_KEY", API_KEY);
             set("GOOGLE_GEMINI_BASE_URL", model);
             args = vec!["-m".to_owned(), "gemini-2.5-flash".to_owned()];
         }
@@ -60,7 +60,7 @@ pub(crate) fn dress(program: &InstalledProgram, home: &Path, model: &str) -> Eng
             });
             fs::write(folder(".qwen").join("settings.json"), settings.to_string())
                 .expect("the home can be written");
-            set("OPENAI_API_KEY", KEY);
+            set("OPENAI_API_KEY", API_KEY);
             set("OPENAI_BASE_URL", &format!("{model}/v1"));
             set("OPENAI_MODEL", "stub");
         }
@@ -74,7 +74,7 @@ pub(crate) fn dress(program: &InstalledProgram, home: &Path, model: &str) -> Eng
                 "provider": {"stub": {
                     "npm": "@ai-sdk/openai-compatible",
                     "name": "stub",
-                    "options": {"baseURL": format!("{model}/v1"), "apiKey": KEY},
+                    "options": {"baseURL": format!("{model}/v1"), "apiKey": API_KEY},
                     "models": {"stub": {"name": "stub", "tool_call": true, "limit": limits}},
                 }},
             });
@@ -85,7 +85,7 @@ pub(crate) fn dress(program: &InstalledProgram, home: &Path, model: &str) -> Eng
         "iflow" => {
             set("IFLOW_STAND_IN", &folder("iflow").to_string_lossy());
             set("IFLOW_STAND_IN_MODEL", &format!("{model}/v1"));
-            set("IFLOW_API_KEY", KEY);
+            set("IFLOW_API_KEY", API_KEY);
         }
         "parrot" | "parrot-sticky" => {
             set("PARROT_HOME", &folder("parrot").to_string_lossy());
@@ -94,7 +94,7 @@ pub(crate) fn dress(program: &InstalledProgram, home: &Path, model: &str) -> Eng
             let folder = folder("agent");
             fs::write(folder.join("config.yaml"), agent_config(model)).expect("the home can be written");
             fs::write(folder.join("system_prompt.md"), "You work.\n").expect("the home can be written");
-            set("ABIDE_MODEL_API_KEY", KEY);
+            set("ABIDE_MODEL_API_KEY", API_KEY);
             args = vec!["--agent".to_owned(), folder.to_string_lossy().into_owned()];
         }
         other => panic!("nobody knows how to dress {other}"),

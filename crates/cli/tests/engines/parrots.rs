@@ -14,26 +14,26 @@ use abide_testkit::model::ModelScript;
 
 use crate::stage::ProgramTestDaemon;
 
-fn stage(engine: &str) -> ProgramTestDaemon {
-    ProgramTestDaemon::of(engine, ModelScript::new()).expect("the parrot is a part of this program")
+fn new_daemon(engine: &str) -> ProgramTestDaemon {
+    ProgramTestDaemon::new(engine, ModelScript::new()).expect("the parrot is a part of this program")
 }
 
 #[test]
 fn a_parrot_asks_and_goes_on_where_it_stopped() {
     for (engine, kind) in [("parrot", ProfileKind::Resumable), ("parrot-sticky", ProfileKind::StickyProcess)]
     {
-        let stage = stage(engine);
+        let daemon = new_daemon(engine);
         let script = "say Hello.\nask choose_one Which colour? | red | blue (safe)\nappend log.txt $reply\nsay It is $reply.";
-        let run = stage.start(Interactive, script);
-        let waiting = stage.wait(run, RunStatus::WaitingUser);
+        let run = daemon.start(Interactive, script);
+        let waiting = daemon.wait_for_status(run, RunStatus::WaitingUser);
         assert_eq!(waiting.profile.as_ref().map(|profile| profile.kind), Some(kind));
-        let question = stage.question(run).question;
+        let question = daemon.question(run).question;
         assert_eq!((question.kind, question.prompt.as_str()), (InteractionKind::ChooseOne, "Which colour?"));
         assert_eq!(waiting.live().is_some(), kind == ProfileKind::StickyProcess, "{engine}");
-        stage.reply(run, "crimson");
-        let done = stage.wait(run, RunStatus::Succeeded);
+        daemon.reply(run, "crimson");
+        let done = daemon.wait_for_status(run, RunStatus::Succeeded);
         assert_eq!(done.result.as_deref().map(str::trim), Some("It is crimson."), "{engine}");
-        let log = std::fs::read_to_string(stage.workspace.join("log.txt")).expect("it was written");
+        let log = std::fs::read_to_string(daemon.workspace.join("log.txt")).expect("it was written");
         assert_eq!(log, "crimson\n", "carried out once");
     }
 }
@@ -41,59 +41,59 @@ fn a_parrot_asks_and_goes_on_where_it_stopped() {
 #[test]
 fn a_gate_keeps_the_process_of_either_parrot() {
     for engine in ["parrot", "parrot-sticky"] {
-        let stage = stage(engine);
-        let run = stage.start(Interactive, "gate May I?\nsay I was told: $reply");
-        let waiting = stage.wait_until(run, "a gate", |run| run.status() == RunStatus::WaitingUser);
+        let daemon = new_daemon(engine);
+        let run = daemon.start(Interactive, "gate May I?\nsay I was told: $reply");
+        let waiting = daemon.wait_until(run, "a gate", |run| run.status() == RunStatus::WaitingUser);
         assert!(
-            waiting.live().is_some() && matches!(stage.question(run).asker, InteractionOrigin::Gate { .. })
+            waiting.live().is_some() && matches!(daemon.question(run).asker, InteractionOrigin::Gate { .. })
         );
-        stage.reply(run, "yes");
-        let done = stage.wait(run, RunStatus::Succeeded);
+        daemon.reply(run, "yes");
+        let done = daemon.wait_for_status(run, RunStatus::Succeeded);
         assert_eq!(done.result.as_deref().map(str::trim), Some("I was told: yes"), "{engine}");
     }
 }
 
 #[test]
 fn a_parrot_without_a_session_or_with_a_lost_one_is_reported() {
-    let stage = stage("parrot");
-    let mute = stage.start(Interactive, "mute-session\nask open_text What now?");
-    let failed = stage.wait(mute, RunStatus::Failed);
+    let daemon = new_daemon("parrot");
+    let mute = daemon.start(Interactive, "mute-session\nask open_text What now?");
+    let failed = daemon.wait_for_status(mute, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::SessionResumeFailed));
-    let lost = stage.start(Interactive, "lose-session\nask open_text What now?");
-    stage.wait(lost, RunStatus::WaitingUser);
-    stage.reply(lost, "go on");
-    let failed = stage.wait(lost, RunStatus::Failed);
+    let lost = daemon.start(Interactive, "lose-session\nask open_text What now?");
+    daemon.wait_for_status(lost, RunStatus::WaitingUser);
+    daemon.reply(lost, "go on");
+    let failed = daemon.wait_for_status(lost, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::SessionResumeFailed));
-    assert_eq!(stage.open_questions(), 0);
+    assert_eq!(daemon.open_questions(), 0);
 }
 
 #[test]
 fn a_parrot_that_fails_crashes_or_hangs_is_no_success() {
-    let stage = stage("parrot");
+    let daemon = new_daemon("parrot");
     for script in ["fail It broke.", "crash"] {
-        let run = stage.start(Interactive, script);
-        let failed = stage.wait(run, RunStatus::Failed);
+        let run = daemon.start(Interactive, script);
+        let failed = daemon.wait_for_status(run, RunStatus::Failed);
         assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::EngineFailed), "{script}");
     }
-    let run = stage.start(Interactive, "progress Soon.\nhang");
-    stage.wait_until(run, "a process", |run| run.live().is_some());
-    stage.cancel(run);
-    stage.wait(run, RunStatus::Canceled);
-    stage.wait_until(run, "the end of all processes", |_| stage.held().is_empty());
+    let run = daemon.start(Interactive, "progress Soon.\nhang");
+    daemon.wait_until(run, "a process", |run| run.live().is_some());
+    daemon.cancel(run);
+    daemon.wait_for_status(run, RunStatus::Canceled);
+    daemon.wait_until(run, "the end of all processes", |_| daemon.process_names().is_empty());
 }
 
 /// The message is delivered to the running turn: it has no turn of its own, and its text is in that turn's answer.
 #[test]
 fn a_message_steers_a_parrot_at_work() {
     for engine in ["parrot", "parrot-sticky"] {
-        let stage = stage(engine);
-        let run = stage.start(Chat, "say First.\nprogress Busy.\nsleep 5\nsay Last.");
-        stage.wait_until(run, "work", |run| {
+        let daemon = new_daemon(engine);
+        let run = daemon.start(Chat, "say First.\nprogress Busy.\nsleep 5\nsay Last.");
+        daemon.wait_until(run, "work", |run| {
             // The session is reported first, so the process is reading its input by then.
             matches!(run.state, RunState::Running(RunningPhase::Active(_))) && run.handle.is_some()
         });
-        stage.break_in(run, "say Second.", OnBusy::Steer);
-        let done = stage.wait(run, RunStatus::Idle);
+        daemon.send_while_busy(run, "say Second.", OnBusy::Steer);
+        let done = daemon.wait_for_status(run, RunStatus::Idle);
         assert_eq!(done.turn_index, 1, "{engine}: the message started no turn");
         let answer = done.result.unwrap_or_default();
         assert!(answer.contains("First.") && answer.contains("Second."), "{engine}: {answer:?}");

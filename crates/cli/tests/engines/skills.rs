@@ -37,26 +37,26 @@ finds_skills!(gemini_acp, "gemini-acp");
 
 fn a_skill_is_found_by_the_engine_and_its_original_stays_as_it_was(engine: &str) {
     let script = ModelScript::new()
-        .once(|heard| heard.asks("survey the marsh"), ScriptedAnswer::say("Surveyed."))
-        .once(|heard| heard.asks("and the lake"), ScriptedAnswer::say("The lake too."));
-    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
-    let (source, words) = skill(&stage);
-    let run = stage.start_with(Chat, "survey the marsh", |settings| {
+        .when_once(|request| request.prompt_contains("survey the marsh"), ScriptedAnswer::say("Surveyed."))
+        .when_once(|request| request.prompt_contains("and the lake"), ScriptedAnswer::say("The lake too."));
+    let Some(daemon) = ProgramTestDaemon::new(engine, script) else { return };
+    let (source, words) = skill(&daemon);
+    let run = daemon.start_with(Chat, "survey the marsh", |settings| {
         settings.skill = Some(source.to_string_lossy().into_owned());
     });
-    stage.wait(run, RunStatus::Idle);
-    let heard = stage.model.turns();
-    let first = heard.first().expect("the model was asked");
-    assert!(first.mentions("the skill `heron-count`"), "the prompt names the skill");
+    daemon.wait_for_status(run, RunStatus::Idle);
+    let request = daemon.model.turns();
+    let first = request.first().expect("the model was asked");
+    assert!(first.contains("the skill `heron-count`"), "the prompt names the skill");
     let raw = first.raw.to_string();
     assert!(raw.contains(DESCRIPTION), "{engine} has found the skill: {raw}");
     assert_eq!(raw.matches(DESCRIPTION).count(), 1, "and only one of that name");
-    assert!(stage.workspace.join(".abide/artifacts").is_dir());
+    assert!(daemon.workspace.join(".abide/artifacts").is_dir());
     // The second turn uses the same copy, also if the original is gone by then.
     assert_eq!(fs::read_to_string(source.join("SKILL.md")).expect("the original is there"), words);
     fs::remove_dir_all(&source).expect("the original can go");
-    stage.say(run, "and the lake");
-    let done = stage.wait_until(run, "its second answer", |run| {
+    daemon.send_message(run, "and the lake");
+    let done = daemon.wait_until(run, "its second answer", |run| {
         run.status() == RunStatus::Idle && run.turn_index == 2 && run.owed.is_empty()
     });
     assert_eq!(done.result.as_deref().map(str::trim), Some("The lake too."));
@@ -66,39 +66,39 @@ fn a_skill_is_found_by_the_engine_and_its_original_stays_as_it_was(engine: &str)
 /// only in `.claude/skills`, and reads the file that its prompt names.
 #[test]
 fn an_agent_that_looks_for_skills_elsewhere_is_told_which_file_to_follow() {
-    let script =
-        ModelScript::new().once(|heard| heard.asks("survey the marsh"), ScriptedAnswer::say("Surveyed."));
-    let Some(stage) = ProgramTestDaemon::of("claude-acp", script) else { return };
-    let (source, words) = skill(&stage);
-    let run = stage.start_with(Chat, "survey the marsh", |settings| {
+    let script = ModelScript::new()
+        .when_once(|request| request.prompt_contains("survey the marsh"), ScriptedAnswer::say("Surveyed."));
+    let Some(daemon) = ProgramTestDaemon::new("claude-acp", script) else { return };
+    let (source, words) = skill(&daemon);
+    let run = daemon.start_with(Chat, "survey the marsh", |settings| {
         settings.skill = Some(source.to_string_lossy().into_owned());
     });
-    stage.wait(run, RunStatus::Idle);
-    let heard = stage.model.turns();
-    let first = heard.first().expect("the model was asked");
+    daemon.wait_for_status(run, RunStatus::Idle);
+    let request = daemon.model.turns();
+    let first = request.first().expect("the model was asked");
     let file = ".agents/skills/heron-count/SKILL.md";
-    assert!(first.mentions(&format!("follow `{file}`")), "the prompt names the file");
-    let copied = fs::read_to_string(stage.workspace.join(file)).expect("the copy is there");
+    assert!(first.contains(&format!("follow `{file}`")), "the prompt names the file");
+    let copied = fs::read_to_string(daemon.workspace.join(file)).expect("the copy is there");
     assert!(copied.starts_with(&words) && copied.len() > words.len(), "it is patched: {copied}");
     assert!(!first.raw.to_string().contains(DESCRIPTION), "it looks there now: say so in the list above");
 }
 
 #[test]
 fn a_skill_that_cannot_be_used_fails_the_run_before_any_process() {
-    let Some(stage) = ProgramTestDaemon::of("codex", ModelScript::new()) else { return };
+    let Some(daemon) = ProgramTestDaemon::new("codex", ModelScript::new()) else { return };
     for (skill, words) in [("/no/such/skill", "cannot be found"), ("/", "a name of its own")] {
-        let run = stage.start_with(Interactive, "hello", |settings| settings.skill = Some(skill.to_owned()));
-        let failed = stage.wait(run, RunStatus::Failed);
+        let run = daemon.start_with(Interactive, "hello", |settings| settings.skill = Some(skill.to_owned()));
+        let failed = daemon.wait_for_status(run, RunStatus::Failed);
         let failure = failed.error().expect("it says why").clone();
         assert_eq!(failure.code, FailureCode::WorkspaceUnusable, "{}", failure.message);
         assert!(failure.message.contains(words), "{}", failure.message);
     }
-    assert!(stage.model.exchanges().is_empty());
+    assert!(daemon.model.exchanges().is_empty());
 }
 
 /// Creates a skill outside the workspace, and returns its path and the text of its file.
-fn skill(stage: &ProgramTestDaemon) -> (std::path::PathBuf, String) {
-    let source = stage.home.path().join("given/heron-count");
+fn skill(daemon: &ProgramTestDaemon) -> (std::path::PathBuf, String) {
+    let source = daemon.home.path().join("given/heron-count");
     fs::create_dir_all(&source).expect("the home can be written");
     let words =
         format!("---\nname: heron-count\ndescription: {DESCRIPTION}\n---\n\nCount all herons twice.\n");

@@ -40,12 +40,12 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::{
-    dressing::{KEY, dress},
+    dressing::{API_KEY, write_config},
     programs::installed,
 };
 
 /// The timeout of a wait; longer than any turn of any engine on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(240);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(240);
 
 pub(crate) struct ProgramTestDaemon {
     pub(crate) engine: String,
@@ -53,28 +53,28 @@ pub(crate) struct ProgramTestDaemon {
     pub(crate) workspace: PathBuf,
     pub(crate) home: TempDir,
     store: Arc<dyn Store>,
-    desk: Arc<RunService>,
-    performer: EffectExecutor,
+    run_service: Arc<RunService>,
+    executor: EffectExecutor,
     processes: Arc<KeeperProcesses>,
     runtime: Runtime,
 }
 
 impl ProgramTestDaemon {
     /// Creates a harness for that engine; `None`, with a message, if its program is not installed.
-    pub(crate) fn of(engine: &str, script: ModelScript) -> Option<Self> {
-        Self::altered(engine, script, |_, _| {})
+    pub(crate) fn new(engine: &str, script: ModelScript) -> Option<Self> {
+        Self::with_config(engine, script, |_, _| {})
     }
 
     /// Like [`ProgramTestDaemon::of`], with a change of the engine's configuration.
-    pub(crate) fn altered(
+    pub(crate) fn with_config(
         engine: &str,
         script: ModelScript,
         alter: impl FnOnce(&mut EngineConfig, &Path),
     ) -> Option<Self> {
         let program = installed(engine)?;
         let home = tempfile::tempdir().expect("a home can be made");
-        let model = ModelServer::start(script.demand_key(KEY));
-        let mut config = dress(&program, home.path(), &model.url(""));
+        let model = ModelServer::start(script.require_key(API_KEY));
+        let mut config = write_config(&program, home.path(), &model.url(""));
         alter(&mut config, home.path());
         let workspace = home.path().join("workspace");
         std::fs::create_dir(&workspace).expect("the home can be written");
@@ -98,9 +98,9 @@ impl ProgramTestDaemon {
             ],
             // Engines run isolated from the keepers' directories.
             isolator: Some(ProgramIsolator::new(&home.path().join("keepers"), &binary, "/usr/bin:/bin")),
-            retention: 1 << 30,
+            retained_output_bytes: 1 << 30,
             children: Mutex::default(),
-            readiness: StandbyPolicy::One(Arc::default()),
+            standby: StandbyPolicy::One(Arc::default()),
         });
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let clock = Arc::new(SystemClock);
@@ -114,7 +114,7 @@ impl ProgramTestDaemon {
                 clock,
                 catalogue: Arc::new(EngineCatalogue::new(&configured, &binary, IsolationMode::Auto)),
                 processes: processes.clone(),
-                workspaces: Arc::new(LocalWorkspaces),
+                workspaces: Arc::new(LocalWorkspaces { home: home.path().join("abide") }),
                 private: home.path().join("runs").to_string_lossy().into_owned(),
                 recovery_max: abide_domain::time::Seconds(300),
                 contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
@@ -123,7 +123,17 @@ impl ProgramTestDaemon {
             (desk, performer)
         });
         let engine = engine.to_owned();
-        Some(Self { engine, model, workspace, home, store, desk, performer, processes, runtime })
+        Some(Self {
+            engine,
+            model,
+            workspace,
+            home,
+            store,
+            run_service: desk,
+            executor: performer,
+            processes,
+            runtime,
+        })
     }
 
     /// Creates a run of this engine.
@@ -160,28 +170,29 @@ impl ProgramTestDaemon {
             settings,
             message: message(prompt),
             idempotency: None,
-            rules: abide_domain::run::RULES,
+            rules: abide_domain::run::CURRENT_RULES_VERSION,
         };
         self.runtime.block_on(async {
-            let outcome = self.desk.create(new).await.expect("the run is taken");
-            self.performer.follow_up(&outcome).await;
+            let outcome = self.run_service.create(new).await.expect("the run is taken");
+            self.executor.follow_up(&outcome).await;
         });
         run_id
     }
 
     /// Sends a message to a run.
-    pub(crate) fn say(&self, run: RunId, text: &str) {
+    pub(crate) fn send_message(&self, run: RunId, text: &str) {
         self.runtime.block_on(async {
-            let outcome = self.desk.message(run, message(text), None).await.expect("the message is taken");
-            self.performer.follow_up(&outcome).await;
+            let outcome =
+                self.run_service.message(run, message(text), None).await.expect("the message is taken");
+            self.executor.follow_up(&outcome).await;
         });
     }
 
     /// Sends a message to a run whose turn is running.
-    pub(crate) fn break_in(&self, run: RunId, text: &str, on_busy: OnBusy) {
+    pub(crate) fn send_while_busy(&self, run: RunId, text: &str, on_busy: OnBusy) {
         self.runtime.block_on(async {
-            let taken = self.desk.message(run, message(text), Some(on_busy)).await;
-            self.performer.follow_up(&taken.expect("the message is taken")).await;
+            let outcome = self.run_service.message(run, message(text), Some(on_busy)).await;
+            self.executor.follow_up(&outcome.expect("the message is taken")).await;
         });
     }
 
@@ -189,8 +200,8 @@ impl ProgramTestDaemon {
     pub(crate) fn interrupt(&self, run: RunId) {
         self.runtime.block_on(async {
             let event = RunEvent::InterruptRequested { by: "tester".to_owned() };
-            let outcome = self.desk.take(run, event).await.expect("the wish is taken");
-            self.performer.follow_up(&outcome).await;
+            let outcome = self.run_service.take(run, event).await.expect("the wish is taken");
+            self.executor.follow_up(&outcome).await;
         });
     }
 
@@ -200,8 +211,8 @@ impl ProgramTestDaemon {
         let by = ReplyAuthor::Person("tester".to_owned());
         let reply = InteractionReply { interaction_id, text: text.to_owned(), by, idempotency_key: None };
         self.runtime.block_on(async {
-            let outcome = self.desk.reply(reply).await.expect("the reply is taken");
-            self.performer.follow_up(&outcome).await;
+            let outcome = self.run_service.reply(reply).await.expect("the reply is taken");
+            self.executor.follow_up(&outcome).await;
         });
     }
 
@@ -209,20 +220,20 @@ impl ProgramTestDaemon {
     pub(crate) fn cancel(&self, run: RunId) {
         self.runtime.block_on(async {
             let event = RunEvent::CancelRequested { by: "tester".to_owned() };
-            let outcome = self.desk.take(run, event).await.expect("the wish is taken");
-            self.performer.follow_up(&outcome).await;
+            let outcome = self.run_service.take(run, event).await.expect("the wish is taken");
+            self.executor.follow_up(&outcome).await;
         });
     }
 
     /// Waits until a run has this status and no pending effects.
-    pub(crate) fn wait(&self, run: RunId, status: RunStatus) -> Run {
+    pub(crate) fn wait_for_status(&self, run: RunId, status: RunStatus) -> Run {
         self.wait_until(run, &format!("{status:?}"), |run| run.status() == status && run.owed.is_empty())
     }
 
     /// Waits until `wanted` returns true for a run. Panics if the run has ended otherwise.
     pub(crate) fn wait_until(&self, run: RunId, what: &str, wanted: impl Fn(&Run) -> bool) -> Run {
         self.runtime.block_on(async {
-            let mut changes = self.performer.changes();
+            let mut changes = self.executor.changes();
             let mut last = None;
             let waiting = async {
                 loop {
@@ -243,7 +254,7 @@ impl ProgramTestDaemon {
                     changes.changed().await.expect("the performer lives");
                 }
             };
-            match tokio::time::timeout(PATIENCE, waiting).await {
+            match tokio::time::timeout(WAIT_TIMEOUT, waiting).await {
                 Ok(Ok(state)) => state,
                 Ok(Err(state)) => panic!("{} never comes to {what}: {state:#?}", self.engine),
                 Err(_) => panic!("{} does not come to {what}: {last:#?}", self.engine),
@@ -271,7 +282,7 @@ impl ProgramTestDaemon {
     }
 
     /// Waits for the next minute of the clock: some programs use the minute in file names.
-    pub(crate) fn next_minute(&self) {
+    pub(crate) fn wait_for_next_minute(&self) {
         let now = SystemClock.stamp().at.0;
         let left = 60_000_000 - now.rem_euclid(60_000_000) + 500_000;
         let left = Duration::from_micros(left.unsigned_abs());
@@ -279,7 +290,7 @@ impl ProgramTestDaemon {
     }
 
     /// Returns the names of the kept processes.
-    pub(crate) fn held(&self) -> Vec<String> {
+    pub(crate) fn process_names(&self) -> Vec<String> {
         self.processes.names()
     }
 }
@@ -288,7 +299,7 @@ impl Drop for ProgramTestDaemon {
     fn drop(&mut self) {
         for name in self.processes.names() {
             // Best effort: the temporary home is deleted next.
-            self.processes.end(&name).ok();
+            self.processes.terminate(&name).ok();
         }
     }
 }

@@ -13,7 +13,7 @@ use abide_testkit::model::{ModelScript, ScriptedAnswer, TestGate};
 use crate::stage::ProgramTestDaemon;
 
 /// An answer that ends the turn with a question.
-pub(crate) fn asking(prompt: &str) -> ScriptedAnswer {
+pub(crate) fn question_answer(prompt: &str) -> ScriptedAnswer {
     ScriptedAnswer::say(format!(
         "I have looked around.\n\n```abide-question\n{{\"kind\": \"choose_one\", \"prompt\": \"{prompt}\", \
          \"options\": [\"red\", {{\"label\": \"blue\", \"safe\": true}}]}}\n```\n"
@@ -22,56 +22,57 @@ pub(crate) fn asking(prompt: &str) -> ScriptedAnswer {
 
 pub(crate) fn a_new_process_gets_the_answer_and_can_ask_again(engine: &str) {
     let script = ModelScript::new()
-        .once(|heard| heard.asks("paint the shed"), asking("Which colour?"))
-        .once(|heard| heard.asks("crimson"), asking("And the door?"))
-        .once(|heard| heard.asks("ivory"), ScriptedAnswer::say("All is painted."));
-    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
-    let run = stage.start(Interactive, "paint the shed");
-    let waiting = stage.wait(run, RunStatus::WaitingUser);
-    let question = stage.question(run).question;
+        .when_once(|request| request.prompt_contains("paint the shed"), question_answer("Which colour?"))
+        .when_once(|request| request.prompt_contains("crimson"), question_answer("And the door?"))
+        .when_once(|request| request.prompt_contains("ivory"), ScriptedAnswer::say("All is painted."));
+    let Some(daemon) = ProgramTestDaemon::new(engine, script) else { return };
+    let run = daemon.start(Interactive, "paint the shed");
+    let waiting = daemon.wait_for_status(run, RunStatus::WaitingUser);
+    let question = daemon.question(run).question;
     assert_eq!(question.prompt, "Which colour?");
     assert_eq!(question.options.len(), 2);
     let resumable = waiting.profile.as_ref().map(|profile| profile.kind) == Some(ProfileKind::Resumable);
     assert!(waiting.handle.is_some(), "the handle is durable before anybody is asked");
     // A resumable engine keeps no process while it waits.
-    stage.wait_until(run, "the end of its process", |_| stage.held().is_empty() == resumable);
-    stage.reply(run, "crimson");
-    stage.wait_until(run, "its second question", |run| {
+    daemon.wait_until(run, "the end of its process", |_| daemon.process_names().is_empty() == resumable);
+    daemon.reply(run, "crimson");
+    daemon.wait_until(run, "its second question", |run| {
         run.status() == RunStatus::WaitingUser && run.turn_index == 2 && run.owed.is_empty()
     });
-    assert_eq!(stage.question(run).question.prompt, "And the door?");
-    stage.reply(run, "ivory");
-    let done = stage.wait(run, RunStatus::Succeeded);
+    assert_eq!(daemon.question(run).question.prompt, "And the door?");
+    daemon.reply(run, "ivory");
+    let done = daemon.wait_for_status(run, RunStatus::Succeeded);
     assert_eq!(done.result.as_deref().map(str::trim), Some("All is painted."));
-    let heard = stage.model.turns();
-    let last = heard.last().expect("the model was asked");
+    let request = daemon.model.turns();
+    let last = request.last().expect("the model was asked");
     for said in ["paint the shed", "crimson", "ivory"] {
         let times = last.user_texts().iter().filter(|text| text.contains(said)).count();
         assert_eq!(times, 1, "the third turn carries {said:?} once: {:?}", last.user_texts());
     }
-    let pids: std::collections::BTreeSet<_> = stage
+    let pids: std::collections::BTreeSet<_> = daemon
         .turns(run)
         .iter()
         .flat_map(|turn| turn.attempts.iter().filter_map(|attempt| attempt.process.clone()))
         .map(|process| (process.pid, process.start_time))
         .collect();
     assert_eq!(pids.len(), if resumable { 3 } else { 1 }, "one process for each turn, or one for all");
-    stage.wait_until(run, "the end of all processes", |_| stage.held().is_empty());
+    daemon.wait_until(run, "the end of all processes", |_| daemon.process_names().is_empty());
 }
 
 pub(crate) fn a_lost_session_is_detected_and_reported(engine: &str) {
-    let script = ModelScript::new().once(|heard| heard.asks("paint"), asking("Which colour?"));
-    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
-    let run = stage.start(Interactive, "paint the shed");
-    let waiting = stage.wait(run, RunStatus::WaitingUser);
+    let script = ModelScript::new()
+        .when_once(|request| request.prompt_contains("paint"), question_answer("Which colour?"));
+    let Some(daemon) = ProgramTestDaemon::new(engine, script) else { return };
+    let run = daemon.start(Interactive, "paint the shed");
+    let waiting = daemon.wait_for_status(run, RunStatus::WaitingUser);
     // The program's session consists of the files that contain its id.
     let id = waiting.handle.expect("the handle is known").handle_value;
-    forget(stage.home.path(), &id);
-    stage.reply(run, "red");
-    let failed = stage.wait(run, RunStatus::Failed);
+    delete_session_files(daemon.home.path(), &id);
+    daemon.reply(run, "red");
+    let failed = daemon.wait_for_status(run, RunStatus::Failed);
     let failure = failed.error().expect("it says why").clone();
     assert_eq!(failure.code, FailureCode::SessionResumeFailed, "{}", failure.message);
-    assert_eq!(stage.open_questions(), 0);
+    assert_eq!(daemon.open_questions(), 0);
 }
 
 pub(crate) fn exit_code_0_without_a_result_is_a_failure(engine: &str) {
@@ -80,35 +81,36 @@ pub(crate) fn exit_code_0_without_a_result_is_a_failure(engine: &str) {
         ("wait for the moon", rustix::process::Signal::TERM, TestGate::new()),
     ];
     let mut script = ModelScript::new()
-        .when(|heard| heard.asks("break"), ScriptedAnswer::status(400, "the model says no"));
+        .when(|request| request.prompt_contains("break"), ScriptedAnswer::status(400, "the model says no"));
     for (prompt, _, gate) in &stops {
-        script = script.when(|heard| heard.asks(prompt), ScriptedAnswer::say("too late").held(gate));
+        script = script
+            .when(|request| request.prompt_contains(prompt), ScriptedAnswer::say("too late").held_by(gate));
     }
-    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
-    let broken = stage.start(Interactive, "break");
-    let failed = stage.wait(broken, RunStatus::Failed);
+    let Some(daemon) = ProgramTestDaemon::new(engine, script) else { return };
+    let broken = daemon.start(Interactive, "break");
+    let failed = daemon.wait_for_status(broken, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::EngineFailed));
     // Some programs exit with code 0 when they are asked to stop, without having printed a result.
     let mut interrupted = Vec::new();
     for (prompt, signal, gate) in &stops {
-        let stopped = stage.start(Interactive, prompt);
-        gate.reached();
-        let live = stage.wait_until(stopped, "a process", |run| run.live().is_some());
+        let stopped = daemon.start(Interactive, prompt);
+        gate.wait_reached();
+        let live = daemon.wait_until(stopped, "a process", |run| run.live().is_some());
         kill(live.live().expect("it was just there").process.pid, *signal);
         // Other programs report an interruption; then a person must decide how to continue.
         let settled = [RunStatus::Failed, RunStatus::WaitingUser];
-        let after = stage.wait_until(stopped, "an end", |run| settled.contains(&run.status()));
-        let turn = stage.turns(stopped).remove(0);
+        let after = daemon.wait_until(stopped, "an end", |run| settled.contains(&run.status()));
+        let turn = daemon.turns(stopped).remove(0);
         if after.status() == RunStatus::WaitingUser {
             assert_eq!(turn.execution_status, ExecutionStatus::Interrupted, "{prompt}: {turn:?}");
             assert_eq!(
-                stage.question(stopped).asker,
+                daemon.question(stopped).asker,
                 InteractionOrigin::Abide(RuntimeQuestion::Interrupted),
                 "{prompt}"
             );
             interrupted.push(*signal);
-            stage.cancel(stopped);
-            stage.wait(stopped, RunStatus::Canceled);
+            daemon.cancel(stopped);
+            daemon.wait_for_status(stopped, RunStatus::Canceled);
         } else {
             let code = after.error().map(|failure| failure.code);
             assert_eq!(code, Some(FailureCode::EngineFailed), "{prompt}: {after:?}");
@@ -129,59 +131,64 @@ const TELLS_OF_SIGNALS: [(&str, &[rustix::process::Signal]); 2] = [
 ];
 
 pub(crate) fn a_wrong_key_is_reported_as_auth_required(engine: &str) {
-    let script =
-        ModelScript::new().when(|heard| heard.asks("knock"), ScriptedAnswer::status(401, "Unauthorized"));
-    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
-    let run = stage.start(Interactive, "knock");
-    let failed = stage.wait(run, RunStatus::Failed);
+    let script = ModelScript::new()
+        .when(|request| request.prompt_contains("knock"), ScriptedAnswer::status(401, "Unauthorized"));
+    let Some(daemon) = ProgramTestDaemon::new(engine, script) else { return };
+    let run = daemon.start(Interactive, "knock");
+    let failed = daemon.wait_for_status(run, RunStatus::Failed);
     let failure = failed.error().expect("it says why").clone();
     assert_eq!(failure.code, FailureCode::EngineAuthRequired, "{}", failure.message);
 }
 
 pub(crate) fn a_missing_program_and_a_missing_workspace_are_distinguished(engine: &str) {
-    let Some(stage) = ProgramTestDaemon::altered(engine, ModelScript::new(), |config, home| {
+    let Some(daemon) = ProgramTestDaemon::with_config(engine, ModelScript::new(), |config, home| {
         config.command = Some(vec![home.join("no-such-program").to_string_lossy().into_owned()]);
     }) else {
         return;
     };
-    let run = stage.start(Interactive, "hello");
-    let failed = stage.wait(run, RunStatus::Failed);
+    let run = daemon.start(Interactive, "hello");
+    let failed = daemon.wait_for_status(run, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::EngineNotFound));
-    drop(stage);
-    let Some(stage) = ProgramTestDaemon::of(engine, ModelScript::new()) else { return };
-    let gone = stage.home.path().join("no-such-folder");
-    let run = stage.start_with(Interactive, "hello", |settings| {
+    drop(daemon);
+    let Some(daemon) = ProgramTestDaemon::new(engine, ModelScript::new()) else { return };
+    let gone = daemon.home.path().join("no-such-folder");
+    let run = daemon.start_with(Interactive, "hello", |settings| {
         settings.workspace = gone.to_string_lossy().into_owned();
     });
-    let failed = stage.wait(run, RunStatus::Failed);
+    let failed = daemon.wait_for_status(run, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::WorkspaceUnusable));
 }
 
 pub(crate) fn a_chat_continues_after_its_engine_was_killed_in_a_turn(engine: &str) {
     let gate = TestGate::new();
     let script = ModelScript::new()
-        .once(|heard| heard.asks("begin"), ScriptedAnswer::say("Begun."))
-        .once(|heard| heard.asks("dig"), ScriptedAnswer::say("Dug.").held(&gate))
-        .when(|heard| heard.asks("rest"), ScriptedAnswer::say("Resting."));
-    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
-    let run = stage.start(Chat, "begin");
-    stage.wait(run, RunStatus::Idle);
-    stage.say(run, "dig");
-    gate.reached();
-    let live = stage.wait_until(run, "a process", |run| run.live().is_some() && run.owed.is_empty());
+        .when_once(|request| request.prompt_contains("begin"), ScriptedAnswer::say("Begun."))
+        .when_once(|request| request.prompt_contains("dig"), ScriptedAnswer::say("Dug.").held_by(&gate))
+        .when(|request| request.prompt_contains("rest"), ScriptedAnswer::say("Resting."));
+    let Some(daemon) = ProgramTestDaemon::new(engine, script) else { return };
+    let run = daemon.start(Chat, "begin");
+    daemon.wait_for_status(run, RunStatus::Idle);
+    daemon.send_message(run, "dig");
+    gate.wait_reached();
+    let live = daemon.wait_until(run, "a process", |run| run.live().is_some() && run.owed.is_empty());
     kill(live.live().expect("it was just there").process.pid, rustix::process::Signal::KILL);
-    stage
+    daemon
         .wait_until(run, "rest after the blow", |run| run.status() == RunStatus::Idle && run.turn_index == 2);
-    stage.say(run, "rest");
-    let rested = stage.wait_until(run, "an answer", |run| {
+    daemon.send_message(run, "rest");
+    let rested = daemon.wait_until(run, "an answer", |run| {
         run.status() == RunStatus::Idle && run.turn_index == 3 && run.owed.is_empty()
     });
     assert_eq!(rested.result.as_deref().map(str::trim), Some("Resting."));
-    let heard = stage.model.turns();
-    let last = heard.last().expect("the model was asked");
+    let request = daemon.model.turns();
+    let last = request.last().expect("the model was asked");
     assert!(last.user_texts().iter().any(|text| text.contains("begin")), "{:?}", last.user_texts());
     // Some programs join the unanswered message with the next one; such a request comes from the person.
-    let again = stage.model.turns().iter().filter(|heard| heard.asks("dig") && !heard.asks("rest")).count();
+    let again = daemon
+        .model
+        .turns()
+        .iter()
+        .filter(|request| request.prompt_contains("dig") && !request.prompt_contains("rest"))
+        .count();
     assert_eq!(again, 1, "a killed turn is not run again by itself");
 }
 
@@ -191,17 +198,20 @@ pub(crate) fn leftover_processes_of_a_tool_are_ended(engine: &str) {
     let command = format!("setsid sleep 7{mark} >/dev/null 2>&1 & sleep 0.2; echo left it there");
     let stays = TestGate::new();
     let script = ModelScript::new()
-        .once(|heard| heard.asks("leave something"), ScriptedAnswer::shell(&command))
-        .when(|heard| !heard.returned().is_empty(), ScriptedAnswer::say("It is there.").held(&stays));
-    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
-    let run = stage.start_with(Interactive, "leave something", |settings| {
+        .when_once(|request| request.prompt_contains("leave something"), ScriptedAnswer::shell(&command))
+        .when(
+            |request| !request.new_tool_results().is_empty(),
+            ScriptedAnswer::say("It is there.").held_by(&stays),
+        );
+    let Some(daemon) = ProgramTestDaemon::new(engine, script) else { return };
+    let run = daemon.start_with(Interactive, "leave something", |settings| {
         settings.sandbox = Some("danger-full-access".to_owned());
     });
-    stays.reached();
+    stays.wait_reached();
     let left = is_running(&format!("sleep\07{mark}"));
     assert_eq!(left, !TIDIES_UP.contains(&engine), "the tool has left something");
-    stage.cancel(run);
-    stage.wait(run, RunStatus::Canceled);
+    daemon.cancel(run);
+    daemon.wait_for_status(run, RunStatus::Canceled);
     assert!(!is_running(&format!("sleep\07{mark}")), "what the tool has left is gone");
 }
 
@@ -209,17 +219,17 @@ pub(crate) fn leftover_processes_of_a_tool_are_ended(engine: &str) {
 const TIDIES_UP: [&str; 1] = ["native"];
 
 pub(crate) fn twenty_turns_in_a_row_keep_the_whole_history(engine: &str) {
-    let Some(stage) = ProgramTestDaemon::of(engine, ModelScript::new()) else { return };
-    let run = stage.start(Chat, "stone 1 of the wall");
-    stage.wait(run, RunStatus::Idle);
+    let Some(daemon) = ProgramTestDaemon::new(engine, ModelScript::new()) else { return };
+    let run = daemon.start(Chat, "stone 1 of the wall");
+    daemon.wait_for_status(run, RunStatus::Idle);
     for turn in 2..=20 {
-        stage.say(run, &format!("stone {turn} of the wall"));
-        stage.wait_until(run, &format!("turn {turn}"), |run| {
+        daemon.send_message(run, &format!("stone {turn} of the wall"));
+        daemon.wait_until(run, &format!("turn {turn}"), |run| {
             run.status() == RunStatus::Idle && run.turn_index == turn && run.owed.is_empty()
         });
     }
-    let heard = stage.model.turns();
-    let last = heard.last().expect("the model was asked");
+    let request = daemon.model.turns();
+    let last = request.last().expect("the model was asked");
     let stones: Vec<String> =
         last.user_texts().into_iter().filter(|text| text.contains("of the wall")).collect();
     assert_eq!(stones.len(), 20, "{stones:?}");
@@ -241,7 +251,7 @@ fn is_running(words: &str) -> bool {
 }
 
 /// Removes all files and folders below `folder` whose name contains this id, and all files whose text does.
-fn forget(folder: &std::path::Path, id: &str) {
+fn delete_session_files(folder: &std::path::Path, id: &str) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
         let path = entry.path();
         let named = entry.file_name().to_string_lossy().contains(id);
@@ -250,11 +260,11 @@ fn forget(folder: &std::path::Path, id: &str) {
                 // The folder may have been deleted by the program.
                 std::fs::remove_dir_all(&path).ok();
             } else if !path.ends_with("keepers") && !path.ends_with("runs") {
-                forget(&path, id);
+                delete_session_files(&path, id);
             }
             continue;
         }
-        let holds = std::fs::read(&path).is_ok_and(|bytes| memmem(&bytes, id.as_bytes()));
+        let holds = std::fs::read(&path).is_ok_and(|bytes| contains_bytes(&bytes, id.as_bytes()));
         if named || holds {
             // The file may have been deleted by the program.
             std::fs::remove_file(&path).ok();
@@ -262,6 +272,6 @@ fn forget(folder: &std::path::Path, id: &str) {
     }
 }
 
-fn memmem(haystack: &[u8], needle: &[u8]) -> bool {
+fn contains_bytes(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle)
 }

@@ -12,11 +12,11 @@ use crate::stage::ProgramTestDaemon;
 pub(crate) fn a_very_long_answer_arrives_whole(engine: &str) {
     let words: Vec<String> = (0..20_000).map(|number| format!("w\u{f6}rd{number}\u{2192}\u{65e5}")).collect();
     let long = words.join(" ");
-    let script =
-        ModelScript::new().once(|heard| heard.asks("tell me everything"), ScriptedAnswer::say(&long));
-    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
-    let run = stage.start(Interactive, "tell me everything");
-    let done = stage.wait(run, RunStatus::Succeeded);
+    let script = ModelScript::new()
+        .when_once(|request| request.prompt_contains("tell me everything"), ScriptedAnswer::say(&long));
+    let Some(daemon) = ProgramTestDaemon::new(engine, script) else { return };
+    let run = daemon.start(Interactive, "tell me everything");
+    let done = daemon.wait_for_status(run, RunStatus::Succeeded);
     let text = done.result.unwrap_or_default();
     let arrived: Vec<&str> = text.split_whitespace().collect();
     assert_eq!(arrived.len(), words.len());
@@ -25,15 +25,15 @@ pub(crate) fn a_very_long_answer_arrives_whole(engine: &str) {
 
 /// A prompt that begins with a dash is passed as a prompt, on the first turn and on the next.
 pub(crate) fn a_prompt_that_looks_like_an_option_is_a_prompt(engine: &str) {
-    let Some(stage) = ProgramTestDaemon::of(engine, ModelScript::new()) else { return };
-    let run = stage.start(Chat, "--help me with the shed");
-    stage.wait(run, RunStatus::Idle);
-    stage.say(run, "-5 sheds are too few");
-    stage.wait_until(run, "turn 2", |run| {
+    let Some(daemon) = ProgramTestDaemon::new(engine, ModelScript::new()) else { return };
+    let run = daemon.start(Chat, "--help me with the shed");
+    daemon.wait_for_status(run, RunStatus::Idle);
+    daemon.send_message(run, "-5 sheds are too few");
+    daemon.wait_until(run, "turn 2", |run| {
         run.status() == RunStatus::Idle && run.turn_index == 2 && run.owed.is_empty()
     });
-    let heard = stage.model.turns();
-    let last = heard.last().expect("the model was asked");
+    let request = daemon.model.turns();
+    let last = request.last().expect("the model was asked");
     for said in ["--help me with the shed", "-5 sheds are too few"] {
         let times = last.user_texts().iter().filter(|text| text.contains(said)).count();
         assert_eq!(times, 1, "{said:?} in {:?}", last.user_texts());
@@ -43,11 +43,12 @@ pub(crate) fn a_prompt_that_looks_like_an_option_is_a_prompt(engine: &str) {
 /// Some programs stop a model that repeats itself. A failure is then allowed, but not a success without an answer.
 pub(crate) fn a_model_that_repeats_itself_is_no_success_without_an_answer(engine: &str) {
     let same = "the same sentence again and again and more of it. ".repeat(400);
-    let script = ModelScript::new().when(|heard| heard.asks("repeat"), ScriptedAnswer::say(same));
-    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
-    let run = stage.start(Interactive, "repeat yourself");
+    let script =
+        ModelScript::new().when(|request| request.prompt_contains("repeat"), ScriptedAnswer::say(same));
+    let Some(daemon) = ProgramTestDaemon::new(engine, script) else { return };
+    let run = daemon.start(Interactive, "repeat yourself");
     let over = [RunStatus::Succeeded, RunStatus::Failed];
-    let ended = stage.wait_until(run, "an end", |run| over.contains(&run.status()) && run.owed.is_empty());
+    let ended = daemon.wait_until(run, "an end", |run| over.contains(&run.status()) && run.owed.is_empty());
     let (is_empty, failed) =
         (ended.result.as_deref().unwrap_or_default().trim().is_empty(), ended.status() == RunStatus::Failed);
     assert_eq!(is_empty, failed, "{:?} with {:?}", ended.status(), ended.result);

@@ -12,7 +12,7 @@ use abide_testkit::environment;
 use serde_json::{Value, json};
 
 /// The timeout of a wait.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct SocketTestDaemon {
     child: Child,
@@ -51,7 +51,7 @@ impl SocketTestDaemon {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).expect("the daemon listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("it can be set");
+        stream.set_read_timeout(Some(WAIT_TIMEOUT)).expect("it can be set");
         stream
     }
 
@@ -68,7 +68,7 @@ impl SocketTestDaemon {
         stream
     }
 
-    fn answer(mut stream: TcpStream) -> (u16, String) {
+    fn read_response(mut stream: TcpStream) -> (u16, String) {
         let mut text = Vec::new();
         stream.read_to_end(&mut text).expect("an answer comes");
         let text = String::from_utf8_lossy(&text).into_owned();
@@ -78,7 +78,7 @@ impl SocketTestDaemon {
     }
 
     pub(crate) fn text(&self, path: &str) -> (u16, String) {
-        Self::answer(self.send("GET", path, "accept: application/json\r\n", ""))
+        Self::read_response(self.send("GET", path, "accept: application/json\r\n", ""))
     }
 
     pub(crate) fn get(&self, path: &str) -> Value {
@@ -89,12 +89,12 @@ impl SocketTestDaemon {
 
     pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         let kind = "content-type: application/json\r\n";
-        let (status, body) = Self::answer(self.send("POST", path, kind, &body.to_string()));
+        let (status, body) = Self::read_response(self.send("POST", path, kind, &body.to_string()));
         (status, serde_json::from_str(&body).unwrap_or_default())
     }
 
     /// Creates a run of the scripted engine and returns its id.
-    pub(crate) fn run(&self, engine: &str, prompt: &str) -> String {
+    pub(crate) fn create_run(&self, engine: &str, prompt: &str) -> String {
         let (status, run) = self.post("/v1/runs", &json!({ "engine": engine, "prompt": prompt }));
         assert_eq!(status, 201, "{run}");
         run["run_id"].as_str().expect("it has a name").to_owned()

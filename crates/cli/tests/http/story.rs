@@ -10,7 +10,7 @@ fn a_run_asks_is_answered_through_a_restart_and_ends() {
     let daemon = SocketTestDaemon::start(home.path());
     let prompt = "progress looking\nsay hi\nask choose_one Which? | red | green (safe)\n\
         append .abide/artifacts/log.txt $reply\nsay got $reply";
-    let run = daemon.run("parrot", prompt);
+    let run = daemon.create_run("parrot", prompt);
     let path = format!("/v1/runs/{run}/events");
     let mut events = daemon.events(&path, 0);
     let asked = events.find(|event| event["data"]["outcome"] == "asked").unwrap();
@@ -58,7 +58,7 @@ fn secrets_are_in_no_answer_and_no_event() {
     let config = format!("[engines.parrot]\nenv = {{ SOME_KEY = \"{SECRET}\" }}\n");
     std::fs::write(home.path().join("config.toml"), config).unwrap();
     let daemon = SocketTestDaemon::start(home.path());
-    let run = daemon.run("parrot", "say hi");
+    let run = daemon.create_run("parrot", "say hi");
     daemon.events(&format!("/v1/runs/{run}/events"), 0).find(|event| event["type"] == "turn_ended").unwrap();
     for path in ["/v1/events", "/v1/engines", "/v1/status", "/v1/runs", "/v1/nowhere", "/openapi.json"] {
         let (_, text) = daemon.text(path);
@@ -77,10 +77,10 @@ fn an_address_that_others_can_reach_is_refused_unless_it_is_asked_for() {
 }
 
 #[test]
-fn a_stop_says_what_it_ended() {
+fn a_stop_reports_the_ended_runs() {
     let home = tempfile::tempdir().unwrap();
     let daemon = SocketTestDaemon::start(home.path());
-    let run = daemon.run("parrot", "progress now\nsleep 600");
+    let run = daemon.create_run("parrot", "progress now\nsleep 600");
     daemon.events(&format!("/v1/runs/{run}/events"), 0).find(|event| event["type"] == "progressed").unwrap();
     let stopped: Value = daemon.stop();
     assert_eq!(stopped["turns"], json!([run]));

@@ -9,13 +9,13 @@ use tungstenite::{Message, WebSocket};
 
 use crate::daemon::SocketTestDaemon;
 
-struct TerminalSocketClient {
+pub(crate) struct TerminalSocketClient {
     socket: WebSocket<TcpStream>,
     last: u64,
 }
 
 impl TerminalSocketClient {
-    fn connect(daemon: &SocketTestDaemon) -> Self {
+    pub(crate) fn connect(daemon: &SocketTestDaemon) -> Self {
         let mut request =
             format!("ws://{}/v1/rpc", daemon.address).into_client_request().expect("it is a URL");
         let token = format!("Bearer {}", daemon.token).parse().expect("it is text");
@@ -26,7 +26,7 @@ impl TerminalSocketClient {
         Self { socket, last: 0 }
     }
 
-    fn send(&mut self, method: &str, params: &Value) -> u64 {
+    pub(crate) fn send(&mut self, method: &str, params: &Value) -> u64 {
         self.last += 1;
         let text =
             json!({ "jsonrpc": "2.0", "id": self.last, "method": method, "params": params }).to_string();
@@ -34,7 +34,7 @@ impl TerminalSocketClient {
         self.last
     }
 
-    fn next(&mut self) -> Value {
+    pub(crate) fn next(&mut self) -> Value {
         loop {
             if let Message::Text(text) = self.socket.read().expect("something is said") {
                 return serde_json::from_str(&text).expect("it is JSON");
@@ -43,19 +43,19 @@ impl TerminalSocketClient {
     }
 
     /// Calls a method and waits for the response; other messages in between are dropped.
-    fn call(&mut self, method: &str, params: &Value) -> Value {
+    pub(crate) fn call(&mut self, method: &str, params: &Value) -> Value {
         let id = self.send(method, params);
         loop {
-            let said = self.next();
-            if said["id"] == id {
-                return said;
+            let message = self.next();
+            if message["id"] == id {
+                return message;
             }
         }
     }
 
-    fn session(&mut self) -> String {
-        let made = self.call("session.create", &json!({}));
-        made["result"]["session_id"].as_str().expect("it is made").to_owned()
+    pub(crate) fn session(&mut self) -> String {
+        let created = self.call("session.create", &json!({}));
+        created["result"]["session_id"].as_str().expect("it is made").to_owned()
     }
 }
 
@@ -95,7 +95,7 @@ fn commands_run_stream_and_are_cancelled_over_a_websocket() {
 }
 
 #[test]
-fn a_client_that_does_not_read_holds_up_nobody_and_its_session_survives_it() {
+fn a_slow_client_blocks_no_other_and_its_session_survives() {
     let home = tempfile::tempdir().unwrap();
     let daemon = SocketTestDaemon::start(home.path());
     let mut slow = TerminalSocketClient::connect(&daemon);

@@ -4,17 +4,17 @@ use crate::place::OperatorTestHome;
 
 #[test]
 fn a_daemon_in_the_background_logs_to_files_of_bounded_size_and_number() {
-    let place =
+    let home =
         OperatorTestHome::new("[log]\nlevel = \"debug\"\nformat = \"json\"\nmax_bytes = 4096\nfiles = 3\n");
-    place.told(&["up", "--detach"]);
+    home.run_ok(&["up", "--detach"]);
     let mut runs = vec![];
     for _ in 0..6 {
-        place.told(&["run", "parrot", "say hello\nprogress half-way"]);
-        let listed: serde_json::Value = serde_json::from_str(&place.told(&["ls", "--json"])).unwrap();
+        home.run_ok(&["run", "parrot", "say hello\nprogress half-way"]);
+        let listed: serde_json::Value = serde_json::from_str(&home.run_ok(&["ls", "--json"])).unwrap();
         runs.push(listed[0]["run_id"].as_str().unwrap().to_owned());
     }
-    place.told(&["down"]);
-    let logs: Vec<_> = place
+    home.run_ok(&["down"]);
+    let logs: Vec<_> = home
         .files()
         .into_iter()
         .filter(|(path, _)| {

@@ -13,5 +13,5 @@ mod traces;
 
 #[test]
 fn settings_of_the_shell_do_not_reach_the_binary_under_test() {
-    abide_testkit::environment::assert_not_inherited_by(&["figures::figures_need_the_token"]);
+    abide_testkit::environment::assert_not_inherited_by(&["figures::metrics_require_the_token"]);
 }

@@ -24,10 +24,10 @@ fn open_to_others(home: &Path) -> Vec<(PathBuf, u32)> {
 }
 
 /// Sets all permissions for all users, as a careless copy would.
-fn open_up(path: &Path) {
+fn allow_all(path: &Path) {
     let meta = fs::symlink_metadata(path).unwrap();
     if meta.is_dir() {
-        fs::read_dir(path).unwrap().flatten().for_each(|entry| open_up(&entry.path()));
+        fs::read_dir(path).unwrap().flatten().for_each(|entry| allow_all(&entry.path()));
     }
     if meta.is_dir() || meta.is_file() {
         fs::set_permissions(path, fs::Permissions::from_mode(meta.mode() | 0o755)).unwrap();
@@ -37,49 +37,49 @@ fn open_up(path: &Path) {
 #[test]
 fn nothing_in_the_home_is_open_to_other_users_whatever_the_umask() {
     for umask in ["000", "022", "077"] {
-        let place = OperatorTestHome::new("").below("home").with_umask(umask);
-        let daemon = place.up(&[]);
+        let home = OperatorTestHome::new("").in_subfolder("home").with_umask(umask);
+        let daemon = home.up(&[]);
         let run = daemon.post(
             "/v1/runs",
             &serde_json::json!({ "engine": "parrot-sticky", "prompt": "ask open_text What now?" }),
         );
-        daemon.reaches(run["run_id"].as_str().unwrap(), "waiting_user");
-        place.told(&["backup", place.path().join("copy.db").to_str().unwrap()]);
+        daemon.wait_for_status(run["run_id"].as_str().unwrap(), "waiting_user");
+        home.run_ok(&["backup", home.path().join("copy.db").to_str().unwrap()]);
         let session: serde_json::Value =
-            serde_json::from_str(&place.told(&["sessions", "new", "--json"])).unwrap();
-        let open = open_to_others(place.path());
+            serde_json::from_str(&home.run_ok(&["sessions", "new", "--json"])).unwrap();
+        let open = open_to_others(home.path());
         // The session has no owner, so the daemon would keep it running.
-        place.told(&["sessions", "rm", session["session_id"].as_str().unwrap()]);
+        home.run_ok(&["sessions", "rm", session["session_id"].as_str().unwrap()]);
         assert_eq!(open, [], "umask {umask}");
-        daemon.down(&place);
+        daemon.down(&home);
     }
 }
 
 #[test]
 fn a_home_and_a_token_that_others_can_read_are_repaired_with_a_warning() {
-    let place = OperatorTestHome::new("");
-    place.up(&[]).down(&place);
-    open_up(place.path());
-    let said = place.up(&[]).down(&place);
-    assert!(said.contains("other users could look into"), "{said}");
-    assert_eq!(open_to_others(place.path()), []);
+    let home = OperatorTestHome::new("");
+    home.up(&[]).down(&home);
+    allow_all(home.path());
+    let stderr = home.up(&[]).down(&home);
+    assert!(stderr.contains("other users could look into"), "{stderr}");
+    assert_eq!(open_to_others(home.path()), []);
     // Only the token: the home was private, so no other file is checked.
-    fs::set_permissions(place.path().join("token"), fs::Permissions::from_mode(0o644)).unwrap();
-    let said = place.up(&[]).down(&place);
-    assert!(said.contains("other users could read") && said.contains("token"), "{said}");
-    assert_eq!(open_to_others(place.path()), []);
+    fs::set_permissions(home.path().join("token"), fs::Permissions::from_mode(0o644)).unwrap();
+    let stderr = home.up(&[]).down(&home);
+    assert!(stderr.contains("other users could read") && stderr.contains("token"), "{stderr}");
+    assert_eq!(open_to_others(home.path()), []);
 }
 
 #[test]
 fn a_token_of_another_user_is_refused() {
-    let place = OperatorTestHome::new("");
-    place.up(&[]).down(&place);
-    let token = place.path().join("token");
+    let home = OperatorTestHome::new("");
+    home.up(&[]).down(&home);
+    let token = home.path().join("token");
     if std::os::unix::fs::chown(&token, Some(4711), None).is_err() {
         return abide_testkit::skip::skip("only root can give a file away");
     }
-    let refused = place.abide(&["up"]);
+    let refused = home.abide(&["up"]);
     assert_eq!(refused.status.code(), Some(1));
-    let said = crate::place::text(&refused.stderr);
-    assert!(said.contains("belongs to another user"), "{said}");
+    let stderr = crate::place::text(&refused.stderr);
+    assert!(stderr.contains("belongs to another user"), "{stderr}");
 }

@@ -21,7 +21,7 @@ pub(crate) struct OperatorTestDaemon {
     child: Child,
     pub(crate) url: String,
     token: String,
-    complaints: Option<std::thread::JoinHandle<String>>,
+    stderr: Option<std::thread::JoinHandle<String>>,
 }
 
 impl OperatorTestHome {
@@ -35,7 +35,7 @@ impl OperatorTestHome {
     }
 
     /// Uses a subfolder that does not exist yet as the home.
-    pub(crate) fn below(mut self, name: &str) -> Self {
+    pub(crate) fn in_subfolder(mut self, name: &str) -> Self {
         self.home = self.folder.path().join(name);
         self
     }
@@ -72,11 +72,11 @@ impl OperatorTestHome {
     }
 
     /// Runs a command that must succeed, and returns its standard output.
-    pub(crate) fn told(&self, words: &[&str]) -> String {
+    pub(crate) fn run_ok(&self, words: &[&str]) -> String {
         let output = self.abide(words);
-        let (said, complained) = (text(&output.stdout), text(&output.stderr));
-        assert!(output.status.success(), "abide {words:?}: {}\n{said}\n{complained}", output.status);
-        said
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "abide {words:?}: {}\n{stdout}\n{stderr}", output.status);
+        stdout
     }
 
     /// Starts the daemon and waits until it is ready.
@@ -102,7 +102,7 @@ impl OperatorTestHome {
             panic!("the daemon did not start: {}", complaints.join().unwrap());
         }
         let token = std::fs::read_to_string(self.path().join("token")).unwrap().trim().to_owned();
-        OperatorTestDaemon { child, url, token, complaints: Some(complaints) }
+        OperatorTestDaemon { child, url, token, stderr: Some(complaints) }
     }
 
     /// Returns all files of the home with their contents.
@@ -141,7 +141,7 @@ impl OperatorTestDaemon {
     }
 
     /// Sends a GET request, or a POST request if there is a body, and returns the status and the body of the response.
-    pub(crate) fn answer(&self, path: &str, body: Option<&Value>) -> (u16, Value) {
+    pub(crate) fn request(&self, path: &str, body: Option<&Value>) -> (u16, Value) {
         let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
         let (url, token) = (format!("{}{path}", self.url), format!("Bearer {}", self.token));
         let answer = match body {
@@ -161,7 +161,7 @@ impl OperatorTestDaemon {
     pub(crate) fn kill(mut self) -> String {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        self.complaints.take().unwrap().join().unwrap()
+        self.stderr.take().unwrap().join().unwrap()
     }
 
     /// Starts a run on the parrot and returns its id.
@@ -172,7 +172,7 @@ impl OperatorTestDaemon {
     }
 
     /// Waits until a run has this status, and returns the run.
-    pub(crate) fn reaches(&self, run: &str, status: &str) -> Value {
+    pub(crate) fn wait_for_status(&self, run: &str, status: &str) -> Value {
         wait::until_some(&format!("{run} is {status}"), || {
             let found: Value = serde_json::from_str(&self.get(&format!("/v1/runs/{run}"))).unwrap();
             if found["status"] == status {
@@ -185,10 +185,10 @@ impl OperatorTestDaemon {
     }
 
     /// Stops the daemon in order, and returns its standard error.
-    pub(crate) fn down(mut self, place: &OperatorTestHome) -> String {
-        place.told(&["down"]);
+    pub(crate) fn down(mut self, home: &OperatorTestHome) -> String {
+        home.run_ok(&["down"]);
         self.child.wait().unwrap();
-        self.complaints.take().unwrap().join().unwrap()
+        self.stderr.take().unwrap().join().unwrap()
     }
 }
 

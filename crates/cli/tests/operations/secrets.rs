@@ -5,17 +5,17 @@ use abide_testkit::wait;
 use crate::place::{OperatorTestHome, text};
 
 const TOKEN: &str = "token-hidden-of-this-home-0123456789abcdef";
-const VALUE: &str = "value-hidden-for-the-engine";
+const ENGINE_VALUE: &str = "value-hidden-for-the-engine";
 const PASSWORD: &str = "password-hidden-of-the-store";
 
 #[test]
 fn no_line_no_file_and_no_answer_repeats_the_token_or_an_engines_variable() {
     let config = format!(
-        "[log]\nlevel = \"trace\"\nformat = \"json\"\n[engines.parrot]\nenv = {{ PARROT_KEY = \"{VALUE}\" }}\n"
+        "[log]\nlevel = \"trace\"\nformat = \"json\"\n[engines.parrot]\nenv = {{ PARROT_KEY = \"{ENGINE_VALUE}\" }}\n"
     );
-    let place = OperatorTestHome::new(&config);
-    std::fs::write(place.path().join("token"), TOKEN).unwrap();
-    let daemon = place.up(&[]);
+    let home = OperatorTestHome::new(&config);
+    std::fs::write(home.path().join("token"), TOKEN).unwrap();
+    let daemon = home.up(&[]);
     let run = daemon.run("say hello\nfail it broke");
     let mut answers = vec![];
     wait::until("the run has failed", || {
@@ -26,22 +26,22 @@ fn no_line_no_file_and_no_answer_repeats_the_token_or_an_engines_variable() {
     });
     answers.push(daemon.get("/v1/events?limit=100"));
     answers.push(daemon.get("/metrics"));
-    answers.push(place.told(&["show", &run, "--json"]));
-    answers.push(place.told(&["config", "show"]));
-    let refused = place.abide(&["run", "nobody", "hello", "--json"]);
+    answers.push(home.run_ok(&["show", &run, "--json"]));
+    answers.push(home.run_ok(&["config", "show"]));
+    let refused = home.abide(&["run", "nobody", "hello", "--json"]);
     answers.extend([text(&refused.stdout), text(&refused.stderr)]);
-    let log = daemon.down(&place);
+    let log = daemon.down(&home);
     assert!(log.lines().filter(|line| line.contains("\"message\"")).count() > 5, "it was logged: {log}");
     answers.push(log);
     for said in answers {
-        for secret in [TOKEN, VALUE] {
+        for secret in [TOKEN, ENGINE_VALUE] {
             assert!(!said.contains(secret), "{secret} is repeated in {said}");
         }
     }
-    for (path, contents) in place.files() {
+    for (path, contents) in home.files() {
         let own = ["token", "config.toml"].iter().any(|name| path.ends_with(name));
         let contents = text(&contents);
-        for secret in [TOKEN, VALUE] {
+        for secret in [TOKEN, ENGINE_VALUE] {
             assert!(own || !contents.contains(secret), "{secret} is in {}", path.display());
         }
     }
@@ -52,61 +52,61 @@ fn a_store_that_cannot_be_reached_is_complained_about_without_its_password() {
     // Port 1 refuses connections.
     let config =
         format!("store = \"postgres://abide:{PASSWORD}@127.0.0.1:1/abide\"\n[log]\nlevel = \"trace\"\n");
-    let place = OperatorTestHome::new(&config);
+    let home = OperatorTestHome::new(&config);
     for words in [&["up"][..], &["verify"], &["backup", "copy.db"], &["config", "show"], &["config", "check"]]
     {
-        let output = place.abide(words);
+        let output = home.abide(words);
         let said = text(&output.stdout) + &text(&output.stderr);
         assert!(!said.is_empty() && !said.contains(PASSWORD), "abide {words:?}: {said}");
     }
-    assert!(text(&place.abide(&["backup", "copy.db"]).stderr).contains("pg_dump"));
+    assert!(text(&home.abide(&["backup", "copy.db"]).stderr).contains("pg_dump"));
 }
 
 #[test]
 fn the_settings_of_a_daemon_in_the_background_are_on_no_command_line() {
-    let place = OperatorTestHome::new("");
-    let store = format!("sqlite:{}", place.path().join("hidden-place.db").display());
-    place.told(&["up", "--detach", "--store", &store]);
-    let address = std::fs::read_to_string(place.path().join("daemon.json")).unwrap();
+    let home = OperatorTestHome::new("");
+    let store = format!("sqlite:{}", home.path().join("hidden-place.db").display());
+    home.run_ok(&["up", "--detach", "--store", &store]);
+    let address = std::fs::read_to_string(home.path().join("daemon.json")).unwrap();
     let address: serde_json::Value = serde_json::from_str(&address).unwrap();
     let words = std::fs::read(format!("/proc/{}/cmdline", address["process"]["pid"])).unwrap();
-    place.told(&["run", "parrot", "say hello"]);
-    place.told(&["down"]);
+    home.run_ok(&["run", "parrot", "say hello"]);
+    home.run_ok(&["down"]);
     assert!(!text(&words).contains("hidden-place"), "{}", text(&words));
-    assert!(place.path().join("hidden-place.db").exists(), "the setting holds");
+    assert!(home.path().join("hidden-place.db").exists(), "the setting holds");
 }
 
-const FOREIGN: &str = "a-key-for-something-else";
+const FOREIGN_KEY_VALUE: &str = "a-key-for-something-else";
 
 #[test]
 fn an_agent_is_not_handed_the_settings_and_the_token_of_the_daemon() {
-    let place = OperatorTestHome::new("");
-    let store = format!("sqlite:{}", place.path().join(format!("{PASSWORD}.db")).display());
-    let daemon = place.up(&[
+    let home = OperatorTestHome::new("");
+    let store = format!("sqlite:{}", home.path().join(format!("{PASSWORD}.db")).display());
+    let daemon = home.up(&[
         ("ABIDE_STORE", &store),
         ("ABIDE_TOKEN", TOKEN),
-        ("PARROT_SEEN", VALUE),
+        ("PARROT_SEEN", ENGINE_VALUE),
         ("NOTIFY_SOCKET", "@nobody"),
-        ("AWS_SECRET_ACCESS_KEY", FOREIGN),
+        ("AWS_SECRET_ACCESS_KEY", FOREIGN_KEY_VALUE),
     ]);
     let order = serde_json::json!({
         "engine": "parrot-sticky", "prompt": "ask open_text Who?\nsay hello", "execution_mode": "interactive",
     });
-    daemon.reaches(daemon.post("/v1/runs", &order)["run_id"].as_str().unwrap(), "waiting_user");
-    let agents = agents_of(&place);
+    daemon.wait_for_status(daemon.post("/v1/runs", &order)["run_id"].as_str().unwrap(), "waiting_user");
+    let agents = agents_of(&home);
     assert!(!agents.is_empty(), "an agent waits");
     for environment in agents {
-        assert!(environment.contains(VALUE), "what the engine is passed is handed on: {environment}");
-        for secret in [PASSWORD, TOKEN, FOREIGN, "NOTIFY_SOCKET"] {
+        assert!(environment.contains(ENGINE_VALUE), "what the engine is passed is handed on: {environment}");
+        for secret in [PASSWORD, TOKEN, FOREIGN_KEY_VALUE, "NOTIFY_SOCKET"] {
             assert!(!environment.contains(secret), "{secret} is handed on in {environment}");
         }
     }
-    daemon.down(&place);
+    daemon.down(&home);
 }
 
 /// Returns the environments of a home's agents: processes with the home in their environment that are neither daemon
 /// nor keeper.
-fn agents_of(place: &OperatorTestHome) -> Vec<String> {
+fn agents_of(home: &OperatorTestHome) -> Vec<String> {
     let read = |path: String| text(&std::fs::read(path).unwrap_or_default());
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -116,5 +116,5 @@ fn agents_of(place: &OperatorTestHome) -> Vec<String> {
         !matches!(words.get(1), None | Some(&"up" | &"__keeper"))
     });
     let environments = others.map(|pid| read(format!("/proc/{pid}/environ")));
-    environments.filter(|text| text.contains(&place.path().display().to_string())).collect()
+    environments.filter(|text| text.contains(&home.path().display().to_string())).collect()
 }

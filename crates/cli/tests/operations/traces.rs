@@ -58,10 +58,10 @@ fn attribute(span: &Value, key: &str) -> Option<String> {
 #[test]
 fn a_run_its_turn_and_its_attempt_are_spans_within_each_other() {
     let (address, requests) = collector();
-    let place = OperatorTestHome::new(&format!("[otel]\nendpoint = \"{address}\"\n"));
-    let daemon = place.up(&[]);
+    let home = OperatorTestHome::new(&format!("[otel]\nendpoint = \"{address}\"\n"));
+    let daemon = home.up(&[]);
     let run = daemon.run("say hello");
-    daemon.reaches(&run, "succeeded");
+    daemon.wait_for_status(&run, "succeeded");
     let mut found: Vec<Value> = vec![];
     while !found.iter().any(|span| span["name"] == "run") {
         let (first, request) = requests.recv_timeout(wait::LIMIT).unwrap();
@@ -104,34 +104,34 @@ fn number(id: &str) -> u128 {
 }
 
 #[test]
-fn what_ended_just_before_the_daemon_goes_is_still_sent() {
+fn spans_ended_before_shutdown_are_flushed() {
     let (address, requests) = collector();
-    let place = OperatorTestHome::new(&format!("[otel]\nendpoint = \"{address}\"\n"));
-    let daemon = place.up(&[]);
+    let home = OperatorTestHome::new(&format!("[otel]\nendpoint = \"{address}\"\n"));
+    let daemon = home.up(&[]);
     let run = daemon.run("say hello");
-    daemon.reaches(&run, "succeeded");
-    daemon.down(&place);
+    daemon.wait_for_status(&run, "succeeded");
+    daemon.down(&home);
     let sent: Vec<Value> = requests.try_iter().flat_map(|(_, request)| spans(&request)).collect();
     assert!(sent.iter().any(|span| span["name"] == "run"), "{sent:?}");
 }
 
 #[test]
-fn a_collector_that_is_away_costs_spans_and_nothing_else() {
+fn an_unreachable_collector_only_drops_spans() {
     // Port 1 refuses connections.
-    let place = OperatorTestHome::new("[otel]\nendpoint = \"http://127.0.0.1:1\"\n");
-    let daemon = place.up(&[]);
+    let home = OperatorTestHome::new("[otel]\nendpoint = \"http://127.0.0.1:1\"\n");
+    let daemon = home.up(&[]);
     let run = daemon.run("say hello");
-    daemon.reaches(&run, "succeeded");
+    daemon.wait_for_status(&run, "succeeded");
     wait::until("three spans are counted as dropped", || {
         daemon.get("/metrics").contains("abide_dropped_total{kind=\"span\"} 3")
     });
-    daemon.down(&place);
+    daemon.down(&home);
 }
 
 #[test]
 fn an_endpoint_that_cannot_be_spoken_to_is_refused_at_the_start() {
-    let place = OperatorTestHome::new("[otel]\nendpoint = \"https://collector.example\"\n");
-    let output = place.abide(&["up"]);
+    let home = OperatorTestHome::new("[otel]\nendpoint = \"https://collector.example\"\n");
+    let output = home.abide(&["up"]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(said.contains("otel.endpoint") && said.contains("plain HTTP"), "{said}");

@@ -10,10 +10,10 @@ use pty_process::blocking::{Command, Pty};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::people::{abide, text};
-use crate::support::{home, survivors};
+use crate::support::{home, home_processes};
 
 /// The timeout of a wait; reaching it is a failure.
-const PATIENCE: Timespec = Timespec { tv_sec: 40, tv_nsec: 0 };
+const WAIT_TIMEOUT: Timespec = Timespec { tv_sec: 40, tv_nsec: 0 };
 
 /// A terminal that runs `abide sessions attach`.
 struct AttachedTerminal {
@@ -37,16 +37,16 @@ impl AttachedTerminal {
         Self { terminal, child, seen: String::new() }
     }
 
-    fn types(&mut self, keys: &str) {
+    fn type_keys(&mut self, keys: &str) {
         self.terminal.write_all(keys.as_bytes()).unwrap();
     }
 
     /// Reads until `wanted` appears after the last match.
-    fn sees(&mut self, wanted: &str) {
+    fn wait_for_text(&mut self, wanted: &str) {
         let mut buffer = [0; 1024];
         while !self.seen.contains(wanted) {
             let mut fds = [PollFd::new(&self.terminal, PollFlags::IN)];
-            let heard = poll(&mut fds, Some(&PATIENCE)).unwrap();
+            let heard = poll(&mut fds, Some(&WAIT_TIMEOUT)).unwrap();
             let count = if heard > 0 { self.terminal.read(&mut buffer).unwrap_or(0) } else { 0 };
             assert!(count > 0, "the terminal fell silent before {wanted:?}: {:?}", self.seen);
             self.seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
@@ -60,34 +60,34 @@ impl AttachedTerminal {
 fn a_person_attaches_types_leaves_and_finds_everything_again() {
     let home = home();
     let home = home.path();
-    let made = abide(home, &["sessions", "new", "--pty", "--shell", "/bin/sh", "--env", "PS1=ready> "]);
-    let id = text(&made.stdout).trim().to_owned();
-    let mut person = AttachedTerminal::attach(home, &id);
-    person.sees("ctrl-] leaves");
-    person.sees("ready> ");
+    let created = abide(home, &["sessions", "new", "--pty", "--shell", "/bin/sh", "--env", "PS1=ready> "]);
+    let id = text(&created.stdout).trim().to_owned();
+    let mut terminal = AttachedTerminal::attach(home, &id);
+    terminal.wait_for_text("ctrl-] leaves");
+    terminal.wait_for_text("ready> ");
     // The terminal echoes the input; the quotes distinguish the echo from the output.
-    person.types("kept=1; stty size; echo at''tached\r");
-    person.sees("\r\n33 99\r\nattached\r\n");
-    person.types("\x1d");
-    assert_eq!(person.child.wait().unwrap().code(), Some(0));
+    terminal.type_keys("kept=1; stty size; echo at''tached\r");
+    terminal.wait_for_text("\r\n33 99\r\nattached\r\n");
+    terminal.type_keys("\x1d");
+    assert_eq!(terminal.child.wait().unwrap().code(), Some(0));
 
     let mut again = AttachedTerminal::attach(home, &id);
-    again.sees("attached\r\n");
-    again.types("echo $kept$kept; exit\r");
-    again.sees("\r\n11\r\n");
+    again.wait_for_text("attached\r\n");
+    again.type_keys("echo $kept$kept; exit\r");
+    again.wait_for_text("\r\n11\r\n");
     assert_eq!(again.child.wait().unwrap().code(), Some(0), "the end of the session is the end of attaching");
     abide(home, &["sessions", "rm", &id]);
-    assert!(survivors(home).is_empty());
+    assert!(home_processes(home).is_empty());
 }
 
 #[test]
 fn a_session_without_a_terminal_cannot_be_attached_to_and_says_what_can() {
     let home = home();
     let home = home.path();
-    let made = abide(home, &["sessions", "new", "--shell", "/bin/sh"]);
-    let id = text(&made.stdout).trim().to_owned();
-    let mut person = AttachedTerminal::attach(home, &id);
-    person.sees("abide sessions new --pty");
-    assert_eq!(person.child.wait().unwrap().code(), Some(1));
+    let created = abide(home, &["sessions", "new", "--shell", "/bin/sh"]);
+    let id = text(&created.stdout).trim().to_owned();
+    let mut terminal = AttachedTerminal::attach(home, &id);
+    terminal.wait_for_text("abide sessions new --pty");
+    assert_eq!(terminal.child.wait().unwrap().code(), Some(1));
     abide(home, &["sessions", "rm", &id]);
 }

@@ -5,16 +5,16 @@ use std::path::Path;
 use abide_testkit::wait;
 use serde_json::{Value, json};
 
-use crate::support::{RpcTestClient, SHELLS, home, survivors};
+use crate::support::{RpcTestClient, SHELLS, home, home_processes};
 
 /// Starts a runtime that does its housekeeping every 20 ms.
-fn tidy(home: &Path, more: &[(&str, &str)]) -> RpcTestClient {
+fn start_housekeeping_runtime(home: &Path, more: &[(&str, &str)]) -> RpcTestClient {
     let env = [&[("ABIDE_TERMINAL_HOUSEKEEPING_MS", "20")], more].concat();
-    RpcTestClient::with(home, &env)
+    RpcTestClient::with_env(home, &env)
 }
 
-fn listed(rpc: &mut RpcTestClient) -> Vec<String> {
-    let sessions = rpc.ok("session.list", json!({}))["sessions"].clone();
+fn session_ids(rpc: &mut RpcTestClient) -> Vec<String> {
+    let sessions = rpc.call_ok("session.list", json!({}))["sessions"].clone();
     let id = |one: &Value| one["session_id"].as_str().unwrap().to_owned();
     sessions.as_array().unwrap().iter().map(id).collect()
 }
@@ -27,8 +27,10 @@ fn kill(pid: i32) {
 #[test]
 fn c9_an_idle_session_is_ended_then_forgotten_and_one_that_works_is_not() {
     let home = home();
-    let mut rpc =
-        tidy(home.path(), &[("ABIDE_TERMINAL_IDLE_MS", "100"), ("ABIDE_TERMINAL_REMEMBER_MS", "200")]);
+    let mut rpc = start_housekeeping_runtime(
+        home.path(),
+        &[("ABIDE_TERMINAL_IDLE_MS", "100"), ("ABIDE_TERMINAL_REMEMBER_MS", "200")],
+    );
     let (idle, busy) = (rpc.create("/bin/sh"), rpc.create("bash"));
     let command = "mkfifo gate; read x < gate; echo $x";
     let working = rpc.send("exec.run", json!({ "session_id": busy, "command": command }));
@@ -36,24 +38,24 @@ fn c9_an_idle_session_is_ended_then_forgotten_and_one_that_works_is_not() {
         rpc.call("session.info", json!({ "session_id": idle })).is_err()
     });
     assert_eq!(
-        rpc.refused("session.info", json!({ "session_id": idle })),
+        rpc.call_error_code("session.info", json!({ "session_id": idle })),
         "SESSION_NOT_FOUND",
         "it is remembered no longer than asked for"
     );
     assert_eq!(rpc.state(&busy), "RUNNING");
     std::fs::write(home.path().join("gate"), "opened\n").unwrap();
-    assert_eq!(rpc.answer(working).unwrap()["stdout"], "opened\n");
+    assert_eq!(rpc.response(working).unwrap()["stdout"], "opened\n");
     assert!(!home.path().join("keepers").join(&idle).exists());
 }
 
 #[test]
 fn c9_an_ended_session_is_kept_for_reading_and_then_collected() {
     let home = home();
-    let mut rpc = tidy(home.path(), &[("ABIDE_TERMINAL_REMEMBER_MS", "300")]);
+    let mut rpc = start_housekeeping_runtime(home.path(), &[("ABIDE_TERMINAL_REMEMBER_MS", "300")]);
     let session = rpc.create("bash");
     assert_eq!(rpc.run(&session, "echo last words; exit 3")["exit_code"], 3);
     let range = json!({ "session_id": session, "exec_id": "e-1", "offset": 0, "limit": 100 });
-    assert_eq!(rpc.ok("exec.output", range)["data"], "last words\n");
+    assert_eq!(rpc.call_ok("exec.output", range)["data"], "last words\n");
     wait::until("the ended session is forgotten", || {
         rpc.call("session.info", json!({ "session_id": session })).is_err()
     });
@@ -68,20 +70,20 @@ fn c8_a_living_runtime_adopts_the_sessions_of_one_that_dies_beside_it_and_of_no_
     let mut dying = RpcTestClient::start(home.path());
     let orphan = dying.create("bash");
     dying.run(&orphan, "kept=1");
-    let mut heir = tidy(home.path(), &[]);
+    let mut heir = start_housekeeping_runtime(home.path(), &[]);
     let own = heir.create("bash");
     dying.kill();
-    wait::until("the orphan is adopted", || listed(&mut heir).contains(&orphan));
+    wait::until("the orphan is adopted", || session_ids(&mut heir).contains(&orphan));
     assert_eq!(heir.stdout(&orphan, "echo $kept"), "1\n");
     let mut expected = [own, orphan];
     expected.sort();
-    assert_eq!(listed(&mut heir), expected);
-    assert_eq!(listed(&mut living), [theirs.as_str()]);
+    assert_eq!(session_ids(&mut heir), expected);
+    assert_eq!(session_ids(&mut living), [theirs.as_str()]);
     assert_eq!(living.stdout(&theirs, "echo mine"), "mine\n");
 }
 
 #[test]
-fn c8_what_a_dead_keeper_left_behind_is_swept() {
+fn c8_files_of_a_dead_keeper_are_removed() {
     let home = home();
     let mut dying = RpcTestClient::start(home.path());
     let session = dying.create("bash");
@@ -91,17 +93,17 @@ fn c8_what_a_dead_keeper_left_behind_is_swept() {
     assert!(place.exists());
     dying.kill();
     kill(keeper);
-    let mut heir = tidy(home.path(), &[]);
+    let mut heir = start_housekeeping_runtime(home.path(), &[]);
     wait::until("the dead keeper's folder is swept", || {
-        heir.ok("system.ping", json!({}));
+        heir.call_ok("system.ping", json!({}));
         !place.exists()
     });
     let lives = || std::fs::read_link(format!("/proc/{shell}/exe")).is_ok();
     wait::until("the shell is ended", || {
-        heir.ok("system.ping", json!({}));
+        heir.call_ok("system.ping", json!({}));
         !lives()
     });
-    assert_eq!(listed(&mut heir), Vec::<String>::new());
+    assert_eq!(session_ids(&mut heir), Vec::<String>::new());
 }
 
 /// Creates a session, and kills its runtime and keeper at once.
@@ -115,7 +117,7 @@ fn dead_session(home: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn c8_a_runtime_sweeps_sessions_and_never_what_a_dead_keeper_of_a_run_left() {
+fn c8_a_runtime_removes_dead_sessions_and_never_files_of_a_run() {
     let home = home();
     let (session, other) = (dead_session(home.path()), dead_session(home.path()));
     // The former and the present location of runs' keepers.
@@ -124,20 +126,20 @@ fn c8_a_runtime_sweeps_sessions_and_never_what_a_dead_keeper_of_a_run_left() {
     std::fs::create_dir_all(present.parent().unwrap()).unwrap();
     std::fs::rename(other, &former).unwrap();
     std::fs::rename(dead_session(home.path()), &present).unwrap();
-    let mut heir = tidy(home.path(), &[]);
+    let mut heir = start_housekeeping_runtime(home.path(), &[]);
     wait::until("the dead session is swept", || {
-        heir.ok("system.ping", json!({}));
+        heir.call_ok("system.ping", json!({}));
         !session.exists()
     });
     drop(heir);
     let mut heir = RpcTestClient::start(home.path());
-    heir.ok("session.list", json!({}));
+    heir.call_ok("session.list", json!({}));
     assert!(former.join("identity").exists() && present.join("identity").exists());
 }
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "what is claimed is a duration")]
-fn c8_a_session_whose_keeper_does_not_answer_holds_up_nobody_and_is_adopted_when_it_does() {
+fn c8_an_unresponsive_keeper_blocks_nothing_and_is_adopted_later() {
     let home = home();
     let mut dying = RpcTestClient::start(home.path());
     let session = dying.create("bash");
@@ -147,7 +149,7 @@ fn c8_a_session_whose_keeper_does_not_answer_holds_up_nobody_and_is_adopted_when
         rustix::process::kill_process(rustix::process::Pid::from_raw(keeper).unwrap(), signal).unwrap();
     };
     signal(rustix::process::Signal::STOP);
-    let mut heir = tidy(home.path(), &[]);
+    let mut heir = start_housekeeping_runtime(home.path(), &[]);
     let own = heir.create("bash");
     let began = std::time::Instant::now();
     for _ in 0..20 {
@@ -155,17 +157,17 @@ fn c8_a_session_whose_keeper_does_not_answer_holds_up_nobody_and_is_adopted_when
     }
     assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
     signal(rustix::process::Signal::CONT);
-    wait::until("it is adopted", || listed(&mut heir).len() == 2);
+    wait::until("it is adopted", || session_ids(&mut heir).len() == 2);
     assert_eq!(heir.stdout(&session, "echo $x"), "kept\n");
 }
 
 #[test]
-fn security_10_a_session_whose_command_stops_its_keeper_is_destroyed_and_holds_up_nobody() {
+fn security_10_a_session_that_stops_its_keeper_is_destroyed_and_blocks_nothing() {
     let offspring = "setsid sleep 1001 & ";
     let stops = ["kill -STOP $PPID", "while :; do kill -STOP $PPID; done"];
     for stop in stops {
         let home = home();
-        let mut rpc = tidy(home.path(), &[]);
+        let mut rpc = start_housekeeping_runtime(home.path(), &[]);
         let (session, other) = (rpc.create("bash"), rpc.create("bash"));
         let keeper: u32 = rpc.stdout(&session, "echo $PPID").trim().parse().unwrap();
         let command = format!(
@@ -180,10 +182,10 @@ fn security_10_a_session_whose_command_stops_its_keeper_is_destroyed_and_holds_u
         };
         wait::until("the keeper is stopped", state);
         assert_eq!(rpc.stdout(&other, "echo here"), "here\n");
-        rpc.ok("session.destroy", json!({ "session_id": session }));
+        rpc.call_ok("session.destroy", json!({ "session_id": session }));
         assert_eq!(rpc.stdout(&other, "echo here"), "here\n");
         assert_eq!(rpc.close(), Some(0));
-        assert!(survivors(home.path()).is_empty());
+        assert!(home_processes(home.path()).is_empty());
     }
 }
 
@@ -208,7 +210,7 @@ fn a_runtime_that_dies_leaves_no_waiting_keeper_behind() {
     rpc.create("/bin/sh");
     // An idle runtime starts a keeper for the next session.
     let waiting = waiting_keeper(rpc.pid());
-    let next = rpc.ok("session.create", json!({}));
+    let next = rpc.call_ok("session.create", json!({}));
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", next["pid"])).unwrap();
     let parent = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap();
     assert_eq!(parent, waiting.to_string(), "the waiting keeper holds the next session");
@@ -217,7 +219,7 @@ fn a_runtime_that_dies_leaves_no_waiting_keeper_behind() {
     wait::until("the waiting keeper ends", || std::fs::read_link(format!("/proc/{spare}/exe")).is_err());
     // The sessions stay alive; the next runtime adopts them and ends them in order.
     assert_eq!(RpcTestClient::start(home.path()).close(), Some(0));
-    assert!(survivors(home.path()).is_empty());
+    assert!(home_processes(home.path()).is_empty());
 }
 
 #[test]
@@ -236,23 +238,23 @@ fn a_keeper_left_alone_in_any_phase_sleeps_until_something_happens() {
         for (phase, commands) in phases {
             let home = home();
             let mut rpc = RpcTestClient::start(home.path());
-            let session = rpc.ok("session.create", json!({ "shell": shell }));
+            let session = rpc.call_ok("session.create", json!({ "shell": shell }));
             let keeper = parent(u32::try_from(session["pid"].as_u64().unwrap()).unwrap());
             for command in commands {
                 let id =
                     rpc.send("exec.run", json!({ "session_id": session["session_id"], "command": command }));
                 if !command.ends_with("wait") {
-                    rpc.answer(id).unwrap();
+                    rpc.response(id).unwrap();
                 }
             }
             rpc.kill();
-            let sleeps = (0..LOOKS).any(|_| {
+            let sleeps = (0..MAX_POLLS).any(|_| {
                 std::thread::yield_now();
                 sleeps_without_limit(keeper)
             });
             assert!(sleeps, "{shell}: the keeper stays awake while {phase}");
             assert_eq!(RpcTestClient::start(home.path()).close(), Some(0));
-            assert!(survivors(home.path()).is_empty());
+            assert!(home_processes(home.path()).is_empty());
         }
     }
 }
@@ -265,17 +267,17 @@ fn a_runtime_sleeps_while_a_stubborn_session_ends() {
     rpc.run(&session, "(trap '' TERM HUP; sleep 1000; sleep 1000) & trap '' TERM HUP");
     let runtime = rpc.pid();
     rpc.end_input();
-    let sleeps = (0..LOOKS).any(|_| {
+    let sleeps = (0..MAX_POLLS).any(|_| {
         std::thread::yield_now();
         is_in_poll(runtime)
     });
     assert!(sleeps, "the runtime stays awake while its session ends");
     assert_eq!(rpc.close(), Some(0));
-    assert!(survivors(home.path()).is_empty());
+    assert!(home_processes(home.path()).is_empty());
 }
 
 /// The maximum number of polls of a process's state: several seconds on any machine.
-const LOOKS: u32 = 1_000_000;
+const MAX_POLLS: u32 = 1_000_000;
 
 /// Whether a process is blocked in a wait without a timeout. A busy loop never is.
 fn sleeps_without_limit(pid: u32) -> bool {

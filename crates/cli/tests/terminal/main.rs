@@ -26,7 +26,7 @@ mod support;
 #[test]
 fn settings_of_the_shell_do_not_reach_the_binary_under_test() {
     abide_testkit::environment::assert_not_inherited_by(&[
-        "protocol::garbage_is_told_off_and_the_next_request_is_served",
+        "protocol::garbage_gets_an_error_and_the_next_request_is_served",
         "people::mistakes_have_their_exit_codes_and_a_way_on",
         "attach::a_session_without_a_terminal_cannot_be_attached_to_and_says_what_can",
     ]);

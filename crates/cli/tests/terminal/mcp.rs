@@ -3,23 +3,23 @@
 use abide_testkit::wait;
 use serde_json::{Value, json};
 
-use crate::support::{RpcTestClient, home, survivors};
+use crate::support::{RpcTestClient, home, home_processes};
 
 fn tool(client: &mut RpcTestClient, name: &str, arguments: Value) -> Value {
-    client.ok("tools/call", json!({ "name": name, "arguments": arguments }))
+    client.call_ok("tools/call", json!({ "name": name, "arguments": arguments }))
 }
 
 #[test]
 fn the_terminal_is_offered_as_mcp_tools() {
     let home = home();
     let mut client = RpcTestClient::subcommand("mcp", home.path(), &[]);
-    let hello = client.ok(
+    let hello = client.call_ok(
         "initialize",
         json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } }),
     );
     assert_eq!(hello["serverInfo"]["name"], "abide");
     client.write(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
-    let listed = client.ok("tools/list", json!({}));
+    let listed = client.call_ok("tools/list", json!({}));
     let mut names: Vec<&str> =
         listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     names.sort_unstable();
@@ -39,7 +39,7 @@ fn the_terminal_is_offered_as_mcp_tools() {
     wait::until("there is a command to cancel", || {
         tool(&mut client, "terminal_cancel", json!({ "session_id": session }))["isError"] != true
     });
-    assert_eq!(client.answer(running).unwrap()["structuredContent"]["cancelled"], true);
+    assert_eq!(client.response(running).unwrap()["structuredContent"]["cancelled"], true);
     let missing = tool(&mut client, "terminal_run", json!({ "session_id": "s-000000", "command": "true" }));
     assert_eq!(
         (&missing["isError"], &missing["structuredContent"]["code"]),
@@ -48,5 +48,5 @@ fn the_terminal_is_offered_as_mcp_tools() {
     tool(&mut client, "terminal_destroy", json!({ "session_id": session }));
     tool(&mut client, "terminal_create", json!({}));
     assert_eq!(client.close(), Some(0));
-    assert!(survivors(home.path()).is_empty());
+    assert!(home_processes(home.path()).is_empty());
 }

@@ -14,17 +14,17 @@ use abide_terminal::{
 use crate::support;
 
 /// The session for which the runtime panics.
-static VICTIM: Mutex<Option<SessionId>> = Mutex::new(None);
+static PANIC_SESSION: Mutex<Option<SessionId>> = Mutex::new(None);
 
 fn panic_for_victim(session: &SessionId) {
-    let is_victim = VICTIM.lock().unwrap().as_ref() == Some(session);
+    let is_victim = PANIC_SESSION.lock().unwrap().as_ref() == Some(session);
     assert!(!is_victim, "the runtime breaks, as the test wants");
 }
 
 fn ask(handle: &RuntimeHandle, call: TerminalCall) -> Result<TerminalReply, TerminalError> {
-    let (told, heard) = channel();
-    handle.call(call, move |reply| told.send(reply).unwrap());
-    match heard.recv_timeout(Duration::from_secs(60)) {
+    let (sender, receiver) = channel();
+    handle.call(call, move |reply| sender.send(reply).unwrap());
+    match receiver.recv_timeout(Duration::from_secs(60)) {
         Ok(reply) => reply,
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => panic!("the runtime is mute"),
     }
@@ -48,7 +48,7 @@ fn a_panic_ends_the_session_that_it_was_about_and_no_other() {
     failpoint::install(panic_for_victim);
     let home = support::home();
     let handle = RuntimeHandle::start(TerminalConfig {
-        keepers: home.path().join("keepers"),
+        keepers_dir: home.path().join("keepers"),
         launcher: KeeperLauncher {
             program: env!("CARGO_BIN_EXE_abide").into(),
             arguments: vec!["__keeper".to_owned()],
@@ -64,13 +64,13 @@ fn a_panic_ends_the_session_that_it_was_about_and_no_other() {
     let (victim, other) = (create(&handle), create(&handle));
     run(&handle, &victim, "x=1").unwrap();
     run(&handle, &other, "x=2").unwrap();
-    *VICTIM.lock().unwrap() = Some(victim.clone());
+    *PANIC_SESSION.lock().unwrap() = Some(victim.clone());
     let broken = run(&handle, &victim, "echo $x").unwrap_err();
     assert_eq!(broken.code, TerminalErrorCode::Internal, "{broken:?}");
-    *VICTIM.lock().unwrap() = None;
+    *PANIC_SESSION.lock().unwrap() = None;
     let reply = run(&handle, &other, "echo $x").unwrap();
-    let TerminalReply::Ran(ran) = reply else { panic!("{reply:?}") };
-    assert_eq!(ran.kept[0], b"2\n", "the other session has its state");
+    let TerminalReply::CommandFinished(ran) = reply else { panic!("{reply:?}") };
+    assert_eq!(ran.outputs[0], b"2\n", "the other session has its state");
     let reply = ask(&handle, TerminalCall::Info(victim)).unwrap();
     let TerminalReply::Session(info) = reply else { panic!("{reply:?}") };
     assert_eq!(info.state, SessionState::Terminated);

@@ -6,7 +6,7 @@ use std::process::Output;
 use abide_testkit::environment;
 use serde_json::{Value, json};
 
-use crate::support::{RpcTestClient, home, survivors};
+use crate::support::{RpcTestClient, home, home_processes};
 
 pub(crate) fn abide(home: &Path, words: &[&str]) -> Output {
     environment::abide(env!("CARGO_BIN_EXE_abide")).args(words).env("ABIDE_HOME", home).output().unwrap()
@@ -20,9 +20,9 @@ pub(crate) fn text(bytes: &[u8]) -> &str {
 fn a_session_for_people_outlives_every_command_and_no_runtime_takes_it() {
     let home = home();
     let home = home.path();
-    let made = abide(home, &["sessions", "new", "--name", "build", "--shell", "bash", "--json"]);
-    let made: Value = serde_json::from_slice(&made.stdout).unwrap();
-    let id = made["session_id"].as_str().unwrap();
+    let created = abide(home, &["sessions", "new", "--name", "build", "--shell", "bash", "--json"]);
+    let created: Value = serde_json::from_slice(&created.stdout).unwrap();
+    let id = created["session_id"].as_str().unwrap();
     assert_eq!(abide(home, &["sessions", "exec", id, "cd /usr; x=1"]).status.code(), Some(0));
     let ran = abide(home, &["sessions", "exec", "build", "pwd; echo $x; echo e >&2; (exit 7)"]);
     assert_eq!((text(&ran.stdout), text(&ran.stderr), ran.status.code()), ("/usr\n1\n", "e\n", Some(7)));
@@ -30,7 +30,7 @@ fn a_session_for_people_outlives_every_command_and_no_runtime_takes_it() {
     assert_eq!(serde_json::from_slice::<Value>(&ran.stdout).unwrap()["stdout"], "1\n");
 
     let mut rpc = RpcTestClient::start(home);
-    assert_eq!(rpc.ok("session.list", json!({})), json!({ "sessions": [] }));
+    assert_eq!(rpc.call_ok("session.list", json!({})), json!({ "sessions": [] }));
     assert_eq!(rpc.close(), Some(0));
 
     let listed = abide(home, &["sessions", "ls", "--json"]);
@@ -40,7 +40,7 @@ fn a_session_for_people_outlives_every_command_and_no_runtime_takes_it() {
         (&json!(id), &json!("IDLE"))
     );
     assert_eq!(text(&abide(home, &["sessions", "rm", id]).stdout), format!("{id}\n"));
-    assert!(survivors(home).is_empty());
+    assert!(home_processes(home).is_empty());
 }
 
 #[test]
@@ -48,9 +48,9 @@ fn control_characters_in_a_name_are_shown_and_not_obeyed() {
     let home = home();
     let home = home.path();
     let name = "red \u{1b}[31m\u{1b}]0;title\u{7}\u{9b}2J\nnext";
-    let made = abide(home, &["sessions", "new", "--name", name, "--shell", "bash", "--json"]);
-    let made: Value = serde_json::from_slice(&made.stdout).unwrap();
-    let id = made["session_id"].as_str().unwrap();
+    let created = abide(home, &["sessions", "new", "--name", name, "--shell", "bash", "--json"]);
+    let created: Value = serde_json::from_slice(&created.stdout).unwrap();
+    let id = created["session_id"].as_str().unwrap();
     let listed = abide(home, &["sessions", "ls"]);
     let listed = text(&listed.stdout);
     assert!(!listed.chars().any(|c| c.is_control() && c != '\n'), "{listed:?}");

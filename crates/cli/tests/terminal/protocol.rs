@@ -4,7 +4,7 @@ use crate::support::{RpcTestClient, home};
 use serde_json::json;
 
 #[test]
-fn garbage_is_told_off_and_the_next_request_is_served() {
+fn garbage_gets_an_error_and_the_next_request_is_served() {
     let home = home();
     let mut rpc = RpcTestClient::start(home.path());
     for (line, code) in [
@@ -18,17 +18,17 @@ fn garbage_is_told_off_and_the_next_request_is_served() {
         (b"{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"system.ping\"}\n", -32600),
     ] {
         rpc.write(line);
-        assert_eq!(rpc.notice()["error"]["code"], code, "{}", String::from_utf8_lossy(line));
+        assert_eq!(rpc.next_notification()["error"]["code"], code, "{}", String::from_utf8_lossy(line));
     }
     assert_eq!(rpc.call("no.such.method", json!({})).unwrap_err()["code"], -32601);
     assert_eq!(rpc.call("session.info", json!({})).unwrap_err()["code"], -32602);
     assert_eq!(rpc.call("session.info", json!([1])).unwrap_err()["code"], -32602);
     rpc.write(b"\n   \n{\"jsonrpc\":\"2.0\",\"method\":\"system.ping\"}\n");
-    assert_eq!(rpc.ok("system.ping", json!({})), json!({ "pong": true }));
+    assert_eq!(rpc.call_ok("system.ping", json!({})), json!({ "pong": true }));
 }
 
 #[test]
-fn a_notification_has_no_answer_whatever_it_asks_for() {
+fn a_notification_gets_no_response() {
     let home = home();
     let mut rpc = RpcTestClient::start(home.path());
     for line in [
@@ -42,10 +42,10 @@ fn a_notification_has_no_answer_whatever_it_asks_for() {
     }
     // `null` is a valid id, so this is the only one of these lines with a response.
     rpc.write(b"{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"no.such.method\"}\n");
-    let answer = rpc.notice();
+    let answer = rpc.next_notification();
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(null), &json!(-32601)));
-    assert_eq!(rpc.ok("system.ping", json!({})), json!({ "pong": true }));
-    assert!(rpc.has_heard_nothing_else());
+    assert_eq!(rpc.call_ok("system.ping", json!({})), json!({ "pong": true }));
+    assert!(rpc.has_no_unmatched_lines());
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn a_line_of_a_hundred_megabytes_is_refused_without_being_kept() {
         rpc.write(&piece);
     }
     rpc.write(b"\n");
-    assert_eq!(rpc.notice()["error"]["code"], -32600);
-    assert_eq!(rpc.ok("system.ping", json!({})), json!({ "pong": true }));
+    assert_eq!(rpc.next_notification()["error"]["code"], -32600);
+    assert_eq!(rpc.call_ok("system.ping", json!({})), json!({ "pong": true }));
     let status = std::fs::read_to_string(format!("/proc/{}/status", rpc.pid())).unwrap();
     let peak: u64 = status
         .lines()
@@ -80,7 +80,7 @@ fn requests_are_served_concurrently() {
     let command = "read x < $ABIDE_HOME/gate; echo $x";
     let waiting = rpc.send("exec.run", json!({ "session_id": slow, "command": command }));
     rpc.run(&quick, "echo opened > $ABIDE_HOME/gate");
-    assert_eq!(rpc.answer(waiting).unwrap()["stdout"], "opened\n");
+    assert_eq!(rpc.response(waiting).unwrap()["stdout"], "opened\n");
 }
 
 #[test]
@@ -94,11 +94,11 @@ fn a_half_line_at_the_end_of_input_is_answered_before_the_end() {
 #[test]
 fn stats_count_sessions_by_state_and_commands() {
     let home = home();
-    let mut rpc = RpcTestClient::with(home.path(), &[("ABIDE_TERMINAL_MAX_SESSIONS", "7")]);
+    let mut rpc = RpcTestClient::with_env(home.path(), &[("ABIDE_TERMINAL_MAX_SESSIONS", "7")]);
     let (idle, ended) = (rpc.create("/bin/sh"), rpc.create("bash"));
     rpc.run(&idle, "true");
     rpc.run(&ended, "exit 3");
-    let stats = rpc.ok("system.stats", json!({}));
+    let stats = rpc.call_ok("system.stats", json!({}));
     let figures = ["sessions", "running", "terminated", "max_sessions", "commands", "adopted"];
     let figures = figures.map(|name| stats[name].as_u64());
     assert_eq!(figures, [1, 0, 1, 7, 2, 0].map(Some), "{stats}");

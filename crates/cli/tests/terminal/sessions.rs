@@ -5,7 +5,7 @@ use std::path::Path;
 use abide_testkit::wait;
 use serde_json::{Value, json};
 
-use crate::support::{RpcTestClient, SHELLS, home, survivors};
+use crate::support::{RpcTestClient, SHELLS, home, home_processes};
 
 #[test]
 fn c2_a_session_that_cannot_begin_says_why_and_leaves_nothing_behind() {
@@ -22,28 +22,30 @@ fn c2_a_session_that_cannot_begin_says_why_and_leaves_nothing_behind() {
         (json!({ "env": { "A=B": "x" } }), "INVALID_PARAMS"),
         (json!({ "shel": "/bin/sh" }), "INVALID_PARAMS"),
     ] {
-        assert_eq!(rpc.refused("session.create", params.clone()), code, "{params}");
+        assert_eq!(rpc.call_error_code("session.create", params.clone()), code, "{params}");
     }
-    assert_eq!(rpc.ok("session.list", json!({})), json!({ "sessions": [] }));
+    assert_eq!(rpc.call_ok("session.list", json!({})), json!({ "sessions": [] }));
     assert_eq!(std::fs::read_dir(home.path().join("keepers")).unwrap().count(), 0);
 }
 
 #[test]
-fn c1_a_session_says_who_it_is_and_never_the_values_of_its_environment() {
+fn c1_session_info_has_no_environment_values() {
     let home = home();
     let mut rpc = RpcTestClient::start(home.path());
-    let made =
-        rpc.ok("session.create", json!({ "name": "mine", "cwd": "/usr", "env": { "TOKEN": "very-secret" } }));
-    let id = made["session_id"].as_str().unwrap();
+    let created = rpc.call_ok(
+        "session.create",
+        json!({ "name": "mine", "cwd": "/usr", "env": { "TOKEN": "very-secret" } }),
+    );
+    let id = created["session_id"].as_str().unwrap();
     assert!(id.len() == 8 && id.starts_with("s-"), "{id}");
     assert_eq!(
-        (&made["state"], &made["shell"], &made["cwd"], &made["name"]),
+        (&created["state"], &created["shell"], &created["cwd"], &created["name"]),
         (&json!("IDLE"), &json!("/bin/sh"), &json!("/usr"), &json!("mine"))
     );
     assert_eq!(rpc.stdout(id, "echo $TOKEN; pwd"), "very-secret\n/usr\n");
-    let info = rpc.ok("session.info", json!({ "session_id": id }));
+    let info = rpc.call_ok("session.info", json!({ "session_id": id }));
     assert_eq!((&info["env_keys"], &info["command_count"]), (&json!(["TOKEN"]), &json!(1)));
-    let listed = rpc.ok("session.list", json!({}));
+    let listed = rpc.call_ok("session.list", json!({}));
     assert!(!format!("{info}{listed}").contains("very-secret"));
     let files = walk(&home.path().join("keepers"));
     assert!(
@@ -72,21 +74,21 @@ fn walk(directory: &Path) -> Vec<std::path::PathBuf> {
 #[test]
 fn c9_the_pool_has_a_bound_and_ended_sessions_do_not_count() {
     let home = home();
-    let mut rpc = RpcTestClient::with(home.path(), &[("ABIDE_TERMINAL_MAX_SESSIONS", "2")]);
+    let mut rpc = RpcTestClient::with_env(home.path(), &[("ABIDE_TERMINAL_MAX_SESSIONS", "2")]);
     let first = rpc.create("/bin/sh");
     rpc.create("/bin/sh");
-    assert_eq!(rpc.refused("session.create", json!({})), "MAX_SESSIONS_REACHED");
+    assert_eq!(rpc.call_error_code("session.create", json!({})), "MAX_SESSIONS_REACHED");
     assert_eq!(
-        rpc.ok("session.destroy", json!({ "session_id": first })),
+        rpc.call_ok("session.destroy", json!({ "session_id": first })),
         json!({ "session_id": first, "state": "TERMINATED" })
     );
     rpc.create("/bin/sh");
     assert_eq!(rpc.state(&first), "TERMINATED");
     assert_eq!(
-        rpc.refused("exec.run", json!({ "session_id": first, "command": "true" })),
+        rpc.call_error_code("exec.run", json!({ "session_id": first, "command": "true" })),
         "SESSION_TERMINATED"
     );
-    assert_eq!(rpc.refused("session.info", json!({ "session_id": "s-000000" })), "SESSION_NOT_FOUND");
+    assert_eq!(rpc.call_error_code("session.info", json!({ "session_id": "s-000000" })), "SESSION_NOT_FOUND");
 }
 
 #[test]
@@ -95,7 +97,7 @@ fn c4_a_stream_brings_every_byte_once_and_reads_what_is_sent() {
     let mut rpc = RpcTestClient::start(home.path());
     for shell in SHELLS {
         let session = rpc.create(shell);
-        let stream = rpc.ok(
+        let stream = rpc.call_ok(
             "exec.stream",
             json!({ "session_id": session, "command": "seq 1 200000; echo e >&2; (exit 5)" }),
         );
@@ -107,20 +109,20 @@ fn c4_a_stream_brings_every_byte_once_and_reads_what_is_sent() {
             (&json!("exit"), &json!(5), &json!(false))
         );
 
-        let stream = rpc.ok(
+        let stream = rpc.call_ok(
             "exec.stream",
             json!({ "session_id": session, "command": "while read x; do echo got $x; done; echo end" }),
         );
-        rpc.ok("exec.input", json!({ "session_id": session, "data": "one\ntwo\n" }));
-        rpc.ok("exec.input", json!({ "session_id": session, "data": "three\n", "eof": true }));
+        rpc.call_ok("exec.input", json!({ "session_id": session, "data": "one\ntwo\n" }));
+        rpc.call_ok("exec.input", json!({ "session_id": session, "data": "three\n", "eof": true }));
         assert_eq!(rpc.collect(&stream).0, b"got one\ngot two\ngot three\nend\n", "{shell}");
         assert_eq!(
-            rpc.refused("exec.input", json!({ "session_id": session, "data": "late" })),
+            rpc.call_error_code("exec.input", json!({ "session_id": session, "data": "late" })),
             "INVALID_PARAMS"
         );
 
         let stream =
-            rpc.ok("exec.stream", json!({ "session_id": session, "command": "cat", "timeout_ms": 200 }));
+            rpc.call_ok("exec.stream", json!({ "session_id": session, "command": "cat", "timeout_ms": 200 }));
         assert_eq!(rpc.collect(&stream).2["timed_out"], true, "{shell}");
         assert_eq!(rpc.stdout(&session, "cat; echo alive"), "alive\n", "{shell}");
     }
@@ -135,15 +137,15 @@ fn c7_destroy_leaves_no_descendant_not_even_one_that_called_setsid() {
             let session = rpc.create(shell);
             rpc.run(&session, "setsid sleep 1000 & setsid -f sh -c 'trap \"\" TERM HUP; while :; do sleep 0.1; done'; sleep 1000 &");
             let running = rpc.send("exec.run", json!({ "session_id": session, "command": "sleep 1000" }));
-            rpc.ok("session.destroy", json!({ "session_id": session, "force": force }));
+            rpc.call_ok("session.destroy", json!({ "session_id": session, "force": force }));
             // The command was ended before it began, or while it ran.
-            match rpc.answer(running) {
+            match rpc.response(running) {
                 Ok(result) => assert_eq!(result["cancelled"], true),
                 Err(error) => assert_eq!(error["data"]["code"], "SESSION_TERMINATED"),
             }
         }
         let runtime = rpc.pid();
-        assert!(survivors(home.path()).iter().all(|pid| *pid == runtime));
+        assert!(home_processes(home.path()).iter().all(|pid| *pid == runtime));
     }
 }
 
@@ -157,7 +159,7 @@ fn c8_the_end_of_input_ends_everything() {
         rpc.send("exec.run", json!({ "session_id": session, "command": "sleep 1000" }));
     }
     assert_eq!(rpc.close(), Some(0));
-    assert!(survivors(home.path()).is_empty());
+    assert!(home_processes(home.path()).is_empty());
     assert_eq!(std::fs::read_dir(home.path().join("keepers")).unwrap().count(), 0);
 }
 
@@ -167,12 +169,12 @@ fn c8_only_a_dead_owners_sessions_are_adopted() {
     let mut first = RpcTestClient::start(home.path());
     let theirs = first.create("bash");
     let mut second = RpcTestClient::start(home.path());
-    assert_eq!(second.ok("session.list", json!({})), json!({ "sessions": [] }));
+    assert_eq!(second.call_ok("session.list", json!({})), json!({ "sessions": [] }));
     let ours = second.create("bash");
     first.run(&theirs, "kept=1; cd /usr");
     first.kill();
     let mut third = RpcTestClient::start(home.path());
-    let listed = third.ok("session.list", json!({}));
+    let listed = third.call_ok("session.list", json!({}));
     let ids: Vec<&str> = listed["sessions"]
         .as_array()
         .unwrap()
@@ -195,12 +197,12 @@ fn c8_fifty_running_commands_survive_kill_9_without_a_byte_missing_or_doubled() 
             n + 1
         );
         // Only an acknowledged command is known to be running.
-        rpc.ok("exec.stream", json!({ "session_id": session, "command": command }));
+        rpc.call_ok("exec.stream", json!({ "session_id": session, "command": command }));
     }
-    let before = rpc.notice()["params"].clone();
+    let before = rpc.next_notification()["params"].clone();
     rpc.kill();
     let mut next = RpcTestClient::start(home.path());
-    assert_eq!(next.ok("session.list", json!({}))["sessions"].as_array().unwrap().len(), 50);
+    assert_eq!(next.call_ok("session.list", json!({}))["sessions"].as_array().unwrap().len(), 50);
     for (n, session) in sessions.iter().enumerate() {
         let expected: String =
             (1..=400).map(|i| format!("{n}-{i}\n")).chain((1..=2000).map(|i| format!("{i}\n"))).collect();
@@ -211,7 +213,7 @@ fn c8_fifty_running_commands_survive_kill_9_without_a_byte_missing_or_doubled() 
     }
     // A cursor from before the restart is still valid.
     let session = before["stream_id"].as_str().unwrap().split('.').next().unwrap();
-    let again = next.ok(
+    let again = next.call_ok(
         "exec.output",
         json!({
             "session_id": session, "exec_id": "e-1", "stream": before["type"], "offset": before["offset"],
@@ -226,7 +228,7 @@ fn c8_fifty_running_commands_survive_kill_9_without_a_byte_missing_or_doubled() 
 fn read_to_end(rpc: &mut RpcTestClient, session: &str, stream: &str) -> (String, Value) {
     let mut text = String::new();
     wait::until_some("the command has ended", || {
-        let piece = rpc.ok("exec.output", json!({
+        let piece = rpc.call_ok("exec.output", json!({
             "session_id": session, "exec_id": "e-1", "stream": stream, "offset": text.len(), "limit": 1000,
         }));
         assert_eq!(piece["offset"].as_u64(), Some(text.len() as u64));
@@ -236,7 +238,7 @@ fn read_to_end(rpc: &mut RpcTestClient, session: &str, stream: &str) -> (String,
 }
 
 #[test]
-fn c8_a_keeper_that_was_killed_ends_its_session_honestly() {
+fn c8_a_killed_keeper_ends_its_session_with_an_error() {
     let home = home();
     let mut rpc = RpcTestClient::start(home.path());
     let session = rpc.create("bash");
@@ -248,7 +250,7 @@ fn c8_a_keeper_that_was_killed_ends_its_session_honestly() {
         rustix::process::Signal::KILL,
     )
     .unwrap();
-    assert_eq!(rpc.answer(running).unwrap_err()["data"]["code"], "SESSION_TERMINATED");
+    assert_eq!(rpc.response(running).unwrap_err()["data"]["code"], "SESSION_TERMINATED");
     assert_eq!(rpc.state(&session), "TERMINATED");
     assert!(!home.path().join("keepers").join(&session).exists());
     assert!(
@@ -261,21 +263,21 @@ fn c8_a_keeper_that_was_killed_ends_its_session_honestly() {
 fn a_terminal_session_has_a_screen_a_size_and_takes_keys() {
     let home = home();
     let mut rpc = RpcTestClient::start(home.path());
-    let made = rpc.ok(
+    let created = rpc.call_ok(
         "session.create",
         json!({ "shell": "/bin/sh", "pty": { "rows": 10, "cols": 40 }, "env": { "PS1": "> " } }),
     );
-    let session = made["session_id"].as_str().unwrap().to_owned();
+    let session = created["session_id"].as_str().unwrap().to_owned();
     let result = rpc.run(&session, "stty size; test -t 1 && echo a terminal");
     assert_eq!(result["stdout"], "10 40\r\na terminal\r\n");
-    rpc.ok("session.resize", json!({ "session_id": session, "rows": 12, "cols": 60 }));
+    rpc.call_ok("session.resize", json!({ "session_id": session, "rows": 12, "cols": 60 }));
     assert_eq!(rpc.run(&session, "stty size")["stdout"], "12 60\r\n");
-    rpc.ok("exec.input", json!({ "session_id": session, "data": "printf 'ty%s\\n' ped\r" }));
+    rpc.call_ok("exec.input", json!({ "session_id": session, "data": "printf 'ty%s\\n' ped\r" }));
     let screen = wait::until_some("what was typed is on the screen", || {
-        let screen = rpc.ok("session.screen", json!({ "session_id": session }));
+        let screen = rpc.call_ok("session.screen", json!({ "session_id": session }));
         screen["text"].as_str().unwrap().contains("typed").then_some(screen)
     });
     assert_eq!((&screen["rows"], &screen["cols"]), (&json!(12), &json!(60)));
     let plain = rpc.create("/bin/sh");
-    assert_eq!(rpc.refused("session.screen", json!({ "session_id": plain })), "INVALID_PARAMS");
+    assert_eq!(rpc.call_error_code("session.screen", json!({ "session_id": plain })), "INVALID_PARAMS");
 }

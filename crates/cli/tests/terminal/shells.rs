@@ -5,12 +5,12 @@ use crate::support::{RpcTestClient, SHELLS, home};
 use serde_json::json;
 
 /// Runs a test in a new session of each shell.
-fn on_every_shell(story: impl Fn(&mut RpcTestClient, &str, &str)) {
+fn on_every_shell(test: impl Fn(&mut RpcTestClient, &str, &str)) {
     let home = home();
     let mut rpc = RpcTestClient::start(home.path());
     for shell in SHELLS {
         let session = rpc.create(shell);
-        story(&mut rpc, &session, shell);
+        test(&mut rpc, &session, shell);
     }
     assert_eq!(rpc.close(), Some(0));
 }
@@ -66,7 +66,7 @@ fn c10_a_command_that_reads_stdin_finds_its_end_and_not_our_text() {
         assert_eq!(rpc.stdout(session, "cat; read x; echo \"<$x>\"; wc -c"), "<>\n0\n", "{shell}");
         let given =
             json!({ "session_id": session, "command": "read a; cat; echo $a", "stdin": "one\ntwo\n" });
-        assert_eq!(rpc.ok("exec.run", given)["stdout"], "two\none\n", "{shell}");
+        assert_eq!(rpc.call_ok("exec.run", given)["stdout"], "two\none\n", "{shell}");
         assert_eq!(rpc.stdout(session, "cat; echo end"), "end\n", "{shell}");
     });
 }
@@ -88,7 +88,7 @@ fn c10_a_background_child_that_keeps_the_pipes_holds_nothing_up_and_stays_out_of
         );
         rpc.run(session, "wait; rm -f go.$$ done.$$");
         let late = json!({ "session_id": session, "exec_id": first["exec_id"], "stream": "stderr" });
-        assert_eq!(rpc.ok("exec.output", late)["data"], "late\n", "{shell}");
+        assert_eq!(rpc.call_ok("exec.output", late)["data"], "late\n", "{shell}");
     });
 }
 
@@ -99,7 +99,7 @@ fn c10_output_without_a_newline_with_our_markers_or_of_any_bytes_is_returned_as_
         let forged = "0123456789abcdef 0 hB\nabide exec.run\n";
         assert_eq!(rpc.stdout(session, &format!("printf '%s' '{forged}'")), forged, "{shell}");
         let bytes = json!({ "session_id": session, "command": "printf '\\000\\377\\376\\n\\200'", "encoding": "base64" });
-        assert_eq!(rpc.ok("exec.run", bytes)["stdout"], "AP/+CoA=", "{shell}");
+        assert_eq!(rpc.call_ok("exec.run", bytes)["stdout"], "AP/+CoA=", "{shell}");
     });
 }
 
@@ -107,7 +107,7 @@ fn c10_output_without_a_newline_with_our_markers_or_of_any_bytes_is_returned_as_
 fn c10_a_cap_inside_a_character_cuts_before_it_and_counts_what_is_missing() {
     on_every_shell(|rpc, session, shell| {
         let params = json!({ "session_id": session, "command": "printf '\\303\\251\\342\\202\\254x'", "max_output_bytes": 4 });
-        let result = rpc.ok("exec.run", params);
+        let result = rpc.call_ok("exec.run", params);
         assert_eq!(
             (result["stdout"].as_str(), &result["truncated"]),
             (Some("é"), &json!({ "stdout": 4, "stderr": 0 })),
@@ -122,7 +122,7 @@ fn c10_exit_and_exec_end_the_session_with_their_own_code() {
         assert_eq!(rpc.run(session, "echo last; exit 3")["exit_code"], 3, "{shell}");
         assert_eq!(rpc.state(session), "TERMINATED", "{shell}");
         assert_eq!(
-            rpc.refused("exec.run", json!({ "session_id": session, "command": "true" })),
+            rpc.call_error_code("exec.run", json!({ "session_id": session, "command": "true" })),
             "SESSION_TERMINATED"
         );
         let other = rpc.create(shell);
@@ -201,7 +201,7 @@ fn a_command_cannot_break_the_protocol_with_what_it_does_to_its_shell() {
 }
 
 #[test]
-fn a_function_or_alias_in_the_place_of_a_builtin_deceives_nobody() {
+fn a_function_or_alias_named_like_a_builtin_has_no_effect_on_results() {
     on_every_shell(|rpc, session, shell| {
         rpc.run(session, "kept=1");
         for word in ["builtin", "command", "eval", "printf", "echo", ".", "unset", "set", "exec", "trap"] {
@@ -237,7 +237,7 @@ fn a_function_or_alias_in_the_place_of_a_builtin_deceives_nobody() {
 }
 
 #[test]
-fn what_a_command_leaves_unread_by_returning_early_is_run_by_nobody() {
+fn the_unread_rest_of_a_command_is_not_executed() {
     on_every_shell(|rpc, session, shell| {
         let long = format!("return 4\n{}", "echo leaked\n".repeat(5_000));
         assert_eq!(rpc.run(session, &long)["exit_code"], 4, "{shell}");
@@ -291,7 +291,7 @@ fn c5_a_loop_in_the_shell_that_times_out_keeps_its_variables_and_directory() {
             "echo begun; while :; do sleep 0.01; done",
             "echo begun; eval 'while :; do :; done'",
         ] {
-            let result = rpc.timed(session, command, 300);
+            let result = rpc.run_with_timeout(session, command, 300);
             assert_eq!(
                 (result["timed_out"].as_bool(), result["stdout"].as_str()),
                 (Some(true), Some("begun\n")),
@@ -308,18 +308,18 @@ fn c5_a_loop_in_the_shell_that_times_out_keeps_its_variables_and_directory() {
 }
 
 #[test]
-fn c5_the_ladder_asks_first_and_what_was_printed_is_returned() {
+fn c5_escalation_starts_with_sigterm_and_output_is_returned() {
     on_every_shell(|rpc, session, shell| {
         let polite = "sh -c 'trap \"echo cleaned; exit 0\" TERM; echo begun; while :; do sleep 0.05; done'";
-        let result = rpc.timed(session, polite, 300);
+        let result = rpc.run_with_timeout(session, polite, 300);
         assert_eq!(
             (result["timed_out"].as_bool(), result["stdout"].as_str()),
             (Some(true), Some("begun\ncleaned\n")),
             "{shell}"
         );
-        let waiting = rpc.timed(session, "sleep 100 & wait", 200);
+        let waiting = rpc.run_with_timeout(session, "sleep 100 & wait", 200);
         assert_eq!(waiting["timed_out"], true, "{shell}");
-        let substituted = rpc.timed(session, "x=$(while :; do :; done)", 200);
+        let substituted = rpc.run_with_timeout(session, "x=$(while :; do :; done)", 200);
         assert_eq!(substituted["timed_out"], true, "{shell}");
         assert_eq!(rpc.stdout(session, "echo alive"), "alive\n", "{shell}");
     });
@@ -329,8 +329,11 @@ fn c5_the_ladder_asks_first_and_what_was_printed_is_returned() {
 fn c5_a_command_that_takes_no_notice_of_sigterm_is_killed_after_the_grace() {
     on_every_shell(|rpc, session, shell| {
         rpc.run(session, "kept=1");
-        let result =
-            rpc.timed(session, "sh -c 'trap \"\" TERM; echo begun; while :; do sleep 0.05; done'", 200);
+        let result = rpc.run_with_timeout(
+            session,
+            "sh -c 'trap \"\" TERM; echo begun; while :; do sleep 0.05; done'",
+            200,
+        );
         let duration = result["duration_ms"].as_f64().unwrap();
         assert!(result["timed_out"] == true && (5_000.0..8_000.0).contains(&duration), "{shell}: {duration}");
         assert_eq!(rpc.stdout(session, "echo $kept"), "1\n", "{shell}");
@@ -340,7 +343,8 @@ fn c5_a_command_that_takes_no_notice_of_sigterm_is_killed_after_the_grace() {
 #[test]
 fn c5_a_shell_that_cannot_be_brought_back_is_replaced_within_the_ladder() {
     on_every_shell(|rpc, session, shell| {
-        let result = rpc.timed(session, "trap '' URG INT TERM; echo begun; while :; do :; done", 200);
+        let result =
+            rpc.run_with_timeout(session, "trap '' URG INT TERM; echo begun; while :; do :; done", 200);
         assert_eq!(
             (result["timed_out"].as_bool(), result["stdout"].as_str()),
             (Some(true), Some("begun\n")),
@@ -355,13 +359,20 @@ fn c5_a_shell_that_cannot_be_brought_back_is_replaced_within_the_ladder() {
 fn c6_a_cancel_overtakes_its_command_and_keeps_the_session() {
     on_every_shell(|rpc, session, shell| {
         rpc.run(session, "kept=1");
-        assert_eq!(rpc.refused("exec.cancel", json!({ "session_id": session })), "INVALID_PARAMS", "{shell}");
+        assert_eq!(
+            rpc.call_error_code("exec.cancel", json!({ "session_id": session })),
+            "INVALID_PARAMS",
+            "{shell}"
+        );
         let running = rpc
             .send("exec.run", json!({ "session_id": session, "command": "echo begun; while :; do :; done" }));
-        let busy = rpc.refused("exec.run", json!({ "session_id": session, "command": "true" }));
+        let busy = rpc.call_error_code("exec.run", json!({ "session_id": session, "command": "true" }));
         assert_eq!(busy, "SESSION_BUSY", "{shell}");
-        assert_eq!(rpc.ok("exec.cancel", json!({ "session_id": session })), json!({ "cancelled": true }));
-        let result = rpc.answer(running).unwrap();
+        assert_eq!(
+            rpc.call_ok("exec.cancel", json!({ "session_id": session })),
+            json!({ "cancelled": true })
+        );
+        let result = rpc.response(running).unwrap();
         assert_eq!(
             (result["cancelled"].as_bool(), result["timed_out"].as_bool()),
             (Some(true), Some(false)),
@@ -377,7 +388,7 @@ fn variables_for_one_command_are_gone_in_the_next() {
         let command = "cd /usr; printf '%s' \"$GREETING\"; sh -c 'printf \"%s\" \"$GREETING\"'";
         let params =
             json!({ "session_id": session, "command": command, "env": { "GREETING": "it's \"$me\"" } });
-        assert_eq!(rpc.ok("exec.run", params)["stdout"], "it's \"$me\"it's \"$me\"", "{shell}");
+        assert_eq!(rpc.call_ok("exec.run", params)["stdout"], "it's \"$me\"it's \"$me\"", "{shell}");
         assert_eq!(rpc.stdout(session, "pwd; echo \"<$GREETING>\""), "/usr\n<>\n", "{shell}");
     });
 }
@@ -393,7 +404,7 @@ fn a_command_of_a_megabyte_arrives_whole() {
 #[test]
 fn c10_gigabytes_of_output_are_capped_counted_and_do_not_fill_anything() {
     let home = home();
-    let mut rpc = RpcTestClient::with(home.path(), &[("ABIDE_TERMINAL_SPOOL_BYTES", "1048576")]);
+    let mut rpc = RpcTestClient::with_env(home.path(), &[("ABIDE_TERMINAL_SPOOL_BYTES", "1048576")]);
     let session = rpc.create("bash");
     let result = rpc.run(&session, "head -c 1073741824 /dev/zero; echo end >&2");
     assert_eq!(result["truncated"]["stdout"], (1u64 << 30) - (1 << 20));
@@ -403,7 +414,7 @@ fn c10_gigabytes_of_output_are_capped_counted_and_do_not_fill_anything() {
         .map(|entry| entry.unwrap().metadata().unwrap().len())
         .sum();
     assert!(spooled < 2 << 20, "{spooled} bytes are kept");
-    let early = rpc.ok(
+    let early = rpc.call_ok(
         "exec.output",
         json!({ "session_id": session, "exec_id": result["exec_id"], "offset": 0, "limit": 10 }),
     );

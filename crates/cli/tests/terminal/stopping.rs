@@ -14,38 +14,38 @@ use serde_json::{Value, json};
 use crate::support::{RpcTestClient, SHELLS, home};
 
 /// Runs a test in a new session of each shell, on pipes and on a terminal. The text names both.
-fn on_every_session(story: impl Fn(&mut RpcTestClient, &str, &str, &Path)) {
+fn on_every_session(test: impl Fn(&mut RpcTestClient, &str, &str, &Path)) {
     let home = home();
     let mut rpc = RpcTestClient::start(home.path());
     for shell in SHELLS {
         let session = rpc.create(shell);
-        story(&mut rpc, &session, &format!("{shell} on pipes"), home.path());
+        test(&mut rpc, &session, &format!("{shell} on pipes"), home.path());
         // With a temporary home, a shell on a terminal reads no start-up files of the developer.
         let env = json!({ "HOME": home.path() });
         let params = json!({ "shell": shell, "pty": { "rows": 24, "cols": 200 }, "env": env });
-        let session = rpc.ok("session.create", params)["session_id"].as_str().unwrap().to_owned();
-        story(&mut rpc, &session, &format!("{shell} on a terminal"), home.path());
+        let session = rpc.call_ok("session.create", params)["session_id"].as_str().unwrap().to_owned();
+        test(&mut rpc, &session, &format!("{shell} on a terminal"), home.path());
     }
     assert_eq!(rpc.close(), Some(0));
 }
 
 /// Runs a command and cancels it after it has created the file `begun` in its home.
-fn cancelled(rpc: &mut RpcTestClient, session: &str, home: &Path, command: &str) -> Value {
+fn run_and_cancel(rpc: &mut RpcTestClient, session: &str, home: &Path, command: &str) -> Value {
     let begun = home.join("begun");
     let text = format!("echo > {}; {command}", begun.display());
     let running = rpc.send("exec.run", json!({ "session_id": session, "command": text }));
     wait::until(&format!("{command} begins"), || begun.exists());
     std::fs::remove_file(begun).unwrap();
-    assert_eq!(rpc.ok("exec.cancel", json!({ "session_id": session })), json!({ "cancelled": true }));
-    rpc.answer(running).unwrap()
+    assert_eq!(rpc.call_ok("exec.cancel", json!({ "session_id": session })), json!({ "cancelled": true }));
+    rpc.response(running).unwrap()
 }
 
-fn printed(rpc: &mut RpcTestClient, session: &str, command: &str) -> String {
+fn stdout_of(rpc: &mut RpcTestClient, session: &str, command: &str) -> String {
     rpc.stdout(session, command).replace("\r\n", "\n")
 }
 
 /// Whether a process with this command line exists.
-fn runs(words: &str) -> bool {
+fn is_running(words: &str) -> bool {
     let words = words.replace(' ', "\0");
     std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(|entry| {
         std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| line.starts_with(words.as_bytes()))
@@ -85,13 +85,13 @@ fn c5_c6_no_further_word_of_a_stopped_command_runs_and_the_session_is_kept() {
                 .replace("{home}", home.to_str().unwrap())
                 .replace("{after}", after.to_str().unwrap());
             let began = Instant::now();
-            let timed = rpc.timed(session, &command, 200);
+            let timed = rpc.run_with_timeout(session, &command, 200);
             assert_eq!(
                 (&timed["timed_out"], &timed["cancelled"]),
                 (&json!(true), &json!(false)),
                 "{context}: {template}: {timed}"
             );
-            let stopped = cancelled(rpc, session, home, &command);
+            let stopped = run_and_cancel(rpc, session, home, &command);
             assert_eq!(
                 (&stopped["timed_out"], &stopped["cancelled"]),
                 (&json!(false), &json!(true)),
@@ -101,10 +101,14 @@ fn c5_c6_no_further_word_of_a_stopped_command_runs_and_the_session_is_kept() {
             for result in [&timed, &stopped] {
                 assert_eq!(result["shell_restarted"], false, "{context}: {template}");
             }
-            assert_eq!(printed(rpc, session, "echo $? $kept $PWD"), "143 1 /usr\n", "{context}: {template}");
+            assert_eq!(
+                stdout_of(rpc, session, "echo $? $kept $PWD"),
+                "143 1 /usr\n",
+                "{context}: {template}"
+            );
             assert!(!after.exists(), "{context}: {template}");
         }
-        assert!(!runs("sleep 61"), "{context}");
+        assert!(!is_running("sleep 61"), "{context}");
     });
 }
 
@@ -112,25 +116,25 @@ fn c5_c6_no_further_word_of_a_stopped_command_runs_and_the_session_is_kept() {
 fn c5_a_shell_that_does_not_listen_is_replaced_in_the_same_directory() {
     on_every_session(|rpc, session, context, home| {
         let after = home.join("after");
-        let before = rpc.ok("session.info", json!({ "session_id": session }))["pid"].clone();
+        let before = rpc.call_ok("session.info", json!({ "session_id": session }))["pid"].clone();
         rpc.run(session, "cd /usr/lib; kept=1; export HOME=/elsewhere");
         let deaf = format!("trap '' URG; sleep 62; touch {}", after.display());
-        let result = cancelled(rpc, session, home, &deaf);
+        let result = run_and_cancel(rpc, session, home, &deaf);
         assert_eq!(
             (&result["cancelled"], &result["shell_restarted"]),
             (&json!(true), &json!(true)),
             "{context}: {result}"
         );
         assert_eq!(
-            printed(rpc, session, "echo \"<$kept> $PWD\"; [ \"$HOME\" != /elsewhere ] && echo own"),
+            stdout_of(rpc, session, "echo \"<$kept> $PWD\"; [ \"$HOME\" != /elsewhere ] && echo own"),
             "<> /usr/lib\nown\n",
             "{context}"
         );
-        let info = rpc.ok("session.info", json!({ "session_id": session }));
+        let info = rpc.call_ok("session.info", json!({ "session_id": session }));
         assert_eq!(info["state"], "IDLE", "{context}");
         assert_ne!(info["pid"], before, "{context}");
         assert!(!Path::new(&format!("/proc/{before}")).exists(), "{context}: the old shell runs");
-        assert!(!after.exists() && !runs("sleep 62"), "{context}");
+        assert!(!after.exists() && !is_running("sleep 62"), "{context}");
         // The next result does not report the restart again.
         assert_eq!(rpc.run(session, "true")["shell_restarted"], false, "{context}");
     });
@@ -141,12 +145,12 @@ fn c5_a_command_that_the_shell_has_become_ends_and_a_new_shell_takes_its_place()
     on_every_session(|rpc, session, context, _| {
         let command = "cd /usr/lib; exec sleep 63";
         let running = rpc.send("exec.run", json!({ "session_id": session, "command": command }));
-        wait::until("the shell becomes another program", || runs("sleep 63"));
-        rpc.ok("exec.cancel", json!({ "session_id": session }));
-        let result = rpc.answer(running).unwrap();
+        wait::until("the shell becomes another program", || is_running("sleep 63"));
+        rpc.call_ok("exec.cancel", json!({ "session_id": session }));
+        let result = rpc.response(running).unwrap();
         assert_eq!(result["shell_restarted"], true, "{context}: {result}");
-        assert_eq!(printed(rpc, session, "pwd"), "/usr/lib\n", "{context}");
-        assert!(!runs("sleep 63"), "{context}");
+        assert_eq!(stdout_of(rpc, session, "pwd"), "/usr/lib\n", "{context}");
+        assert!(!is_running("sleep 63"), "{context}");
     });
 }
 
@@ -154,24 +158,24 @@ fn c5_a_command_that_the_shell_has_become_ends_and_a_new_shell_takes_its_place()
 fn c5_jobs_of_earlier_commands_survive_a_stop_and_those_of_the_stopped_command_do_not() {
     on_every_session(|rpc, session, context, home| {
         rpc.run(session, "sleep 64 </dev/null >/dev/null 2>&1 &");
-        cancelled(rpc, session, home, "sleep 65 & (sleep 65; touch after) & sleep 65");
-        assert!(runs("sleep 64") && !runs("sleep 65"), "{context}");
+        run_and_cancel(rpc, session, home, "sleep 65 & (sleep 65; touch after) & sleep 65");
+        assert!(is_running("sleep 64") && !is_running("sleep 65"), "{context}");
         rpc.run(session, "kill $!");
         assert!(!home.join("after").exists(), "{context}");
-        rpc.ok("session.destroy", json!({ "session_id": session }));
-        assert!(!runs("sleep 64"), "{context}");
+        rpc.call_ok("session.destroy", json!({ "session_id": session }));
+        assert!(!is_running("sleep 64"), "{context}");
     });
 }
 
 #[test]
-fn c5_what_takes_no_notice_of_sigterm_is_gone_when_the_result_arrives() {
+fn c5_processes_that_ignore_sigterm_are_gone_when_the_result_arrives() {
     on_every_session(|rpc, session, context, home| {
         if context.starts_with("zsh") {
             // Tested once per kind of wait, because each takes the whole grace period.
             return;
         }
-        cancelled(rpc, session, home, "sh -c 'trap \"\" TERM; sleep 66' & wait");
-        assert!(!runs("sleep 66"), "{context}");
+        run_and_cancel(rpc, session, home, "sh -c 'trap \"\" TERM; sleep 66' & wait");
+        assert!(!is_running("sleep 66"), "{context}");
     });
 }
 
@@ -180,19 +184,19 @@ fn c6_a_cancel_that_comes_before_its_command_begins_is_a_cancel() {
     on_every_session(|rpc, session, context, home| {
         rpc.run(session, "kept=1");
         for _ in 0..5 {
-            cancelled(rpc, session, home, "sleep 67");
+            run_and_cancel(rpc, session, home, "sleep 67");
             let params = json!({ "session_id": session, "command": "sleep 67", "timeout_ms": 20_000 });
             let running = rpc.send("exec.run", params);
-            rpc.ok("exec.cancel", json!({ "session_id": session }));
-            let result = rpc.answer(running).unwrap();
+            rpc.call_ok("exec.cancel", json!({ "session_id": session }));
+            let result = rpc.response(running).unwrap();
             assert_eq!(
                 (&result["cancelled"], &result["timed_out"], &result["exit_code"]),
                 (&json!(true), &json!(false), &json!(143)),
                 "{context}"
             );
         }
-        assert_eq!(printed(rpc, session, "echo $kept"), "1\n", "{context}");
-        assert!(!runs("sleep 67"), "{context}");
+        assert_eq!(stdout_of(rpc, session, "echo $kept"), "1\n", "{context}");
+        assert!(!is_running("sleep 67"), "{context}");
     });
 }
 
@@ -200,13 +204,13 @@ fn c6_a_cancel_that_comes_before_its_command_begins_is_a_cancel() {
 fn c3_the_status_of_a_command_is_there_for_the_next() {
     on_every_session(|rpc, session, context, _| {
         assert_eq!(rpc.run(session, "no-such-command")["exit_code"], 127, "{context}");
-        assert_eq!(printed(rpc, session, "echo $?; echo $?"), "127\n0\n", "{context}");
+        assert_eq!(stdout_of(rpc, session, "echo $?; echo $?"), "127\n0\n", "{context}");
         assert_eq!(rpc.run(session, "(exit 7)")["exit_code"], 7, "{context}");
         // A command without words has no status of its own.
         assert_eq!(rpc.run(session, "# nothing")["exit_code"], 0, "{context}");
         assert_eq!(rpc.run(session, "false")["exit_code"], 1, "{context}");
-        assert_eq!(rpc.timed(session, "sleep 68", 100)["exit_code"], 143, "{context}");
-        assert_eq!(printed(rpc, session, "echo $?"), "143\n", "{context}");
+        assert_eq!(rpc.run_with_timeout(session, "sleep 68", 100)["exit_code"], 143, "{context}");
+        assert_eq!(stdout_of(rpc, session, "echo $?"), "143\n", "{context}");
     });
 }
 
@@ -253,31 +257,31 @@ fn c10_nothing_that_a_command_defines_makes_a_wrong_exit_code_be_reported() {
     std::thread::scope(|scope| {
         for shell in SHELLS {
             for pty in [Value::Null, json!({ "rows": 24, "cols": 200 })] {
-                scope.spawn(move || report_after_every_definition(shell, &pty));
+                scope.spawn(move || assert_exit_codes(shell, &pty));
             }
         }
     });
 }
 
-fn report_after_every_definition(shell: &str, pty: &Value) {
+fn assert_exit_codes(shell: &str, pty: &Value) {
     let home = home();
     let mut rpc = RpcTestClient::start(home.path());
     let env = json!({ "HOME": home.path() });
     for definition in DEFINITIONS {
         let context = format!("{shell}, terminal {pty}: {definition}");
         let params = json!({ "shell": shell, "pty": pty, "env": env });
-        let session = rpc.ok("session.create", params)["session_id"].as_str().unwrap().to_owned();
+        let session = rpc.call_ok("session.create", params)["session_id"].as_str().unwrap().to_owned();
         // The result of the command with the definition does not matter.
         let params = json!({ "session_id": session, "command": definition, "timeout_ms": 3_000 });
         drop(rpc.call("exec.run", params));
-        let known: Vec<bool> = (0..3).map(|_| status_is_known(&mut rpc, &session, &context)).collect();
+        let known: Vec<bool> = (0..3).map(|_| exit_code_is_reported(&mut rpc, &session, &context)).collect();
         assert!(known[1..] == [true, true], "{context}: the shell is not repaired: {known:?}");
-        rpc.ok("session.destroy", json!({ "session_id": session, "force": true }));
+        rpc.call_ok("session.destroy", json!({ "session_id": session, "force": true }));
     }
 }
 
 /// Runs a command that fails with 7, and checks that a reported exit code is 7.
-fn status_is_known(rpc: &mut RpcTestClient, session: &str, context: &str) -> bool {
+fn exit_code_is_reported(rpc: &mut RpcTestClient, session: &str, context: &str) -> bool {
     match rpc.call("exec.run", json!({ "session_id": session, "command": "(exit 7)", "timeout_ms": 20_000 }))
     {
         Ok(result) => {
@@ -304,14 +308,14 @@ fn a_terminal_has_a_bounded_size() {
     let mut rpc = RpcTestClient::start(home.path());
     for (rows, cols) in [(0, 80), (24, 0), (1_001, 80), (24, 1_001), (65_535, 65_535)] {
         let size = json!({ "rows": rows, "cols": cols });
-        let refused = rpc.refused("session.create", json!({ "shell": "bash", "pty": size }));
+        let refused = rpc.call_error_code("session.create", json!({ "shell": "bash", "pty": size }));
         assert_eq!(refused, "INVALID_PARAMS", "{rows} x {cols}");
     }
     let params = json!({ "shell": "bash", "pty": { "rows": 1_000, "cols": 1_000 } });
-    let session = rpc.ok("session.create", params)["session_id"].as_str().unwrap().to_owned();
+    let session = rpc.call_ok("session.create", params)["session_id"].as_str().unwrap().to_owned();
     let resized = |rows: u32, cols: u32| json!({ "session_id": session, "rows": rows, "cols": cols });
-    assert_eq!(rpc.refused("session.resize", resized(65_535, 65_535)), "INVALID_PARAMS");
-    assert_eq!(rpc.ok("session.screen", json!({ "session_id": session }))["rows"], 1_000);
-    assert_eq!(rpc.ok("session.resize", resized(30, 100)), json!({}));
-    assert_eq!(rpc.ok("session.screen", json!({ "session_id": session }))["cols"], 100);
+    assert_eq!(rpc.call_error_code("session.resize", resized(65_535, 65_535)), "INVALID_PARAMS");
+    assert_eq!(rpc.call_ok("session.screen", json!({ "session_id": session }))["rows"], 1_000);
+    assert_eq!(rpc.call_ok("session.resize", resized(30, 100)), json!({}));
+    assert_eq!(rpc.call_ok("session.screen", json!({ "session_id": session }))["cols"], 100);
 }

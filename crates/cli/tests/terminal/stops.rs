@@ -19,11 +19,11 @@ use crate::support::{RpcTestClient, SHELLS, home};
 
 /// The environment variable for the number of stops. It lacks the prefix `ABIDE_`, because variables with it are not
 /// inherited by tests.
-const COUNT: &str = "STOPS_COUNT";
+const COUNT_VARIABLE: &str = "STOPS_COUNT";
 const DEFAULT_COUNT: usize = 72;
 
 /// SIGTERM, 5 s, SIGKILL, 1 s for the shell to recover; doubled for a loaded machine.
-const ESCALATION: Duration = Duration::from_secs(12);
+const MAX_STOP_TIME: Duration = Duration::from_secs(12);
 
 /// Templates of commands. `S` is a program that runs for minutes, `F` a file that only a word after the stop creates,
 /// `N` a file that a running loop writes to, `D` a directory.
@@ -109,7 +109,7 @@ struct StopFindings {
 
 #[test]
 fn c5_c6_a_stop_at_any_time_leaves_no_word_running_and_keeps_the_session() {
-    let count = std::env::var(COUNT).map_or(DEFAULT_COUNT, |count| count.parse().unwrap());
+    let count = std::env::var(COUNT_VARIABLE).map_or(DEFAULT_COUNT, |count| count.parse().unwrap());
     let lines: Vec<(&str, bool)> =
         SHELLS.iter().flat_map(|shell| [(*shell, false), (*shell, true)]).collect();
     let seen = Mutex::new(BTreeMap::new());
@@ -161,7 +161,8 @@ fn stop_often(shell: &str, pty: bool, count: usize, index: usize) -> StopFinding
         json!({ "shell": shell, "env": env })
     };
     let create = |rpc: &mut RpcTestClient| {
-        let session = rpc.ok("session.create", params.clone())["session_id"].as_str().unwrap().to_owned();
+        let session =
+            rpc.call_ok("session.create", params.clone())["session_id"].as_str().unwrap().to_owned();
         prepare(rpc, &session);
         session
     };
@@ -186,7 +187,7 @@ fn stop_often(shell: &str, pty: bool, count: usize, index: usize) -> StopFinding
         if result["timed_out"] != (number % 2 == 0) || result["cancelled"] != (number % 2 == 1) {
             wrong(format!("the result is {result}"));
         }
-        if took > ESCALATION {
+        if took > MAX_STOP_TIME {
             wrong(format!("the stop took {took:?}"));
         }
         let counted = std::fs::read_to_string(place.join("N")).ok();
@@ -194,7 +195,7 @@ fn stop_often(shell: &str, pty: bool, count: usize, index: usize) -> StopFinding
         if !left.is_empty() {
             wrong(format!("processes are left: {left:?}"));
         }
-        if rpc.ok("session.info", json!({ "session_id": session }))["state"] == "TERMINATED" {
+        if rpc.call_ok("session.info", json!({ "session_id": session }))["state"] == "TERMINATED" {
             seen.ended.push(format!("{context} after {after:?}: {result}"));
             session = create(&mut rpc);
         } else if restarted {
@@ -216,7 +217,7 @@ fn stop_often(shell: &str, pty: bool, count: usize, index: usize) -> StopFinding
     for (file, context) in files.iter().filter(|(file, _)| file.exists()) {
         seen.problems.push(format!("{context}: {} was created after the stop", file.display()));
     }
-    rpc.ok("session.destroy", json!({ "session_id": session }));
+    rpc.call_ok("session.destroy", json!({ "session_id": session }));
     seen
 }
 
@@ -235,12 +236,12 @@ fn stop(
     let timeout = u64::try_from(after.as_millis()).unwrap();
     let began = Instant::now();
     let result = if times_out {
-        rpc.timed(session, command, timeout)
+        rpc.run_with_timeout(session, command, timeout)
     } else {
         let running = rpc.send("exec.run", json!({ "session_id": session, "command": command }));
         std::thread::sleep(after);
-        rpc.ok("exec.cancel", json!({ "session_id": session }));
-        rpc.answer(running).unwrap_or_else(|error| json!({ "error": error }))
+        rpc.call_ok("exec.cancel", json!({ "session_id": session }));
+        rpc.response(running).unwrap_or_else(|error| json!({ "error": error }))
     };
     (result, began.elapsed().saturating_sub(after))
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 pub(crate) const SHELLS: [&str; 3] = ["/bin/sh", "bash", "zsh"];
 
 /// The timeout of a wait; longer than any escalation of signals.
-const PATIENCE: Duration = Duration::from_secs(40);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Creates a temporary home whose path is too long for a socket address.
 pub(crate) fn home() -> tempfile::TempDir {
@@ -27,17 +27,17 @@ pub(crate) struct RpcTestClient {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<Value>,
-    answers: BTreeMap<u64, Value>,
+    responses: BTreeMap<u64, Value>,
     chunks: Vec<Value>,
     next: u64,
 }
 
 impl RpcTestClient {
     pub(crate) fn start(home: &Path) -> Self {
-        Self::with(home, &[])
+        Self::with_env(home, &[])
     }
 
-    pub(crate) fn with(home: &Path, env: &[(&str, &str)]) -> Self {
+    pub(crate) fn with_env(home: &Path, env: &[(&str, &str)]) -> Self {
         Self::subcommand("rpc", home, env)
     }
 
@@ -62,7 +62,7 @@ impl RpcTestClient {
             }
         });
         let input = child.stdin.take();
-        Self { child, input, lines, answers: BTreeMap::new(), chunks: Vec::new(), next: 0 }
+        Self { child, input, lines, responses: BTreeMap::new(), chunks: Vec::new(), next: 0 }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -81,9 +81,9 @@ impl RpcTestClient {
     }
 
     /// Waits for the response to a request: its result, or its error object.
-    pub(crate) fn answer(&mut self, id: u64) -> Result<Value, Value> {
+    pub(crate) fn response(&mut self, id: u64) -> Result<Value, Value> {
         loop {
-            if let Some(answer) = self.answers.remove(&id) {
+            if let Some(answer) = self.responses.remove(&id) {
                 return match answer.get("error") {
                     Some(error) => Err(error.clone()),
                     None => Ok(answer["result"].clone()),
@@ -94,19 +94,19 @@ impl RpcTestClient {
     }
 
     fn take_line(&mut self) {
-        let line = match self.lines.recv_timeout(PATIENCE) {
+        let line = match self.lines.recv_timeout(WAIT_TIMEOUT) {
             Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => panic!("no answer in {PATIENCE:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("no answer in {WAIT_TIMEOUT:?}"),
             Err(RecvTimeoutError::Disconnected) => panic!("the runtime has ended"),
         };
         match line["id"].as_u64() {
-            Some(id) => drop(self.answers.insert(id, line)),
+            Some(id) => drop(self.responses.insert(id, line)),
             None => self.chunks.push(line),
         }
     }
 
     /// Returns the next line that is not a response to one of our requests.
-    pub(crate) fn notice(&mut self) -> Value {
+    pub(crate) fn next_notification(&mut self) -> Value {
         while self.chunks.is_empty() {
             self.take_line();
         }
@@ -114,21 +114,21 @@ impl RpcTestClient {
     }
 
     /// Whether each line so far was a response to a request, or was returned by [`Self::notice`].
-    pub(crate) fn has_heard_nothing_else(&self) -> bool {
+    pub(crate) fn has_no_unmatched_lines(&self) -> bool {
         self.chunks.is_empty()
     }
 
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         let id = self.send(method, params);
-        self.answer(id)
+        self.response(id)
     }
 
-    pub(crate) fn ok(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn call_ok(&mut self, method: &str, params: Value) -> Value {
         self.call(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
     /// Returns the error code of a call that must fail.
-    pub(crate) fn refused(&mut self, method: &str, params: Value) -> String {
+    pub(crate) fn call_error_code(&mut self, method: &str, params: Value) -> String {
         match self.call(method, params) {
             Ok(result) => panic!("{method} was done: {result}"),
             Err(error) => error["data"]["code"].as_str().unwrap().to_owned(),
@@ -139,23 +139,26 @@ impl RpcTestClient {
         if shell == "zsh" && !Path::new("/usr/bin/zsh").exists() && !Path::new("/bin/zsh").exists() {
             panic!("zsh is missing; `cargo xtask test` installs it, or `apt-get install zsh`");
         }
-        self.ok("session.create", json!({ "shell": shell }))["session_id"].as_str().unwrap().to_owned()
+        self.call_ok("session.create", json!({ "shell": shell }))["session_id"].as_str().unwrap().to_owned()
     }
 
     pub(crate) fn run(&mut self, session: &str, command: &str) -> Value {
-        self.ok("exec.run", json!({ "session_id": session, "command": command }))
+        self.call_ok("exec.run", json!({ "session_id": session, "command": command }))
     }
 
     pub(crate) fn stdout(&mut self, session: &str, command: &str) -> String {
         self.run(session, command)["stdout"].as_str().unwrap().to_owned()
     }
 
-    pub(crate) fn timed(&mut self, session: &str, command: &str, timeout_ms: u64) -> Value {
-        self.ok("exec.run", json!({ "session_id": session, "command": command, "timeout_ms": timeout_ms }))
+    pub(crate) fn run_with_timeout(&mut self, session: &str, command: &str, timeout_ms: u64) -> Value {
+        self.call_ok(
+            "exec.run",
+            json!({ "session_id": session, "command": command, "timeout_ms": timeout_ms }),
+        )
     }
 
     pub(crate) fn state(&mut self, session: &str) -> String {
-        self.ok("session.info", json!({ "session_id": session }))["state"].as_str().unwrap().to_owned()
+        self.call_ok("session.info", json!({ "session_id": session }))["state"].as_str().unwrap().to_owned()
     }
 
     /// Collects a stream: stdout, stderr, and the last chunk.
@@ -163,7 +166,7 @@ impl RpcTestClient {
         let mut outputs = [Vec::new(), Vec::new()];
         let mut seq = 0;
         loop {
-            let chunk = self.notice()["params"].clone();
+            let chunk = self.next_notification()["params"].clone();
             if chunk["stream_id"] != stream["stream_id"] {
                 continue;
             }
@@ -214,7 +217,7 @@ impl Drop for RpcTestClient {
 
 /// Returns the running processes of a home: keepers, found by their working directory, and processes with it in the
 /// environment.
-pub(crate) fn survivors(home: &Path) -> Vec<u32> {
+pub(crate) fn home_processes(home: &Path) -> Vec<u32> {
     let home = home.to_str().unwrap();
     let named = |path: PathBuf| {
         std::fs::read(path).is_ok_and(|text| text.windows(home.len()).any(|window| window == home.as_bytes()))

@@ -51,7 +51,7 @@ impl ProbeCache {
     /// The program as it is now, if the metadata of its files can be read. Call it before the probe, so that a
     /// replacement during the probe is detected.
     pub(super) fn program(&self, entry: &InstalledEngine) -> Option<ProbedProgram> {
-        let files = self.processes.files_of(&entry.installation)?;
+        let files = self.processes.program_files(&entry.installation)?;
         Some(ProbedProgram {
             engine: entry.engine.name().to_owned(),
             installation: entry.installation.clone(),
@@ -100,9 +100,9 @@ impl ProbeCache {
                 reason: health.resume.detail.clone(),
                 session_timeout_sec: settings.session_timeout_sec,
             },
-            abilities: health.abilities.for_domain(),
-            command: Some(entry.command_to_keep()),
-            handle: health.resume.supported.then(|| entry.engine.name_session(&fresh)).flatten(),
+            abilities: health.abilities.to_run_abilities(),
+            command: Some(entry.stored_command()),
+            handle: health.resume.supported.then(|| entry.engine.new_session_handle(&fresh)).flatten(),
         }
     }
 }

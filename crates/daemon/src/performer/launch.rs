@@ -70,8 +70,8 @@ impl AttemptLaunch {
             // A session is no older than the first process of its run.
             session_since: (turn.turn_index > 1).then_some(run.created_at),
             prompted: match turn.cause {
-                TurnTrigger::Message(_) => PromptSource::ByMessage,
-                TurnTrigger::Reply(_) => PromptSource::ByReply,
+                TurnTrigger::Message(_) => PromptSource::Message,
+                TurnTrigger::Reply(_) => PromptSource::Reply,
             },
         })
     }
@@ -88,15 +88,15 @@ impl AttemptLaunch {
             session: &self.session,
             prompt: &self.prompt,
             workspace: &self.workspace,
-            private,
+            private_dir: private,
             mode: self.mode,
             model: self.model.as_deref(),
             sandbox: self.sandbox,
             isolation: self.isolation(installation),
-            skill: self.skill.as_ref().map(|skill| skill.copy.as_str()),
-            session_since: self.session_since,
+            skill: self.skill.as_ref().map(|skill| skill.copy_path.as_str()),
+            session_started_at: self.session_since,
             resume_detail: &self.resume_detail,
-            prompted: self.prompted,
+            prompt_source: self.prompted,
         }
     }
 
@@ -137,10 +137,12 @@ impl PreparedLaunch {
     ) -> Result<ProcessBinding, LaunchFailure> {
         catch_unwind(AssertUnwindSafe(|| self.start(processes, workspaces))).unwrap_or_else(|_| {
             match processes.find(&self.name) {
-                ProcessLookup::Held(process) => Ok(process),
-                ProcessLookup::Silent => Err(LaunchFailure::Process(StartError::Silent)),
-                ProcessLookup::Gone => Err(LaunchFailure::Process(StartError::Gone)),
-                ProcessLookup::Never => Err(LaunchFailure::Process(StartError::System(BROKE.to_owned()))),
+                ProcessLookup::Found(process) => Ok(process),
+                ProcessLookup::Unresponsive => Err(LaunchFailure::Process(StartError::Unresponsive)),
+                ProcessLookup::Lost => Err(LaunchFailure::Process(StartError::Lost)),
+                ProcessLookup::NotStarted => {
+                    Err(LaunchFailure::Process(StartError::SystemError(BROKE.to_owned())))
+                }
             }
         })
     }
@@ -152,7 +154,7 @@ impl PreparedLaunch {
         workspaces: &dyn Workspaces,
     ) -> Result<ProcessBinding, LaunchFailure> {
         // A process from before a crash has its workspace. It must not be lost if a skill was deleted since.
-        if processes.find(&self.name) == ProcessLookup::Never {
+        if processes.find(&self.name) == ProcessLookup::NotStarted {
             workspaces.prepare(&self.launched.preparation(&self.run)).map_err(LaunchFailure::Workspace)?;
         }
         processes.start(&self.name, &self.order_to_start()).map_err(LaunchFailure::Process)
@@ -162,7 +164,7 @@ impl PreparedLaunch {
     pub(super) fn warning(&self, processes: &dyn Processes) -> Option<RunEvent> {
         let isolation = match self.engine.isolation_scope() {
             IsolationScope::Process | IsolationScope::Tools => self.launched.isolation(&self.installation),
-            IsolationScope::Nothing => IsolationMode::Off,
+            IsolationScope::None => IsolationMode::Off,
         };
         let text = processes.warning(&ProcessStart { isolation, ..self.order_to_start() })?;
         // The position before all output of the process.
@@ -171,13 +173,13 @@ impl PreparedLaunch {
 
     fn order_to_start(&self) -> ProcessStart<'_> {
         ProcessStart {
-            launch: &self.launch,
+            spec: &self.launch,
             workspace: &self.launched.workspace,
-            private: &self.private,
+            private_dir: &self.private,
             pass_env: &self.installation.pass_env,
             isolation: match self.engine.isolation_scope() {
                 IsolationScope::Process => self.launched.isolation(&self.installation),
-                IsolationScope::Tools | IsolationScope::Nothing => IsolationMode::Off,
+                IsolationScope::Tools | IsolationScope::None => IsolationMode::Off,
             },
         }
     }
@@ -195,22 +197,24 @@ impl LaunchFailure {
     /// The event for the failure. None if it is unknown whether the process was started, which is determined later.
     pub(super) fn told(self, attempt: Attempt) -> Option<RunEvent> {
         Some(match self {
-            Self::Process(StartError::Silent) => return None,
+            Self::Process(StartError::Unresponsive) => return None,
             Self::Workspace(WorkspaceError(reason)) => never(attempt, FailureCode::WorkspaceUnusable, reason),
-            Self::Process(StartError::Program(program)) => {
+            Self::Process(StartError::ProgramUnusable(program)) => {
                 let message = format!(
                     "cannot start {program}, with which this run was begun; install it again, or start a new run with \
                      the present engines.NAME.command (see `abide doctor`)"
                 );
                 never(attempt, FailureCode::EngineNotFound, message)
             }
-            Self::Process(StartError::Directory(directory)) => {
+            Self::Process(StartError::DirectoryUnusable(directory)) => {
                 let message = format!("the workspace {directory} is not there or cannot be entered");
                 never(attempt, FailureCode::WorkspaceUnusable, message)
             }
-            Self::Process(StartError::Isolation(reason)) => never(attempt, FailureCode::EngineFailed, reason),
-            Self::Process(StartError::Gone) => RunEvent::ProcessExited { attempt, exit: ExitStatus::Unseen },
-            Self::Process(StartError::System(reason)) => {
+            Self::Process(StartError::IsolationUnavailable(reason)) => {
+                never(attempt, FailureCode::EngineFailed, reason)
+            }
+            Self::Process(StartError::Lost) => RunEvent::ProcessExited { attempt, exit: ExitStatus::Unseen },
+            Self::Process(StartError::SystemError(reason)) => {
                 let failure = RunFailure::new(FailureCode::EngineFailed, reason);
                 RunEvent::LaunchFailed { attempt, failure, retry: LaunchRetry::Later }
             }
@@ -234,7 +238,7 @@ impl EffectExecutor {
     fn starting(&self, run: &Run, attempt: Attempt) -> Result<PreparedLaunch, Box<EffectResult>> {
         let never = |code, message| Box::new(EffectResult::Told(never(attempt, code, message)));
         let entry = self.world.catalogue.engine(&run.settings.engine);
-        let entry = entry.map(|entry| entry.called_as(run.command.as_ref()));
+        let entry = entry.map(|entry| entry.with_stored_command(run.command.as_ref()));
         let Some(InstalledEngine { engine, installation, .. }) = entry else {
             let message = format!("there is no engine {} any more; see `abide doctor`", run.settings.engine);
             return Err(never(FailureCode::EngineNotFound, message));

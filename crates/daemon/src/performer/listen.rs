@@ -165,7 +165,8 @@ impl EffectExecutor {
     /// Creates a session for an attempt's process, from its launch and its turns.
     async fn talk(&self, run: &Run, attempt: Attempt) -> Option<ProcessSession> {
         let (first, turns) = self.turns_given(run.run_id, attempt).await?;
-        let entry = self.world.catalogue.engine(&run.settings.engine)?.called_as(run.command.as_ref());
+        let entry =
+            self.world.catalogue.engine(&run.settings.engine)?.with_stored_command(run.command.as_ref());
         let launched = AttemptLaunch::of(run, &first, attempt, entry.engine.skills_folder())?;
         let interpreter =
             entry.engine.interpreter(&launched.order(&entry.installation, &self.private(run.run_id)));
@@ -175,7 +176,7 @@ impl EffectExecutor {
     /// The first turn of an attempt's process, and the ids of all its turns.
     async fn turns_given(&self, run: RunId, attempt: Attempt) -> Option<(Turn, Vec<TurnId>)> {
         let (mut first, mut names) = (None, Vec::new());
-        let mut page = PageRequest::first(TURNS_AT_ONCE).within(TURN_BYTES_AT_ONCE);
+        let mut page = PageRequest::first(TURNS_AT_ONCE).with_max_bytes(TURN_BYTES_AT_ONCE);
         loop {
             let listed = self.world.store.turns_of(run, page.clone()).await.ok()?;
             let given = |turn: &Turn| turn.attempts.iter().any(|record| record.attempt == attempt);
@@ -184,7 +185,7 @@ impl EffectExecutor {
                 first.get_or_insert(turn);
             }
             match listed.next_cursor {
-                Some(cursor) => page = page.at(cursor),
+                Some(cursor) => page = page.after_cursor(cursor),
                 None => return Some((first?, names)),
             }
         }
@@ -243,10 +244,10 @@ impl ProcessListener {
         let mut news = PendingEvents { lane: Some(lane), ..PendingEvents::default() };
         let started = starting.start_or_say(&*world.processes, &*world.workspaces);
         performance.succeeded();
-        failpoint::reach(DaemonFailpoint::OrderCarriedOut);
+        failpoint::reach(DaemonFailpoint::EffectPerformed);
         match started {
             Ok(process) => {
-                failpoint::reach(DaemonFailpoint::OrderCarriedOut);
+                failpoint::reach(DaemonFailpoint::EffectPerformed);
                 news.events.push(RunEvent::AttemptStarted { attempt: self.attempt, process });
                 news.events.extend(starting.warning(&*world.processes));
                 self.listen_on(news, None);
@@ -259,7 +260,7 @@ impl ProcessListener {
                         self.commit(&mut news);
                         // The process never ran, or its keeper is dead. The next attempt has another name, so the
                         // remains of this one are removed here.
-                        world.processes.end(&name(self.run, self.attempt)).ok();
+                        world.processes.terminate(&name(self.run, self.attempt)).ok();
                     }
                     // The launch is still pending. The lock is free meanwhile, so the launch can be cancelled.
                     None => self.performer.look_later(self.run, SILENT_PAUSE),
@@ -289,7 +290,7 @@ impl ProcessListener {
             // because a shutdown waits for the end of its keeper. A keeper that cannot be reached is cleaned up at the
             // next start.
             Ok(()) => {
-                processes.end(&name).ok();
+                processes.terminate(&name).ok();
                 forget();
                 self.performer.shared.changed.send_modify(|changes| *changes += 1);
             }
@@ -317,7 +318,7 @@ impl ProcessListener {
     /// Reads until the process exits. Its last events are left for the caller to commit.
     fn hear_out(&self, follow: &mut dyn OutputFollower, news: &mut PendingEvents) -> Result<(), ListenError> {
         let mut patience = None;
-        let every = CHECKPOINT_EVERY.min(self.performer.world.processes.kept_bytes() / 4);
+        let every = CHECKPOINT_EVERY.min(self.performer.world.processes.output_buffer_bytes() / 4);
         let mut stored = lock(&self.talk).fed();
         let mut tried = stored;
         loop {
@@ -340,16 +341,16 @@ impl ProcessListener {
                     self.perform(deeds, news);
                     return Ok(());
                 }
-                ProcessOutput::Missing(reason) => return Err(ListenError::Missing(reason)),
-                ProcessOutput::Nothing if !news.events.is_empty() => {
+                ProcessOutput::Gap(reason) => return Err(ListenError::Missing(reason)),
+                ProcessOutput::TimedOut if !news.events.is_empty() => {
                     self.commit(news);
                     continue;
                 }
-                ProcessOutput::Nothing if behind => {
+                ProcessOutput::TimedOut if behind => {
                     lock(&self.talk).caught_up();
                     continue;
                 }
-                ProcessOutput::Nothing => {
+                ProcessOutput::TimedOut => {
                     lock(&self.talk).dismiss();
                     patience = None;
                     let name = name(self.run, self.attempt);
@@ -398,7 +399,7 @@ impl ProcessListener {
             // The output ends within a line, or the reader's state is too large. There is room for more output for a
             // while. Later the output is released anyway, so that the process is not blocked, and the next reader
             // learns the reason.
-            Some(_) | None if beyond(stored, fed) < performer.world.processes.kept_bytes() / 2 => {
+            Some(_) | None if beyond(stored, fed) < performer.world.processes.output_buffer_bytes() / 2 => {
                 return stored;
             }
             Some(_) | None => {
@@ -427,7 +428,7 @@ impl ProcessListener {
                 SessionAction::Write { key, bytes } => {
                     self.commit(news);
                     let name = name(self.run, self.attempt);
-                    let write = StdinWrite { key, bytes: &bytes, ends: false };
+                    let write = StdinWrite { key, bytes: &bytes, close_after: false };
                     // A process that cannot be written to reports its exit next.
                     self.performer.world.processes.write(&name, &write).ok();
                 }
@@ -466,7 +467,10 @@ impl ProcessListener {
                         return self.performer.follow_up(&outcome).await;
                     }
                     Err(
-                        RequestError::Refused(_) | RequestError::KeyReused { .. } | RequestError::Shortage(_),
+                        RequestError::Refused(_)
+                        | RequestError::KeyReused { .. }
+                        | RequestError::Shortage(_)
+                        | RequestError::Workspace(_),
                     ) => {
                         return;
                     }

@@ -177,7 +177,7 @@ impl EffectExecutor {
         let found = self.blocking(move || processes.names()).await;
         let at_once = Arc::new(Semaphore::new(RECONCILED_AT_ONCE));
         let mut tasks = JoinSet::new();
-        for (run, _) in self.world.store.occupying().await? {
+        for (run, _) in self.world.store.slot_occupancies().await? {
             let (performer, at_once) = (self.clone(), at_once.clone());
             tasks.spawn(async move {
                 let _permit = at_once.acquire().await;
@@ -187,7 +187,7 @@ impl EffectExecutor {
         let mut cursor = None;
         let mut items = BTreeSet::new();
         loop {
-            let owed = self.world.store.owed(cursor, OWED_AT_ONCE).await?;
+            let owed = self.world.store.pending_effects(cursor, OWED_AT_ONCE).await?;
             let Some((run, last)) = owed.last() else { break };
             cursor = Some((*run, last.number));
             if self.shared.guard.suspects_any(EFFECT) {
@@ -264,7 +264,7 @@ impl EffectExecutor {
     pub async fn ring(&self) -> Result<(), RequestError> {
         let now = self.world.clock.stamp().at;
         let set_aside = self.shared.set_aside.count();
-        for (run, deadline) in self.world.store.due(now, DUE_AT_ONCE.saturating_add(set_aside)).await? {
+        for (run, deadline) in self.world.store.runs_due(now, DUE_AT_ONCE.saturating_add(set_aside)).await? {
             if self.shared.set_aside.until(run).is_some_and(|until| until > now) {
                 continue;
             }
@@ -294,7 +294,7 @@ impl EffectExecutor {
     /// The time of the next deadline. A quarantined run counts with the end of its pause.
     pub(crate) async fn next_deadline(&self) -> Result<Option<Timestamp>, StoreError> {
         let most = self.shared.set_aside.count().saturating_add(1);
-        let due = self.world.store.due(Timestamp(i64::MAX), most).await?;
+        let due = self.world.store.runs_due(Timestamp(i64::MAX), most).await?;
         let looks = due.iter().map(|(run, deadline)| match self.shared.set_aside.until(*run) {
             Some(until) => until.max(deadline.at),
             None => deadline.at,
@@ -366,7 +366,7 @@ impl EffectExecutor {
                 CrashGuardDecision::Now(performance) => performance,
                 CrashGuardDecision::Later(wait) => return self.look_later(run, wait),
             };
-            failpoint::reach(DaemonFailpoint::EffectBegun);
+            failpoint::reach(DaemonFailpoint::EffectStarted);
             match self.carry_out(&state, owed).await {
                 EffectResult::Closing => return,
                 EffectResult::NotBefore(at) => return self.look_later(run, self.wait_until(at)),
@@ -384,7 +384,7 @@ impl EffectExecutor {
                 }
                 EffectResult::Told(event) => {
                     performance.succeeded();
-                    failpoint::reach(DaemonFailpoint::OrderCarriedOut);
+                    failpoint::reach(DaemonFailpoint::EffectPerformed);
                     let listens = matches!(event, RunEvent::ContactRestored { .. });
                     match self.world.desk.take(run, event).await {
                         Ok(outcome) => {
@@ -414,7 +414,7 @@ impl EffectExecutor {
     }
 
     fn wait_until(&self, at: Timestamp) -> Duration {
-        Duration::from_micros(self.world.clock.stamp().at.until(at).0)
+        Duration::from_micros(self.world.clock.stamp().at.span_until(at).0)
     }
 
     fn look_later(&self, run: RunId, wait: Duration) {
@@ -496,7 +496,7 @@ impl EffectExecutor {
     async fn owes_an_end(&self) -> Result<bool, RequestError> {
         let mut cursor = None;
         loop {
-            let owed = self.world.store.owed(cursor, OWED_AT_ONCE).await?;
+            let owed = self.world.store.pending_effects(cursor, OWED_AT_ONCE).await?;
             let Some((run, last)) = owed.last() else { return Ok(false) };
             cursor = Some((*run, last.number));
             if owed.iter().any(|(_, owed)| matches!(owed.effect, Effect::Terminate { .. })) {
@@ -520,12 +520,12 @@ impl EffectExecutor {
             .await
         {
             // Output from before the death of its keeper counts (E7).
-            ProcessLookup::Held(_) | ProcessLookup::Gone => self.listen(&run).await,
-            ProcessLookup::Silent => {
+            ProcessLookup::Found(_) | ProcessLookup::Lost => self.listen(&run).await,
+            ProcessLookup::Unresponsive => {
                 let within = Some(self.world.recovery_max);
                 self.take(run.run_id, RunEvent::ContactLost { attempt, within }).await?;
             }
-            ProcessLookup::Never => {
+            ProcessLookup::NotStarted => {
                 self.take(run.run_id, RunEvent::ProcessExited { attempt, exit: ExitStatus::Unseen }).await?;
             }
         }

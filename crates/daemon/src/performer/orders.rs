@@ -50,7 +50,7 @@ impl EffectExecutor {
             Effect::Answer { attempt, gate, text, verdict, .. } => {
                 let (gate, text, verdict) = (gate.clone(), text.clone(), *verdict);
                 let answer = move |talk: &mut ProcessSession| {
-                    talk.answer(&GateAnswer { gate: &gate, text: &text, verdict })
+                    talk.answer(&GateAnswer { gate_id: &gate, text: &text, verdict })
                 };
                 match self.write(run, *attempt, owed, answer).await {
                     StdinWriteOutcome::Yes => performed,
@@ -79,10 +79,12 @@ impl EffectExecutor {
             Effect::Recover { attempt, .. } => {
                 let (processes, name) = (self.world.processes.clone(), name(run_id, *attempt));
                 match self.blocking(move || processes.find(&name)).await {
-                    ProcessLookup::Held(process) => RunEvent::ContactRestored { attempt: *attempt, process },
+                    ProcessLookup::Found(process) => RunEvent::ContactRestored { attempt: *attempt, process },
                     // The keeper may answer again; the domain limits the time of the search.
-                    ProcessLookup::Silent => return EffectResult::NotBefore(self.next_look(owed.due_at)),
-                    ProcessLookup::Gone | ProcessLookup::Never => RunEvent::RecoveryFailed {
+                    ProcessLookup::Unresponsive => {
+                        return EffectResult::NotBefore(self.next_look(owed.due_at));
+                    }
+                    ProcessLookup::Lost | ProcessLookup::NotStarted => RunEvent::RecoveryFailed {
                         attempt: *attempt,
                         reason: "the process and its output are gone".to_owned(),
                     },
@@ -98,9 +100,9 @@ impl EffectExecutor {
     /// The time of the next check for a process that has been missing since `since`. The interval grows.
     fn next_look(&self, since: Timestamp) -> Timestamp {
         let now = self.world.clock.stamp().at;
-        let searched = Duration::from_micros(since.until(now).0);
+        let searched = Duration::from_micros(since.span_until(now).0);
         let pause = (searched / 2).clamp(SHORTEST_LOOK, LONGEST_LOOK);
-        now.after(TimeSpan(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX)))
+        now.add_span(TimeSpan(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX)))
     }
 
     /// Whether the effect needs input for a process whose output has not been read as far as its run has. After a
@@ -138,8 +140,8 @@ impl EffectExecutor {
         let Some(Ok(bytes)) = made else { return StdinWriteOutcome::Unsupported };
         let (processes, name, key) =
             (self.world.processes.clone(), name(run.run_id, attempt), key(owed.number));
-        let written =
-            self.blocking(move || processes.write(&name, &StdinWrite { key, bytes: &bytes, ends: false }));
+        let written = self
+            .blocking(move || processes.write(&name, &StdinWrite { key, bytes: &bytes, close_after: false }));
         if written.await.is_ok() { StdinWriteOutcome::Yes } else { StdinWriteOutcome::Gone }
     }
 
@@ -151,7 +153,7 @@ impl EffectExecutor {
         // A process that cannot be reached is exiting; the stop deadline covers the rest.
         self.blocking(move || match stop {
             InterruptMethod::Write(bytes) => {
-                processes.write(&name, &StdinWrite { key, bytes: &bytes, ends: false })
+                processes.write(&name, &StdinWrite { key, bytes: &bytes, close_after: false })
             }
             InterruptMethod::Signal(signal) => processes.signal(&name, signal),
         })
@@ -167,7 +169,7 @@ impl EffectExecutor {
             .blocking(move || {
                 match leave {
                     Some(ShutdownMethod::CloseInput) => {
-                        let write = StdinWrite { key: LAST_INPUT, bytes: &[], ends: true };
+                        let write = StdinWrite { key: LAST_INPUT, bytes: &[], close_after: true };
                         if processes.write(&name, &write).is_ok() {
                             wait_for_exit(&*processes, &name);
                         }
@@ -178,7 +180,7 @@ impl EffectExecutor {
                     }
                     None => {}
                 }
-                processes.end(&name)
+                processes.terminate(&name)
             })
             .await;
         ended.map_err(|lost| {
@@ -217,7 +219,7 @@ fn wait_for_exit(processes: &dyn Processes, name: &str) {
     let Ok(mut follow) = processes.follow(name, OutputOffsets::END) else { return };
     loop {
         match follow.next(Some(LEAVING)) {
-            Ok(ProcessOutput::Exited(_) | ProcessOutput::Missing(_) | ProcessOutput::Nothing) | Err(_) => {
+            Ok(ProcessOutput::Exited(_) | ProcessOutput::Gap(_) | ProcessOutput::TimedOut) | Err(_) => {
                 return;
             }
             Ok(ProcessOutput::Stdout(_) | ProcessOutput::Stderr(_)) => {}

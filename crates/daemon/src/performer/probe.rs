@@ -77,7 +77,7 @@ impl EffectExecutor {
         };
         // The directory does not affect the result. The launch of a turn checks the workspace.
         let Some(health) = self.examine(&entry, None).await else { return EffectResult::Closing };
-        EffectResult::Told(match health.trouble {
+        EffectResult::Told(match health.failure {
             Some(trouble) => RunEvent::EngineUnusable { failure: trouble },
             None => self.shared.examined.resolved(&entry, &health, settings),
         })
@@ -93,7 +93,7 @@ impl EffectExecutor {
             }
             let Some(health) = self.examine(&entry, None).await else { return };
             let (version, resume) = (health.version.unwrap_or_default(), health.resume.supported);
-            let missing = health.trouble.is_some();
+            let missing = health.failure.is_some();
             tracing::debug!(engine = name, version, resume, missing, "engine examined");
         }
     }

@@ -32,7 +32,10 @@ impl QuarantinedRuns {
             .get(&run)
             .map_or(FIRST_PAUSE, |last| Seconds(last.length.0.saturating_mul(2).min(LONGEST_PAUSE.0)));
         tracing::error!(%run, %reason, again_in_sec = length.0, "run set aside; see `abide verify`");
-        runs.insert(run, QuarantineEntry { length, until: now.plus(length), reason: reason.to_owned() });
+        runs.insert(
+            run,
+            QuarantineEntry { length, until: now.add_seconds(length), reason: reason.to_owned() },
+        );
     }
 
     /// Records a success of a run.
@@ -67,7 +70,7 @@ mod tests {
         for expected in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600] {
             aside.put(run, "no", now);
             let until = aside.until(run).expect("it is set aside");
-            assert_eq!(until, now.plus(Seconds(expected)));
+            assert_eq!(until, now.add_seconds(Seconds(expected)));
             now = until;
         }
         aside.take_back(run);

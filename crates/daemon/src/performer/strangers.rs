@@ -31,7 +31,7 @@ impl EffectExecutor {
                 let processes = self.world.processes.clone();
                 // Concurrently, because a keeper that does not answer takes seconds.
                 self.runtime.spawn_blocking(move || {
-                    if let Err(error) = processes.end(&name) {
+                    if let Err(error) = processes.terminate(&name) {
                         tracing::warn!(name, %error, "what no run counts on is left until the next start");
                     }
                 });

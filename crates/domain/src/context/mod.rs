@@ -124,7 +124,7 @@ pub struct HiddenContent {
 
 impl HiddenContent {
     /// The digits that a yes to this content must include.
-    pub fn digits(&self) -> &str {
+    pub fn approval_digits(&self) -> &str {
         self.sha256.get(..8).unwrap_or(&self.sha256)
     }
 }
@@ -139,7 +139,7 @@ impl ApprovalContext {
     pub fn into_question(self, options: Vec<InteractionOption>, ui_hints: Option<String>) -> Question {
         Question {
             kind: InteractionKind::Confirm,
-            prompt: self.beginning(),
+            prompt: self.truncated_text(),
             options,
             ui_hints,
             default_decision_policy: DecisionPolicy::SafeDefault,
@@ -149,17 +149,20 @@ impl ApprovalContext {
     }
 
     /// The text, cut at [`MAX_SHOWN_BYTES`].
-    fn beginning(&self) -> String {
-        let mut room = BoundedWriter { text: String::new(), left: MAX_SHOWN_BYTES };
+    fn truncated_text(&self) -> String {
+        let mut remaining_bytes = BoundedWriter { text: String::new(), remaining_bytes: MAX_SHOWN_BYTES };
         // The writer fails when the limit is reached; the text is then cut.
-        fmt::Write::write_fmt(&mut room, format_args!("{self}")).ok();
-        room.text
+        fmt::Write::write_fmt(&mut remaining_bytes, format_args!("{self}")).ok();
+        remaining_bytes.text
     }
 
     /// The total number of bytes of all texts.
     pub fn text_bytes(&self) -> usize {
         let fields = |fields: &[RequestField]| -> usize {
-            fields.iter().map(|field| field.name.len() + field.value.text().len() + FIELD_BYTES).sum()
+            fields
+                .iter()
+                .map(|field| field.name.len() + field.value.text().len() + FIELD_OVERHEAD_BYTES)
+                .sum()
         };
         let subject = match &self.subject {
             ApprovalSubject::Command { line: CommandLine::Shell(shell), cwd } => {
@@ -169,7 +172,7 @@ impl ApprovalContext {
                 argv.iter().map(|word| word.len() + 1).sum::<usize>() + cwd.as_ref().map_or(0, String::len)
             }
             ApprovalSubject::FileChange { files } => {
-                files.iter().map(|file| file.path.len() + file.diff.len() + FIELD_BYTES).sum()
+                files.iter().map(|file| file.path.len() + file.diff.len() + FIELD_OVERHEAD_BYTES).sum()
             }
             ApprovalSubject::Tool { name, input } => name.len() + fields(input),
         };
@@ -183,73 +186,73 @@ impl ApprovalContext {
     /// [`ApprovalContext::cut`].
     #[must_use]
     pub fn shortened(mut self, bytes: usize) -> Self {
-        let mut room = bytes;
+        let mut remaining_bytes = bytes;
         let files = match &mut self.subject {
             ApprovalSubject::Command { line, cwd } => {
                 match line {
-                    CommandLine::Shell(shell) => shorten(shell, &mut room),
+                    CommandLine::Shell(shell) => shorten(shell, &mut remaining_bytes),
                     CommandLine::Argv(argv) => {
-                        argv.truncate(MAX_ITEMS);
-                        argv.iter_mut().for_each(|word| shorten(word, &mut room));
+                        argv.truncate(MAX_LIST_ITEMS);
+                        argv.iter_mut().for_each(|word| shorten(word, &mut remaining_bytes));
                     }
                 }
                 if let Some(cwd) = cwd {
-                    shorten(cwd, &mut room);
+                    shorten(cwd, &mut remaining_bytes);
                 }
                 None
             }
             ApprovalSubject::FileChange { files } => Some(files),
             ApprovalSubject::Tool { name, input } => {
-                shorten(name, &mut room);
-                shorten_fields(input, &mut room);
+                shorten(name, &mut remaining_bytes);
+                shorten_fields(input, &mut remaining_bytes);
                 None
             }
         };
         if let Some(files) = files {
-            files.truncate(MAX_ITEMS);
+            files.truncate(MAX_LIST_ITEMS);
             for file in files {
-                shorten(&mut file.path, &mut room);
-                let whole = file.diff.len();
-                shorten(&mut file.diff, &mut room);
-                file.cut |= file.diff.len() < whole;
+                shorten(&mut file.path, &mut remaining_bytes);
+                let full_bytes = file.diff.len();
+                shorten(&mut file.diff, &mut remaining_bytes);
+                file.cut |= file.diff.len() < full_bytes;
             }
         }
         if let Some(tool) = &mut self.tool {
-            shorten(tool, &mut room);
+            shorten(tool, &mut remaining_bytes);
         }
-        self.remarks.truncate(MAX_ITEMS);
-        self.remarks.iter_mut().for_each(|remark| shorten(remark, &mut room));
-        shorten_fields(&mut self.rest, &mut room);
+        self.remarks.truncate(MAX_LIST_ITEMS);
+        self.remarks.iter_mut().for_each(|remark| shorten(remark, &mut remaining_bytes));
+        shorten_fields(&mut self.rest, &mut remaining_bytes);
         self.cut = true;
         self
     }
 }
 
 /// The overhead that is counted per field, in bytes.
-const FIELD_BYTES: usize = 32;
+const FIELD_OVERHEAD_BYTES: usize = 32;
 /// The maximum number of entries per list in a shortened context.
-const MAX_ITEMS: usize = 100;
+const MAX_LIST_ITEMS: usize = 100;
 
-fn shorten_fields(fields: &mut Vec<RequestField>, room: &mut usize) {
-    fields.truncate(MAX_ITEMS);
+fn shorten_fields(fields: &mut Vec<RequestField>, remaining_bytes: &mut usize) {
+    fields.truncate(MAX_LIST_ITEMS);
     for field in fields {
-        shorten(&mut field.name, room);
-        let whole = field.value.text().len();
+        shorten(&mut field.name, remaining_bytes);
+        let full_bytes = field.value.text().len();
         let (FieldValue::Text(text) | FieldValue::Json(text)) = &mut field.value;
-        shorten(text, room);
+        shorten(text, remaining_bytes);
         // A part of a JSON text is not valid JSON, so it becomes a text.
-        if text.len() < whole {
+        if text.len() < full_bytes {
             field.value = FieldValue::Text(core::mem::take(text));
         }
     }
 }
 
 /// Cuts a text to at most half of the remaining space, so that later texts are shown too.
-fn shorten(text: &mut String, room: &mut usize) {
-    let most = (*room / 2).min(text.len());
+fn shorten(text: &mut String, remaining_bytes: &mut usize) {
+    let most = (*remaining_bytes / 2).min(text.len());
     text.truncate(text.floor_char_boundary(most));
     text.shrink_to_fit();
-    *room -= text.len();
+    *remaining_bytes -= text.len();
 }
 
 impl FieldValue {
@@ -264,14 +267,14 @@ impl FieldValue {
 /// A writer that fails when a number of bytes is exceeded.
 struct BoundedWriter {
     text: String,
-    left: usize,
+    remaining_bytes: usize,
 }
 
 impl fmt::Write for BoundedWriter {
     fn write_str(&mut self, piece: &str) -> fmt::Result {
-        let fits = piece.floor_char_boundary(self.left.min(piece.len()));
+        let fits = piece.floor_char_boundary(self.remaining_bytes.min(piece.len()));
         self.text.push_str(piece.get(..fits).unwrap_or_default());
-        self.left -= fits;
+        self.remaining_bytes -= fits;
         if fits < piece.len() { Err(fmt::Error) } else { Ok(()) }
     }
 }

@@ -114,7 +114,11 @@ fn a_shortened_context_is_small_and_says_so() {
     assert!(context.text_bytes() > MAX_SHOWN_BYTES);
     let short = context.shortened(16 << 10);
     assert!(short.cut);
-    assert!(short.text_bytes() <= (16 << 10) + MAX_ITEMS * 2 * FIELD_BYTES, "{}", short.text_bytes());
+    assert!(
+        short.text_bytes() <= (16 << 10) + MAX_LIST_ITEMS * 2 * FIELD_OVERHEAD_BYTES,
+        "{}",
+        short.text_bytes()
+    );
     let ApprovalSubject::FileChange { files } = &short.subject else { panic!("another subject") };
     assert!(files[0].cut && !files[0].diff.is_empty());
 }

@@ -47,13 +47,13 @@ impl Display for ApprovalContext {
             }
             ApprovalSubject::Tool { name, input } => {
                 write!(out, "May {} be used?", QuotedName(name))?;
-                fields(input, out)?;
+                write_fields(input, out)?;
             }
         }
         if let Some(tool) = &self.tool {
             write!(out, "\ntool: {}", QuotedText(tool))?;
         }
-        fields(&self.rest, out)?;
+        write_fields(&self.rest, out)?;
         for remark in &self.remarks {
             write!(out, "\nthe engine says:{}", QuotedBlock(remark))?;
         }
@@ -61,7 +61,7 @@ impl Display for ApprovalContext {
     }
 }
 
-fn fields(fields: &[RequestField], out: &mut Formatter<'_>) -> Result {
+fn write_fields(fields: &[RequestField], out: &mut Formatter<'_>) -> Result {
     for RequestField { name, value } in fields {
         write!(out, "\n{}:", QuotedName(name))?;
         match value {

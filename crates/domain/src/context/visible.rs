@@ -6,9 +6,9 @@
 use core::fmt::{Display, Formatter, Result, Write};
 
 /// The longest run of one blank character that is shown unchanged.
-const LONGEST_RUN: usize = 16;
+const MAX_BLANK_RUN_CHARS: usize = 16;
 /// The longest run of empty lines that is shown unchanged.
-const LONGEST_GAP: usize = 4;
+const MAX_EMPTY_LINES: usize = 4;
 
 /// A text in quotes on one line.
 #[derive(Clone, Copy, Debug)]
@@ -33,9 +33,9 @@ pub struct EscapedLabel<'a>(pub &'a str);
 impl Display for QuotedText<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> Result {
         out.write_char('"')?;
-        each_run(self.0, |char, count| match char {
-            '"' => repeat(out, "\\\"", count),
-            char => shown(out, char, count),
+        for_each_run(self.0, |char, count| match char {
+            '"' => write_repeated(out, "\\\"", count),
+            char => write_escaped_run(out, char, count),
         })?;
         out.write_char('"')
     }
@@ -43,7 +43,7 @@ impl Display for QuotedText<'_> {
 
 impl Display for EscapedLabel<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> Result {
-        each_run(self.0, |char, count| shown(out, char, count))
+        for_each_run(self.0, |char, count| write_escaped_run(out, char, count))
     }
 }
 
@@ -58,7 +58,7 @@ impl Display for QuotedBlock<'_> {
                     continue;
                 }
             }
-            if gap > LONGEST_GAP {
+            if gap > MAX_EMPTY_LINES {
                 write!(out, "\n  | \\{{{gap}×empty line}}")?;
             } else {
                 (0..gap).try_for_each(|_| out.write_str("\n  |"))?;
@@ -69,11 +69,11 @@ impl Display for QuotedBlock<'_> {
             }
             out.write_str("\n  | ")?;
             let text = line.trim_end_matches(' ');
-            each_run(text, |char, count| shown(out, char, count))?;
+            for_each_run(text, |char, count| write_escaped_run(out, char, count))?;
             // Trailing blanks are invisible, so they are escaped.
             match line.len() - text.len() {
                 0 => {}
-                blanks => run(out, ' ', blanks)?,
+                blanks => write_run_length(out, ' ', blanks)?,
             }
         }
         Ok(())
@@ -93,13 +93,13 @@ impl Display for QuotedName<'_> {
 impl Display for CompactJson<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> Result {
         let (mut quoted, mut escaped) = (false, false);
-        each_run(self.0, |char, count| {
+        for_each_run(self.0, |char, count| {
             if !quoted {
                 quoted = char == '"' && count % 2 == 1;
                 return match char {
                     ' ' | '\t' | '\r' | '\n' => Ok(()),
                     ':' | ',' => (0..count).try_for_each(|_| write!(out, "{char} ")),
-                    char if is_unseen(char) => (0..count).try_for_each(|_| code_units(out, char)),
+                    char if is_invisible(char) => (0..count).try_for_each(|_| write_json_escapes(out, char)),
                     char => (0..count).try_for_each(|_| out.write_char(char)),
                 };
             }
@@ -116,9 +116,13 @@ impl Display for CompactJson<'_> {
                         quoted = false;
                     }
                     match char {
-                        ' ' if count > LONGEST_RUN => run(out, char, count),
-                        char if is_unseen(char) && count > LONGEST_RUN => run(out, char, count),
-                        char if is_unseen(char) => (0..count).try_for_each(|_| code_units(out, char)),
+                        ' ' if count > MAX_BLANK_RUN_CHARS => write_run_length(out, char, count),
+                        char if is_invisible(char) && count > MAX_BLANK_RUN_CHARS => {
+                            write_run_length(out, char, count)
+                        }
+                        char if is_invisible(char) => {
+                            (0..count).try_for_each(|_| write_json_escapes(out, char))
+                        }
                         char => (0..count).try_for_each(|_| out.write_char(char)),
                     }
                 }
@@ -128,7 +132,7 @@ impl Display for CompactJson<'_> {
 }
 
 /// Calls a function with each run of one character.
-fn each_run(text: &str, mut each: impl FnMut(char, usize) -> Result) -> Result {
+fn for_each_run(text: &str, mut each: impl FnMut(char, usize) -> Result) -> Result {
     let mut run: Option<(char, usize)> = None;
     for char in text.chars() {
         run = match run {
@@ -143,26 +147,28 @@ fn each_run(text: &str, mut each: impl FnMut(char, usize) -> Result) -> Result {
     run.map_or(Ok(()), |(char, count)| each(char, count))
 }
 
-fn repeat(out: &mut Formatter<'_>, text: &str, count: usize) -> Result {
+fn write_repeated(out: &mut Formatter<'_>, text: &str, count: usize) -> Result {
     (0..count).try_for_each(|_| out.write_str(text))
 }
 
 /// Writes a run of one character, escaped where needed.
-fn shown(out: &mut Formatter<'_>, char: char, count: usize) -> Result {
+fn write_escaped_run(out: &mut Formatter<'_>, char: char, count: usize) -> Result {
     match char {
-        '\\' => repeat(out, "\\\\", count),
-        ' ' if count > LONGEST_RUN => run(out, char, count),
-        char if is_unseen(char) && count > LONGEST_RUN => run(out, char, count),
-        '\n' => repeat(out, "\\n", count),
-        '\r' => repeat(out, "\\r", count),
-        '\t' => repeat(out, "\\t", count),
-        char if is_unseen(char) => (0..count).try_for_each(|_| write!(out, "\\u{{{:x}}}", u32::from(char))),
+        '\\' => write_repeated(out, "\\\\", count),
+        ' ' if count > MAX_BLANK_RUN_CHARS => write_run_length(out, char, count),
+        char if is_invisible(char) && count > MAX_BLANK_RUN_CHARS => write_run_length(out, char, count),
+        '\n' => write_repeated(out, "\\n", count),
+        '\r' => write_repeated(out, "\\r", count),
+        '\t' => write_repeated(out, "\\t", count),
+        char if is_invisible(char) => {
+            (0..count).try_for_each(|_| write!(out, "\\u{{{:x}}}", u32::from(char)))
+        }
         char => (0..count).try_for_each(|_| out.write_char(char)),
     }
 }
 
 /// Writes the length of a run instead of its characters.
-fn run(out: &mut Formatter<'_>, char: char, count: usize) -> Result {
+fn write_run_length(out: &mut Formatter<'_>, char: char, count: usize) -> Result {
     match char {
         ' ' => write!(out, "\\{{{count}×space}}"),
         '\t' => write!(out, "\\{{{count}×tab}}"),
@@ -172,14 +178,14 @@ fn run(out: &mut Formatter<'_>, char: char, count: usize) -> Result {
 }
 
 /// Writes the escapes of JSON: `\u` and four digits per UTF-16 unit.
-fn code_units(out: &mut Formatter<'_>, char: char) -> Result {
+fn write_json_escapes(out: &mut Formatter<'_>, char: char) -> Result {
     let mut units = [0; 2];
     char.encode_utf16(&mut units).iter().try_for_each(|unit| write!(out, "\\u{unit:04x}"))
 }
 
 /// Whether a character is invisible: control characters, blanks other than the space, directional marks, joiners,
 /// fillers, variation selectors and private-use characters.
-pub fn is_unseen(char: char) -> bool {
+pub fn is_invisible(char: char) -> bool {
     char.is_control()
         || (char.is_whitespace() && char != ' ')
         || matches!(char,

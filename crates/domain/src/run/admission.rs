@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl RunTransition {
-    pub(super) fn admitted(&mut self) -> Result<ApplyOutcome, RequestRefused> {
+    pub(super) fn on_admitted(&mut self) -> Result<ApplyOutcome, RequestRefused> {
         match &self.run.state {
             RunState::Queued { next, .. } => {
                 let next = next.clone();
@@ -24,7 +24,7 @@ impl RunTransition {
     }
 
     /// The profile is set once and never changed (A2). A second result is ignored.
-    pub(super) fn profile_resolved(
+    pub(super) fn on_profile_resolved(
         &mut self,
         profile: &EngineInteractiveProfile,
         abilities: RunAbilities,
@@ -33,7 +33,7 @@ impl RunTransition {
     ) -> ApplyOutcome {
         match &self.run.state {
             RunState::Running(RunningPhase::Probing) => {
-                self.forgive(|effect| matches!(effect, Effect::Probe { .. }));
+                self.cancel_effects(|effect| matches!(effect, Effect::Probe { .. }));
                 self.run.profile = Some(profile.clone());
                 self.run.abilities = abilities;
                 self.run.handle = handle.cloned();
@@ -50,13 +50,13 @@ impl RunTransition {
             | RunState::Queued { .. }
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
-            | RunState::Finished(_) => ApplyOutcome::Absorbed,
+            | RunState::Finished(_) => ApplyOutcome::Ignored,
         }
     }
 
     /// Only a wait without a process depends on the deleted data. A running process either has its data or reports an
     /// error.
-    pub(super) fn session_lost(&mut self, failure: &RunFailure) -> ApplyOutcome {
+    pub(super) fn on_session_lost(&mut self, failure: &RunFailure) -> ApplyOutcome {
         match &self.run.state {
             RunState::WaitingUser(waiting) if matches!(waiting.hold, HeldProcess::Nothing) => {
                 self.fail(failure.clone());
@@ -66,14 +66,14 @@ impl RunTransition {
             | RunState::Running(_)
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
-            | RunState::Finished(_) => ApplyOutcome::Absorbed,
+            | RunState::Finished(_) => ApplyOutcome::Ignored,
         }
     }
 
-    pub(super) fn engine_unusable(&mut self, failure: &RunFailure) -> ApplyOutcome {
+    pub(super) fn on_engine_unusable(&mut self, failure: &RunFailure) -> ApplyOutcome {
         match &self.run.state {
             RunState::Running(RunningPhase::Probing) => {
-                self.forgive(|effect| matches!(effect, Effect::Probe { .. }));
+                self.cancel_effects(|effect| matches!(effect, Effect::Probe { .. }));
                 self.fail(failure.clone());
                 ApplyOutcome::Changed
             }
@@ -86,7 +86,7 @@ impl RunTransition {
             | RunState::Queued { .. }
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
-            | RunState::Finished(_) => ApplyOutcome::Absorbed,
+            | RunState::Finished(_) => ApplyOutcome::Ignored,
         }
     }
 }

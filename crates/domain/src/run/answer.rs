@@ -1,6 +1,6 @@
 //! Answers to questions, by a person or by the question's own policy.
 //!
-//! [`crate::reply::take`] decides which reply is accepted. This module applies it to the run.
+//! [`crate::reply::accept`] decides which reply is accepted. This module applies it to the run.
 
 use alloc::{format, string::String, sync::Arc};
 
@@ -8,7 +8,7 @@ use super::{
     AnsweredGate, ApplyOutcome, HeldProcess, NextTurn, RunCancellation, RunState,
     draft::RunTransition,
     draft::canceled_by,
-    park::{CONTINUE, GIVE_UP, TRY_AGAIN},
+    park::{CONTINUE_LABEL, RETRY_LABEL, STOP_LABEL},
 };
 use crate::{
     approval,
@@ -18,7 +18,7 @@ use crate::{
         CloseReason, GatePurpose, Interaction, InteractionOrigin, InteractionResolution, InteractionState,
         RuntimeQuestion,
     },
-    policy::{self, AutoDecideReason, MOST_AUTO_DECISIONS_IN_A_ROW, PolicyDecision},
+    policy::{self, AutoDecideReason, MAX_CONSECUTIVE_AUTO_DECISIONS, PolicyDecision},
     refused::RequestRefused,
     reply::{self, InteractionReply, ReplyAcceptance, ReplyAuthor},
     settings::ExecutionMode,
@@ -26,26 +26,30 @@ use crate::{
 };
 
 impl RunTransition {
-    pub(super) fn reply_arrived(&mut self, reply: &InteractionReply) -> Result<ApplyOutcome, RequestRefused> {
-        let (at, judges) = (self.at, self.judges_approvals());
-        let named = |interaction: &&mut Arc<Interaction>| interaction.interaction_id == reply.interaction_id;
-        let Some(interaction) = self.run.interactions.iter_mut().find(named) else {
+    pub(super) fn on_reply_arrived(
+        &mut self,
+        reply: &InteractionReply,
+    ) -> Result<ApplyOutcome, RequestRefused> {
+        let (at, requires_verdict) = (self.at, self.requires_clear_verdict());
+        let is_addressed =
+            |interaction: &&mut Arc<Interaction>| interaction.interaction_id == reply.interaction_id;
+        let Some(interaction) = self.run.interactions.iter_mut().find(is_addressed) else {
             return Err(RequestRefused::StaleInteraction { interaction_id: reply.interaction_id });
         };
-        let resolution = match reply::take(interaction, reply, at)? {
-            ReplyAcceptance::Again => return Ok(ApplyOutcome::Absorbed),
+        let resolution = match reply::accept(interaction, reply, at)? {
+            ReplyAcceptance::Duplicate => return Ok(ApplyOutcome::Ignored),
             ReplyAcceptance::First(resolution) => resolution,
         };
-        let verdict = match judges && interaction.is_approval() {
-            true => Some(approval::judge(interaction, reply)?),
+        let verdict = match requires_verdict && interaction.is_approval() {
+            true => Some(approval::parse_reply(interaction, reply)?),
             false => None,
         };
         let resolution = InteractionResolution { verdict, ..resolution };
         Arc::make_mut(interaction).state = InteractionState::Answered(resolution);
         let interaction = interaction.clone();
-        self.count_decision(&reply.by);
-        self.take_down(interaction.interaction_id);
-        self.answered(&interaction, reply);
+        self.count_auto_decision(&reply.by);
+        self.retract_question(interaction.interaction_id);
+        self.apply_answer(&interaction, reply);
         Ok(ApplyOutcome::Changed)
     }
 
@@ -55,32 +59,32 @@ impl RunTransition {
             return;
         };
         let decision = policy::decide(interaction, reason);
-        if self.run.auto_decisions_in_a_row >= MOST_AUTO_DECISIONS_IN_A_ROW {
-            return self.abort(format!(
-                "{MOST_AUTO_DECISIONS_IN_A_ROW} questions in a row were decided without a person"
+        if self.run.auto_decisions_in_a_row >= MAX_CONSECUTIVE_AUTO_DECISIONS {
+            return self.cancel_by_policy(format!(
+                "{MAX_CONSECUTIVE_AUTO_DECISIONS} questions in a row were decided without a person"
             ));
         }
         match decision {
             PolicyDecision::Abort => {
-                self.abort(String::from("nobody answered, and the question's policy is to abort"))
+                self.cancel_by_policy(String::from("nobody answered, and the question's policy is to abort"))
             }
             // The answer is a separate event, so that it is journalled and shown (D6).
-            PolicyDecision::Answer(auto) if self.answers_are_events() => {
-                self.then = Some(RunEvent::ReplyArrived { reply: auto.into_reply() });
+            PolicyDecision::Answer(auto) if self.auto_replies_are_events() => {
+                self.follow_up = Some(RunEvent::ReplyArrived { reply: auto.into_reply() });
             }
             PolicyDecision::Answer(auto) => {
-                let taken = self.reply_arrived(&auto.into_reply());
-                debug_assert!(taken.is_ok(), "an open question takes the policy's answer");
+                let result = self.on_reply_arrived(&auto.into_reply());
+                debug_assert!(result.is_ok(), "an open question takes the policy's answer");
             }
         }
     }
 
-    fn abort(&mut self, message: String) {
+    fn cancel_by_policy(&mut self, message: String) {
         let reason = RunFailure::new(FailureCode::InteractionAborted, message);
         self.cancel(RunCancellation { reason, by: None }, CloseReason::Aborted);
     }
 
-    fn count_decision(&mut self, by: &ReplyAuthor) {
+    fn count_auto_decision(&mut self, by: &ReplyAuthor) {
         match by {
             ReplyAuthor::Person(_) => self.run.auto_decisions_in_a_row = 0,
             ReplyAuthor::Policy { .. } => {
@@ -92,11 +96,11 @@ impl RunTransition {
     }
 
     /// Passes the answer to its target.
-    fn answered(&mut self, interaction: &Interaction, reply: &InteractionReply) {
+    fn apply_answer(&mut self, interaction: &Interaction, reply: &InteractionReply) {
         match &interaction.asker {
             InteractionOrigin::TurnEnd => {
                 self.end_turn(ExecutionStatus::Completed);
-                self.deliver_text_of(interaction.turn_id);
+                self.deliver_turn_text(interaction.turn_id);
                 self.continue_with(interaction, reply.text.clone());
             }
             InteractionOrigin::Gate { gate, purpose } => {
@@ -104,8 +108,8 @@ impl RunTransition {
                 let permission = match purpose {
                     GatePurpose::Approval => match &interaction.state {
                         InteractionState::Answered(InteractionResolution {
-                            verdict: Some(judged), ..
-                        }) => Some(*judged),
+                            verdict: Some(verdict), ..
+                        }) => Some(*verdict),
                         InteractionState::Answered(_)
                         | InteractionState::Open
                         | InteractionState::Closed { .. } => {
@@ -121,16 +125,16 @@ impl RunTransition {
                     verdict: permission,
                 };
                 self.answer_gate(attempt, answered.clone());
-                self.remember_answer(answered);
-                self.leave_gate();
+                self.record_gate_answer(answered);
+                self.open_next_gate_or_resume();
             }
             InteractionOrigin::Abide(RuntimeQuestion::Interrupted) => {
                 self.continue_with(interaction, reply.text.clone())
             }
             InteractionOrigin::Abide(RuntimeQuestion::OutcomeUnknown) => {
                 match reply.text.trim().to_lowercase().as_str() {
-                    GIVE_UP => self.given_up(&reply.by),
-                    CONTINUE => {
+                    STOP_LABEL => self.abandon_turn(&reply.by),
+                    CONTINUE_LABEL => {
                         let prompt = "Contact was lost during the last turn, so it is not known how much of it was \
                                   done. Look at what is there first, then go on from it.";
                         self.continue_with(interaction, String::from(prompt));
@@ -142,46 +146,46 @@ impl RunTransition {
                 let prompt = "The process of the last turn ended while it waited for a request of yours to be \
                               answered. No answer reached it, and nothing was approved. Look at what is there \
                               first, then go on from it, and ask again where you need to.";
-                self.go_on_after_loss(interaction, reply, prompt);
+                self.continue_after_loss(interaction, reply, prompt);
             }
             InteractionOrigin::Abide(RuntimeQuestion::StoppedByShutdown) => {
                 let prompt = "The last turn was stopped before its end because the machine's agent runtime was \
                               shut down. Look at what is there first, then go on from it.";
-                self.go_on_after_loss(interaction, reply, prompt);
+                self.continue_after_loss(interaction, reply, prompt);
             }
             InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly) => {
                 // No engine has received this prompt, even if the session has history.
-                let unheard = self.turn().prompt.clone();
+                let unsent_prompt = self.turn().prompt.clone();
                 match reply.text.trim().to_lowercase().as_str() {
-                    GIVE_UP => self.given_up(&reply.by),
-                    TRY_AGAIN => self.next_turn(interaction, unheard),
-                    _ => self.next_turn(interaction, format!("{unheard}\n\n{}", reply.text)),
+                    STOP_LABEL => self.abandon_turn(&reply.by),
+                    RETRY_LABEL => self.next_turn(interaction, unsent_prompt),
+                    _ => self.next_turn(interaction, format!("{unsent_prompt}\n\n{}", reply.text)),
                 }
             }
         }
     }
 
     /// Applies a person's decision on a turn whose process ended before the turn did.
-    fn go_on_after_loss(&mut self, interaction: &Interaction, reply: &InteractionReply, prompt: &str) {
+    fn continue_after_loss(&mut self, interaction: &Interaction, reply: &InteractionReply, prompt: &str) {
         let text = match reply.text.trim().to_lowercase().as_str() {
-            GIVE_UP => return self.given_up(&reply.by),
-            CONTINUE => String::from(prompt),
+            STOP_LABEL => return self.abandon_turn(&reply.by),
+            CONTINUE_LABEL => String::from(prompt),
             _ => reply.text.clone(),
         };
         // The task must be repeated if the session ended with its process or was never created.
-        let unheard = !self.run.has_history && (self.run.is_sticky() || !self.run.handle_announced);
+        let is_task_unsent = !self.run.has_history && (self.run.is_sticky() || !self.run.handle_announced);
         let task = self.turn().prompt.clone();
-        self.next_turn(interaction, if unheard { format!("{task}\n\n{text}") } else { text });
+        self.next_turn(interaction, if is_task_unsent { format!("{task}\n\n{text}") } else { text });
     }
 
     /// Ends a turn that was lost or could not be started. A chat continues after it (decision 0009).
-    fn given_up(&mut self, by: &ReplyAuthor) {
+    fn abandon_turn(&mut self, by: &ReplyAuthor) {
         let by = match by {
             ReplyAuthor::Person(name) => name.as_str(),
             ReplyAuthor::Policy { .. } => "policy",
         };
         match self.run.settings.execution_mode {
-            ExecutionMode::Chat => self.go_on(None),
+            ExecutionMode::Chat => self.continue_or_finish(None),
             ExecutionMode::Auto | ExecutionMode::Interactive => {
                 self.cancel(canceled_by(by), CloseReason::Stopped);
             }
@@ -191,9 +195,9 @@ impl RunTransition {
     /// Continues with the answer.
     fn continue_with(&mut self, interaction: &Interaction, prompt: String) {
         // If the session was never created, the engine has not received the task. It is sent again with the answer.
-        let unheard = !self.run.has_history && !self.run.handle_announced;
+        let is_task_unsent = !self.run.has_history && !self.run.handle_announced;
         let task = self.turn().prompt.clone();
-        self.next_turn(interaction, if unheard { format!("{task}\n\n{prompt}") } else { prompt });
+        self.next_turn(interaction, if is_task_unsent { format!("{task}\n\n{prompt}") } else { prompt });
     }
 
     /// The answer starts the next turn, in the held process or in one that resumes the session.

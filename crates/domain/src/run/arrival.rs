@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl RunTransition {
-    pub(super) fn message_arrived(
+    pub(super) fn on_message_arrived(
         &mut self,
         message: &InboundMessage,
         on_busy: Option<OnBusy>,
@@ -34,7 +34,7 @@ impl RunTransition {
         self.run.auto_decisions_in_a_row = 0;
         if let RunState::Idle { held } = &self.run.state {
             let live = held.as_ref().map(|(live, _)| live.clone());
-            self.go_on(live);
+            self.continue_or_finish(live);
             return Ok(ApplyOutcome::Changed);
         }
         match on_busy.unwrap_or(self.run.settings.on_busy) {
@@ -52,7 +52,11 @@ impl RunTransition {
             return;
         }
         let attempt = active.live.attempt;
-        self.owe(Effect::Steer { attempt, message: message.key.clone(), text: message.text.clone() });
+        self.request_effect(Effect::Steer {
+            attempt,
+            message: message.key.clone(),
+            text: message.text.clone(),
+        });
     }
 
     /// Replaces the running or next turn by the message (E9). A person's answer is never discarded: a message cannot
@@ -61,7 +65,7 @@ impl RunTransition {
         match &self.run.state {
             RunState::Queued { since, next } => {
                 let (since, TurnTrigger::Message(replaced)) = (*since, next.cause.clone()) else { return };
-                self.put_first(message, Some(&replaced));
+                self.move_to_front(message, Some(&replaced));
                 self.run.state = RunState::Queued { since, next: NextTurn::from_message(message) };
             }
             RunState::Running(RunningPhase::Stopping(stopping)) => {
@@ -73,28 +77,28 @@ impl RunTransition {
                 stopping.reason = StopReason::Superseded;
                 self.run.state = RunState::Running(RunningPhase::Stopping(stopping));
                 match replaced {
-                    Some(TurnTrigger::Message(key)) => self.put_first(message, Some(&key)),
-                    Some(TurnTrigger::Reply(_)) | None => self.put_first(message, None),
+                    Some(TurnTrigger::Message(key)) => self.move_to_front(message, Some(&key)),
+                    Some(TurnTrigger::Reply(_)) | None => self.move_to_front(message, None),
                 }
                 self.mark_superseded(message);
             }
             RunState::Running(RunningPhase::Active(active)) if self.run.is_sticky() => {
                 let live = active.live.clone();
-                self.put_first(message, None);
+                self.move_to_front(message, None);
                 self.mark_superseded(message);
-                self.stop(live, StopReason::Superseded, "a newer message");
+                self.stop_turn(live, StopReason::Superseded, "a newer message");
             }
             RunState::WaitingUser(waiting) => {
                 let hold = waiting.hold.clone();
-                self.put_first(message, None);
+                self.move_to_front(message, None);
                 self.mark_superseded(message);
                 self.run.waiting_gates.clear();
                 self.close_questions(CloseReason::Superseded);
                 match hold {
                     HeldProcess::Turn { live, .. } if self.run.is_sticky() => {
-                        self.stop(live, StopReason::Superseded, "a newer message")
+                        self.stop_turn(live, StopReason::Superseded, "a newer message")
                     }
-                    HeldProcess::Turn { live, .. } => self.replace_at_once(Some(live.attempt)),
+                    HeldProcess::Turn { live, .. } => self.end_process_and_replace(Some(live.attempt)),
                     HeldProcess::Session(live) => {
                         self.begin_turn(NextTurn::from_message(message), Some(live))
                     }
@@ -103,7 +107,7 @@ impl RunTransition {
             }
             // Only the lost process can continue the session. The message is sent first when the process is found.
             RunState::Running(RunningPhase::Recovering(_)) if self.run.is_sticky() => {
-                self.put_first(message, None)
+                self.move_to_front(message, None)
             }
             RunState::Running(
                 RunningPhase::Probing
@@ -112,17 +116,17 @@ impl RunTransition {
                 | RunningPhase::Recovering(_),
             ) => {
                 let attempt = self.run.attempt();
-                self.put_first(message, None);
+                self.move_to_front(message, None);
                 self.mark_superseded(message);
-                self.replace_at_once(attempt);
+                self.end_process_and_replace(attempt);
             }
             RunState::Idle { .. } | RunState::Finished(_) => {}
         }
     }
 
     /// The session can be resumed, so the old process is ended before the new one starts.
-    fn replace_at_once(&mut self, attempt: Option<Attempt>) {
-        self.forgive(|effect| matches!(effect, Effect::Probe { .. }));
+    fn end_process_and_replace(&mut self, attempt: Option<Attempt>) {
+        self.cancel_effects(|effect| matches!(effect, Effect::Probe { .. }));
         if let Some(attempt) = attempt {
             self.end_attempt(attempt);
         }
@@ -144,13 +148,13 @@ impl RunTransition {
     }
 
     /// Moves the newest message to the front of the inbox. The message that it replaces is superseded.
-    fn put_first(&mut self, message: &InboundMessage, replaced: Option<&MessageKey>) {
+    fn move_to_front(&mut self, message: &InboundMessage, replaced: Option<&MessageKey>) {
         let at = self.at;
         for inbound in self.run.inbox.iter_mut().filter(|inbound| Some(&inbound.message.key) == replaced) {
-            Arc::make_mut(inbound).becomes(InboundStatus::Superseded, at);
+            Arc::make_mut(inbound).set_status(InboundStatus::Superseded, at);
         }
-        if let Some(place) = self.run.inbox.iter().position(|inbound| inbound.message.key == message.key) {
-            let newest = self.run.inbox.remove(place);
+        if let Some(index) = self.run.inbox.iter().position(|inbound| inbound.message.key == message.key) {
+            let newest = self.run.inbox.remove(index);
             self.run.inbox.insert(0, newest);
         }
     }

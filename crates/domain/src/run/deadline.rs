@@ -9,10 +9,10 @@ use crate::{
 };
 
 impl RunTransition {
-    pub(super) fn deadline_passed(&mut self, kind: DeadlineKind) -> ApplyOutcome {
+    pub(super) fn on_deadline_passed(&mut self, kind: DeadlineKind) -> ApplyOutcome {
         // A timer that fired early, or whose wait was settled, has no effect.
         if !self.run.deadline().is_some_and(|deadline| deadline.kind == kind && deadline.at <= self.at) {
-            return ApplyOutcome::Absorbed;
+            return ApplyOutcome::Ignored;
         }
         match kind {
             DeadlineKind::Answer(_) => match self.run.settings.unanswered {
@@ -27,17 +27,19 @@ impl RunTransition {
             }
             DeadlineKind::Stop(_) => {
                 let RunState::Running(RunningPhase::Stopping(stopping)) = &self.run.state else {
-                    return ApplyOutcome::Absorbed;
+                    return ApplyOutcome::Ignored;
                 };
                 let stopping = stopping.clone();
-                self.stopped_for_good(&stopping);
+                self.finish_stop(&stopping);
             }
             DeadlineKind::Recovery(_) => {
-                self.outcome_unknown("contact with the engine was lost and not regained in time");
+                self.resolve_unknown_outcome("contact with the engine was lost and not regained in time");
             }
             DeadlineKind::Idling(_) => {
                 self.end_process();
-                self.let_go("the chat rested so long that its engine was let go; start a new one to go on");
+                self.finish_exited_chat(
+                    "the chat rested so long that its engine was let go; start a new one to go on",
+                );
             }
         }
         ApplyOutcome::Changed

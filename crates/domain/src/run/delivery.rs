@@ -11,57 +11,57 @@ use crate::{
 };
 
 /// The maximum number of failed deliveries that wait for activity of the conversation.
-const MOST_UNDELIVERED: usize = 50;
+const MAX_UNDELIVERED: usize = 50;
 
 impl RunTransition {
     /// Requests a delivery to the conversation. Without a conversation, results are read from the ledger and count as
     /// delivered once they are durable there.
-    pub(super) fn deliver(&mut self, content: DeliveryContent, carries: Option<TurnId>) {
+    pub(super) fn deliver(&mut self, content: DeliveryContent, result_turn: Option<TurnId>) {
         let Some(conversation_ref) = self.run.settings.conversation_ref.clone() else {
-            return self.mirror(carries, DeliveryStatus::Delivered);
+            return self.set_turn_delivery_status(result_turn, DeliveryStatus::Delivered);
         };
-        let delivery_id = DeliveryId(self.mint());
+        let delivery_id = DeliveryId(self.next_id_seed());
         self.run.deliveries.push(Delivery {
             delivery_id,
             run_id: self.run.run_id,
             conversation_ref,
             content,
-            carries,
+            carries: result_turn,
             created_at: self.at,
             status: DeliveryStatus::Pending,
             last_failure: None,
             delivered_at: None,
             resent: false,
         });
-        self.mirror(carries, DeliveryStatus::Pending);
-        self.owe(Effect::Deliver { delivery_id });
+        self.set_turn_delivery_status(result_turn, DeliveryStatus::Pending);
+        self.request_effect(Effect::Deliver { delivery_id });
     }
 
-    pub(super) fn delivery_confirmed(&mut self, delivery_id: DeliveryId) -> ApplyOutcome {
-        self.forgive(|effect| *effect == Effect::Deliver { delivery_id });
+    pub(super) fn on_delivery_confirmed(&mut self, delivery_id: DeliveryId) -> ApplyOutcome {
+        self.cancel_effects(|effect| *effect == Effect::Deliver { delivery_id });
         let at = self.at;
-        let Some(delivery) = self.pending_delivery(delivery_id) else { return ApplyOutcome::Absorbed };
+        let Some(delivery) = self.pending_delivery(delivery_id) else { return ApplyOutcome::Ignored };
         (delivery.status, delivery.delivered_at) = (DeliveryStatus::Delivered, Some(at));
-        let carries = delivery.carries;
-        self.mirror(carries, DeliveryStatus::Delivered);
+        let result_turn = delivery.carries;
+        self.set_turn_delivery_status(result_turn, DeliveryStatus::Delivered);
         ApplyOutcome::Changed
     }
 
     /// After the first failure, the delivery waits for activity of the conversation. After the second, only a notice is
     /// sent.
-    pub(super) fn delivery_failed(
+    pub(super) fn on_delivery_failed(
         &mut self,
         delivery_id: DeliveryId,
         certainty: DeliveryFailure,
     ) -> ApplyOutcome {
-        self.forgive(|effect| *effect == Effect::Deliver { delivery_id });
-        let Some(delivery) = self.pending_delivery(delivery_id) else { return ApplyOutcome::Absorbed };
+        self.cancel_effects(|effect| *effect == Effect::Deliver { delivery_id });
+        let Some(delivery) = self.pending_delivery(delivery_id) else { return ApplyOutcome::Ignored };
         (delivery.status, delivery.last_failure) = (DeliveryStatus::DeliveryUnavailable, Some(certainty));
-        let (carries, given_up) = (delivery.carries, delivery.resent);
+        let (result_turn, given_up) = (delivery.carries, delivery.resent);
         let deserves_notice =
             matches!(delivery.content, DeliveryContent::Result(_) | DeliveryContent::Question(_));
-        self.mirror(carries, DeliveryStatus::DeliveryUnavailable);
-        self.bound_undelivered();
+        self.set_turn_delivery_status(result_turn, DeliveryStatus::DeliveryUnavailable);
+        self.drop_oldest_undelivered();
         if given_up && deserves_notice {
             self.deliver(DeliveryContent::Notice(DeliveryNotice::Undelivered(delivery_id)), None);
         }
@@ -70,17 +70,17 @@ impl RunTransition {
 
     /// Gives up the oldest failed deliveries, so that a silent conversation does not make its run grow without bound.
     /// They can still be read in the ledger.
-    fn bound_undelivered(&mut self) {
+    fn drop_oldest_undelivered(&mut self) {
         let waits = |it: &&mut Delivery| it.status == DeliveryStatus::DeliveryUnavailable && !it.resent;
         let waiting = self.run.deliveries.iter_mut().filter(waits).count();
-        let too_many = waiting.saturating_sub(MOST_UNDELIVERED);
+        let too_many = waiting.saturating_sub(MAX_UNDELIVERED);
         for oldest in self.run.deliveries.iter_mut().filter(waits).take(too_many) {
             oldest.resent = true;
         }
     }
 
     /// The conversation can be reached again, so failed deliveries are retried once.
-    pub(super) fn conversation_spoke(&mut self) -> ApplyOutcome {
+    pub(super) fn on_conversation_active(&mut self) -> ApplyOutcome {
         let unavailable: alloc::vec::Vec<_> = (self.run.deliveries.iter_mut())
             .filter(|delivery| delivery.status == DeliveryStatus::DeliveryUnavailable && !delivery.resent)
             .map(|delivery| {
@@ -89,11 +89,11 @@ impl RunTransition {
             })
             .collect();
         if unavailable.is_empty() {
-            return ApplyOutcome::Absorbed;
+            return ApplyOutcome::Ignored;
         }
-        for (delivery_id, carries) in unavailable {
-            self.mirror(carries, DeliveryStatus::Pending);
-            self.owe(Effect::Deliver { delivery_id });
+        for (delivery_id, result_turn) in unavailable {
+            self.set_turn_delivery_status(result_turn, DeliveryStatus::Pending);
+            self.request_effect(Effect::Deliver { delivery_id });
         }
         ApplyOutcome::Changed
     }
@@ -110,19 +110,19 @@ impl RunTransition {
 
     /// Delivers the text of a turn separately. It normally accompanies the turn's question; this is for a question that
     /// was closed before it was shown.
-    pub(super) fn deliver_text_of(&mut self, turn_id: TurnId) {
-        let asked = self.run.settings.execution_mode != ExecutionMode::Auto;
+    pub(super) fn deliver_turn_text(&mut self, turn_id: TurnId) {
+        let may_ask = self.run.settings.execution_mode != ExecutionMode::Auto;
         let unseen = self.run.turns.iter().any(|turn| {
-            let said_something = turn.reply.as_ref().is_some_and(|text| !text.is_empty());
-            turn.turn_id == turn_id && turn.delivery_status == DeliveryStatus::Suppressed && said_something
+            let has_text = turn.reply.as_ref().is_some_and(|text| !text.is_empty());
+            turn.turn_id == turn_id && turn.delivery_status == DeliveryStatus::Suppressed && has_text
         });
-        if asked && unseen {
+        if may_ask && unseen {
             self.deliver(DeliveryContent::Result(turn_id), Some(turn_id));
         }
     }
 
     /// Closes a question on all surfaces: pending deliveries are suppressed, and a shown question is marked as closed.
-    pub(super) fn take_down(&mut self, interaction_id: InteractionId) {
+    pub(super) fn retract_question(&mut self, interaction_id: InteractionId) {
         let content = DeliveryContent::Question(interaction_id);
         let never_shown = self.run.deliveries.iter().any(|delivery| {
             delivery.content == content
@@ -130,32 +130,32 @@ impl RunTransition {
                 && delivery.last_failure == Some(DeliveryFailure::Failed)
         });
         self.suppress(|delivery| delivery.content == content);
-        let conversational = self.run.settings.conversation_ref.is_some();
+        let has_conversation = self.run.settings.conversation_ref.is_some();
         let was_asked = self.run.settings.execution_mode != ExecutionMode::Auto;
-        if conversational && was_asked && !never_shown {
+        if has_conversation && was_asked && !never_shown {
             self.deliver(DeliveryContent::QuestionClosed(interaction_id), None);
         }
     }
 
-    fn suppress(&mut self, unwanted: impl Fn(&Delivery) -> bool) {
+    fn suppress(&mut self, matches: impl Fn(&Delivery) -> bool) {
         let mut suppressed = alloc::vec![];
-        for delivery in self.run.deliveries.iter_mut().filter(|delivery| unwanted(delivery)) {
+        for delivery in self.run.deliveries.iter_mut().filter(|delivery| matches(delivery)) {
             if !delivery.is_settled() {
                 delivery.status = DeliveryStatus::Suppressed;
                 suppressed.push((delivery.delivery_id, delivery.carries));
             }
         }
-        for (delivery_id, carries) in suppressed {
-            self.forgive(|effect| *effect == Effect::Deliver { delivery_id });
-            self.mirror(carries, DeliveryStatus::Suppressed);
+        for (delivery_id, result_turn) in suppressed {
+            self.cancel_effects(|effect| *effect == Effect::Deliver { delivery_id });
+            self.set_turn_delivery_status(result_turn, DeliveryStatus::Suppressed);
         }
     }
 
     /// Copies the status of a delivery to the row of its turn.
-    pub(super) fn mirror(&mut self, carries: Option<TurnId>, status: DeliveryStatus) {
+    pub(super) fn set_turn_delivery_status(&mut self, result_turn: Option<TurnId>, status: DeliveryStatus) {
         let at = self.at;
-        let carried = |turn: &&mut Arc<crate::turn::Turn>| Some(turn.turn_id) == carries;
-        if let Some(turn) = self.run.turns.iter_mut().find(carried) {
+        let is_result_turn = |turn: &&mut Arc<crate::turn::Turn>| Some(turn.turn_id) == result_turn;
+        if let Some(turn) = self.run.turns.iter_mut().find(is_result_turn) {
             let turn = Arc::make_mut(turn);
             turn.delivery_status = status;
             if status == DeliveryStatus::Delivered {
@@ -165,9 +165,9 @@ impl RunTransition {
     }
 
     fn pending_delivery(&mut self, delivery_id: DeliveryId) -> Option<&mut Delivery> {
-        let wanted = |delivery: &&mut Delivery| {
+        let is_pending = |delivery: &&mut Delivery| {
             delivery.delivery_id == delivery_id && delivery.status == DeliveryStatus::Pending
         };
-        self.run.deliveries.iter_mut().find(wanted)
+        self.run.deliveries.iter_mut().find(is_pending)
     }
 }

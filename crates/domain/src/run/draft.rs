@@ -24,19 +24,19 @@ use crate::{
 /// The maximum number of waiting messages per run.
 pub const INBOX_LIMIT: usize = 100;
 /// The maximum number of launches per turn.
-pub const LAUNCH_TRIES: u32 = 3;
+pub const MAX_LAUNCHES_PER_TURN: u32 = 3;
 /// The invariant behind `expect` calls for the latest turn.
-const LATEST_TURN: &str = "a run that has left the queue keeps its latest turn";
+const LATEST_TURN_INVARIANT: &str = "a run that has left the queue keeps its latest turn";
 
 /// A run during a transition.
 pub(super) struct RunTransition {
     pub(super) run: Run,
     pub(super) at: Timestamp,
-    fresh: IdSeed,
-    minted: u8,
+    id_seed: IdSeed,
+    used_seeds: u8,
     effects: Vec<PendingEffect>,
-    /// See [`RunStep::then`].
-    pub(super) then: Option<RunEvent>,
+    /// See [`RunStep::follow_up`].
+    pub(super) follow_up: Option<RunEvent>,
 }
 
 impl RunTransition {
@@ -72,47 +72,52 @@ impl RunTransition {
             owed: Vec::new(),
         };
         run.receive(&new.message, stamp.at);
-        Self { run, at: stamp.at, fresh: stamp.fresh, minted: 0, effects: Vec::new(), then: None }
+        Self { run, at: stamp.at, id_seed: stamp.fresh, used_seeds: 0, effects: Vec::new(), follow_up: None }
     }
 
     /// A run that processes an event. Finished records are dropped, because the ledger has them.
-    pub(super) fn of(run: &Run, stamp: &EventStamp) -> Self {
+    pub(super) fn begin(run: &Run, stamp: &EventStamp) -> Self {
         let mut run = run.clone();
-        run.forget_settled();
+        run.drop_settled_records();
         run.revision += 1;
         run.updated_at = stamp.at;
-        Self { run, at: stamp.at, fresh: stamp.fresh, minted: 0, effects: Vec::new(), then: None }
+        Self { run, at: stamp.at, id_seed: stamp.fresh, used_seeds: 0, effects: Vec::new(), follow_up: None }
     }
 
     pub(super) fn into_step(self) -> RunStep {
-        RunStep { run: self.run, effects: self.effects, news: ApplyOutcome::Changed, then: self.then }
+        RunStep {
+            run: self.run,
+            effects: self.effects,
+            outcome: ApplyOutcome::Changed,
+            follow_up: self.follow_up,
+        }
     }
 
     /// The seed of a new id.
-    pub(super) fn mint(&mut self) -> IdSeed {
-        let fresh = self.fresh.nth(self.minted);
-        self.minted += 1;
+    pub(super) fn next_id_seed(&mut self) -> IdSeed {
+        let fresh = self.id_seed.nth(self.used_seeds);
+        self.used_seeds += 1;
         fresh
     }
 
     // Effects.
 
-    pub(super) fn owe(&mut self, effect: Effect) {
-        self.owe_at(self.at, effect);
+    pub(super) fn request_effect(&mut self, effect: Effect) {
+        self.request_effect_at(self.at, effect);
     }
 
-    pub(super) fn owe_at(&mut self, due_at: Timestamp, effect: Effect) {
+    pub(super) fn request_effect_at(&mut self, due_at: Timestamp, effect: Effect) {
         self.run.last_effect += 1;
-        let owed = PendingEffect { number: EffectNumber(self.run.last_effect), due_at, effect };
-        self.run.owed.push(owed.clone());
-        self.effects.push(owed);
+        let pending = PendingEffect { number: EffectNumber(self.run.last_effect), due_at, effect };
+        self.run.owed.push(pending.clone());
+        self.effects.push(pending);
     }
 
     /// Removes pending effects that were settled or became obsolete. Returns whether there were any.
-    pub(super) fn forgive(&mut self, moot: impl Fn(&Effect) -> bool) -> bool {
+    pub(super) fn cancel_effects(&mut self, is_obsolete: impl Fn(&Effect) -> bool) -> bool {
         let before = self.run.owed.len();
-        self.run.owed.retain(|owed| !moot(&owed.effect));
-        self.effects.retain(|owed| !moot(&owed.effect));
+        self.run.owed.retain(|pending| !is_obsolete(&pending.effect));
+        self.effects.retain(|pending| !is_obsolete(&pending.effect));
         self.run.owed.len() < before
     }
 
@@ -125,26 +130,26 @@ impl RunTransition {
 
     /// Like [`Self::end_process`], for a launch that the state no longer refers to.
     pub(super) fn end_attempt(&mut self, attempt: Attempt) {
-        self.forgive(|effect| effect.attempt() == Some(attempt));
-        self.owe(Effect::Terminate { attempt });
+        self.cancel_effects(|effect| effect.attempt() == Some(attempt));
+        self.request_effect(Effect::Terminate { attempt });
     }
 
     /// Records the exit of a process and cancels its pending effects. A later exit code replaces an unknown exit
     /// status.
-    pub(super) fn note_exit(&mut self, attempt: Attempt, exit: ExitStatus) -> bool {
-        let forgiven = self.forgive(|effect| effect.attempt() == Some(attempt));
+    pub(super) fn record_exit(&mut self, attempt: Attempt, exit: ExitStatus) -> bool {
+        let canceled = self.cancel_effects(|effect| effect.attempt() == Some(attempt));
         let (at, corrects) = (self.at, self.corrects_exits());
-        let mut noted = false;
+        let mut recorded = false;
         for turn in &mut self.run.turns {
-            let is_news = |record: &AttemptRecord| {
-                let known = match record.exit {
+            let is_new_exit = |record: &AttemptRecord| {
+                let is_recorded = match record.exit {
                     Some(ExitStatus::Unseen) if corrects => exit == ExitStatus::Unseen,
                     Some(_) => true,
                     None => false,
                 };
-                record.attempt == attempt && !known
+                record.attempt == attempt && !is_recorded
             };
-            if !turn.attempts.iter().any(is_news) {
+            if !turn.attempts.iter().any(is_new_exit) {
                 continue;
             }
             let turn = Arc::make_mut(turn);
@@ -152,23 +157,23 @@ impl RunTransition {
             record.exit = Some(exit);
             record.ended_at.get_or_insert(at);
             turn.runtime_status = RuntimeStatus::Ended;
-            noted = true;
+            recorded = true;
         }
-        forgiven || noted
+        canceled || recorded
     }
 
     // Turns.
 
     /// The running turn, or the latest one.
     pub(super) fn turn(&mut self) -> &mut Turn {
-        Arc::make_mut(self.run.turns.last_mut().expect(LATEST_TURN))
+        Arc::make_mut(self.run.turns.last_mut().expect(LATEST_TURN_INVARIANT))
     }
 
     pub(super) fn turn_id(&self) -> TurnId {
-        self.run.turns.last().expect(LATEST_TURN).turn_id
+        self.run.turns.last().expect(LATEST_TURN_INVARIANT).turn_id
     }
 
-    pub(super) fn has_turn_at_work(&self) -> bool {
+    pub(super) fn has_running_turn(&self) -> bool {
         self.run.turns.last().is_some_and(|turn| !turn.execution_status.is_final())
     }
 
@@ -179,7 +184,7 @@ impl RunTransition {
 
     /// Starts the next turn, in the held process or by launching one.
     pub(super) fn begin_turn(&mut self, next: NextTurn, live: Option<LiveProcess>) {
-        let turn_id = TurnId(self.mint());
+        let turn_id = TurnId(self.next_id_seed());
         for earlier in self.run.turns.iter_mut().filter(|earlier| earlier.superseded.is_some()) {
             if let Some(superseded) = &mut Arc::make_mut(earlier).superseded {
                 superseded.by_turn.get_or_insert(turn_id);
@@ -190,7 +195,7 @@ impl RunTransition {
             for inbound in self.run.inbox.iter_mut().filter(|inbound| inbound.message.key == *key) {
                 let inbound = Arc::make_mut(inbound);
                 (inbound.turn_id, inbound.accepted_at) = (Some(turn_id), Some(at));
-                inbound.becomes(InboundStatus::Accepted, at);
+                inbound.set_status(InboundStatus::Accepted, at);
             }
         }
         self.run.answered_gates = vec![];
@@ -222,8 +227,8 @@ impl RunTransition {
         }));
         match live {
             Some(live) => {
-                self.owe(Effect::Say { attempt: live.attempt, turn_id, prompt: next.prompt });
-                self.work_on(live);
+                self.request_effect(Effect::Say { attempt: live.attempt, turn_id, prompt: next.prompt });
+                self.run_turn_in(live);
             }
             None if self.run.profile.is_none() => {
                 let depth = match self.run.settings.execution_mode {
@@ -231,7 +236,7 @@ impl RunTransition {
                     ExecutionMode::Interactive | ExecutionMode::Chat => ProbeDepth::Dynamic,
                 };
                 self.run.state = RunState::Running(RunningPhase::Probing);
-                self.owe(Effect::Probe { depth });
+                self.request_effect(Effect::Probe { depth });
             }
             None => self.launch(1, self.at),
         }
@@ -245,7 +250,7 @@ impl RunTransition {
         }
         let session = match (self.run.handle.clone(), self.run.has_history) {
             (_, true) if self.run.is_sticky() => {
-                let code = self.code_of_lost_session();
+                let code = self.lost_session_code();
                 return self.fail(RunFailure::new(
                     code,
                     "the engine's process is gone and its session cannot be resumed",
@@ -278,12 +283,12 @@ impl RunTransition {
         let must_confirm = matches!(session, LaunchSession::Resumed(_));
         self.run.state =
             RunState::Running(RunningPhase::Launching(LaunchingAttempt { attempt, tries, must_confirm }));
-        self.owe_at(due_at, Effect::Launch { attempt, turn_id, session, prompt });
+        self.request_effect_at(due_at, Effect::Launch { attempt, turn_id, session, prompt });
     }
 
     /// The turn runs in this process until its deadline.
-    pub(super) fn work_on(&mut self, live: LiveProcess) {
-        let turn_deadline = self.run.settings.turn_timeout_sec.map(|span| self.at.plus(span));
+    pub(super) fn run_turn_in(&mut self, live: LiveProcess) {
+        let turn_deadline = self.run.settings.turn_timeout_sec.map(|span| self.at.add_seconds(span));
         self.turn().execution_status = ExecutionStatus::Running;
         self.run.state = RunState::Running(RunningPhase::Active(ActiveAttempt { live, turn_deadline }));
     }
@@ -301,9 +306,9 @@ impl RunTransition {
         if status == ExecutionStatus::RecoveryRequired {
             self.keep_session_of_lost_process();
         }
-        let becomes = status.of_its_messages();
+        let message_status = status.message_status();
         for inbound in self.run.inbox.iter_mut().filter(|inbound| inbound.turn_id == Some(turn_id)) {
-            Arc::make_mut(inbound).becomes(becomes, at);
+            Arc::make_mut(inbound).set_status(message_status, at);
         }
     }
 
@@ -318,7 +323,7 @@ impl RunTransition {
     }
 
     /// Continues after a turn: with the next message, by idling, or by ending the run.
-    pub(super) fn go_on(&mut self, live: Option<LiveProcess>) {
+    pub(super) fn continue_or_finish(&mut self, live: Option<LiveProcess>) {
         if let Some(next) = self.run.next_message() {
             return match live {
                 Some(live) => self.begin_turn(next, Some(live)),
@@ -338,7 +343,7 @@ impl RunTransition {
 
     /// A chat becomes idle. A process whose session cannot be resumed is kept until a deadline.
     pub(super) fn idle(&mut self, live: Option<LiveProcess>) {
-        let until = self.at.plus(self.run.session_timeout());
+        let until = self.at.add_seconds(self.run.session_timeout());
         self.run.state = RunState::Idle { held: live.map(|live| (live, until)) };
     }
 
@@ -346,10 +351,10 @@ impl RunTransition {
 
     /// Ends the run with a failure.
     pub(super) fn fail(&mut self, failure: RunFailure) {
-        let failure = self.failure_of_its_path(failure);
+        let failure = self.normalize_failure_code(failure);
         self.end_process();
         self.close_questions(CloseReason::RunFailed);
-        if self.has_turn_at_work() {
+        if self.has_running_turn() {
             self.turn().error = Some(failure.clone());
             self.end_turn(ExecutionStatus::Failed);
             let turn_id = self.turn_id();
@@ -361,7 +366,7 @@ impl RunTransition {
     }
 
     /// Ends a chat whose engine has exited, without a failure.
-    pub(super) fn let_go(&mut self, notice: &str) {
+    pub(super) fn finish_exited_chat(&mut self, notice: &str) {
         self.deliver(DeliveryContent::Notice(DeliveryNotice::RunEnded(String::from(notice))), None);
         self.finish(RunOutcome::Succeeded);
     }
@@ -371,7 +376,7 @@ impl RunTransition {
         self.end_process();
         self.close_questions(closing);
         // Results of earlier turns are still delivered.
-        if self.has_turn_at_work() {
+        if self.has_running_turn() {
             self.end_turn(ExecutionStatus::Interrupted);
             self.suppress_turn();
         }
@@ -385,14 +390,14 @@ impl RunTransition {
 
     /// Finishes the run. Only terminations and deliveries remain pending.
     pub(super) fn finish(&mut self, finished: RunOutcome) {
-        let (at, left_behind) = match &finished {
+        let (at, unprocessed_status) = match &finished {
             RunOutcome::Succeeded | RunOutcome::Failed(_) => (self.at, InboundStatus::Failed),
             RunOutcome::Canceled(_) => (self.at, InboundStatus::Canceled),
         };
         for inbound in self.run.inbox.iter_mut().filter(|inbound| !inbound.is_settled()) {
-            Arc::make_mut(inbound).becomes(left_behind, at);
+            Arc::make_mut(inbound).set_status(unprocessed_status, at);
         }
-        self.forgive(|effect| !matches!(effect, Effect::Terminate { .. } | Effect::Deliver { .. }));
+        self.cancel_effects(|effect| !matches!(effect, Effect::Terminate { .. } | Effect::Deliver { .. }));
         (self.run.waiting_gates, self.run.answered_gates) = (vec![], vec![]);
         self.run.state = RunState::Finished(finished);
     }
@@ -435,17 +440,21 @@ impl Run {
         self.profile.as_ref().map_or(self.settings.session_timeout_sec, |profile| profile.session_timeout_sec)
     }
 
-    fn forget_settled(&mut self) {
+    fn drop_settled_records(&mut self) {
         self.inbox.retain(|inbound| !inbound.is_settled());
         self.interactions.retain(|interaction| interaction.is_open());
         self.deliveries.retain(|delivery| !delivery.is_settled());
-        let (latest, deliveries, owed) = (self.turn_index, &self.deliveries, &self.owed);
+        let (latest, deliveries, pending) = (self.turn_index, &self.deliveries, &self.owed);
         self.turns.retain(|turn| {
-            let on_its_way = deliveries.iter().any(|delivery| delivery.carries == Some(turn.turn_id));
-            let dying = turn.attempts.iter().any(|record| {
-                owed.iter().any(|owed| owed.effect == Effect::Terminate { attempt: record.attempt })
+            let has_pending_delivery =
+                deliveries.iter().any(|delivery| delivery.carries == Some(turn.turn_id));
+            let is_terminating = turn.attempts.iter().any(|record| {
+                pending.iter().any(|pending| pending.effect == Effect::Terminate { attempt: record.attempt })
             });
-            turn.turn_index == latest || on_its_way || dying || !turn.execution_status.is_final()
+            turn.turn_index == latest
+                || has_pending_delivery
+                || is_terminating
+                || !turn.execution_status.is_final()
         });
     }
 }

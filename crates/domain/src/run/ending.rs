@@ -17,12 +17,12 @@ use crate::{
 };
 
 impl RunTransition {
-    pub(super) fn turn_ended(
+    pub(super) fn on_turn_ended(
         &mut self,
         (attempt, turn_id): (Attempt, TurnId),
         position: OutputPosition,
-        ending: &TurnOutcome,
-        aftermath: ProcessAfterTurn,
+        outcome: &TurnOutcome,
+        process_after: ProcessAfterTurn,
     ) -> ApplyOutcome {
         // Only an unfinished turn can end. A sticky process between turns has no turn.
         let stop = match &self.run.state {
@@ -35,55 +35,57 @@ impl RunTransition {
             | RunState::Queued { .. }
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
-            | RunState::Finished(_) => return ApplyOutcome::Absorbed,
+            | RunState::Finished(_) => return ApplyOutcome::Ignored,
         };
-        if !self.is_latest_turn(turn_id) || !self.hears_the_end(attempt, position) {
-            return ApplyOutcome::Absorbed;
+        if !self.is_latest_turn(turn_id) || !self.accepts_turn_end(attempt, position) {
+            return ApplyOutcome::Ignored;
         }
         if let (RunState::WaitingUser(_), TurnOutcome::Failed { failure }, ProcessAfterTurn::Exited(exit)) =
-            (&self.run.state, ending, aftermath)
+            (&self.run.state, outcome, process_after)
             && self.voids_requests()
         {
             // The engine did not continue without the answer. Its process exited while it waited (A10).
-            self.note_exit(attempt, exit);
-            self.leave_dead_process();
-            self.request_void(&failure.message);
+            self.record_exit(attempt, exit);
+            self.clear_process();
+            self.on_process_lost_at_gate(&failure.message);
             return ApplyOutcome::Changed;
         }
         // The engine continued without the answer that it had requested.
         self.run.waiting_gates.clear();
         self.close_questions(CloseReason::Withdrawn);
         let unconfirmed = self.is_unconfirmed();
-        let live = self.settle_process(attempt, aftermath);
+        let live = self.keep_or_end_process(attempt, process_after);
         let by = stop.as_ref().map(|(_, by)| by.clone()).unwrap_or_default();
         let reason = stop.map(|(reason, _)| reason);
         let is_shutdown = reason == Some(StopReason::Shutdown);
         match reason {
             Some(StopReason::Superseded) => self.replace_superseded(live),
             // The turn was superseded before it was interrupted, so its output is ignored.
-            Some(StopReason::Interrupted) if !self.has_turn_at_work() => self.interrupted(live, &by),
-            Some(StopReason::Shutdown) if !self.has_turn_at_work() => self.stopped_by_shutdown(live),
-            Some(StopReason::Interrupted | StopReason::Shutdown) | None => match ending {
+            Some(StopReason::Interrupted) if !self.has_running_turn() => {
+                self.finish_interrupted_turn(live, &by)
+            }
+            Some(StopReason::Shutdown) if !self.has_running_turn() => self.finish_turn_at_shutdown(live),
+            Some(StopReason::Interrupted | StopReason::Shutdown) | None => match outcome {
                 // Output of another session than the requested one is not accepted (A4).
                 TurnOutcome::Completed { .. } | TurnOutcome::Asked { .. } if unconfirmed => {
-                    self.settle_without(live);
+                    self.end_kept_process(live);
                     self.fail_unconfirmed();
                 }
-                TurnOutcome::Completed { text } => self.completed(text, live),
-                TurnOutcome::Asked { text, question } => self.asked(text, question, live),
+                TurnOutcome::Completed { text } => self.complete_turn(text, live),
+                TurnOutcome::Asked { text, question } => self.ask_at_turn_end(text, question, live),
                 TurnOutcome::Failed { failure } => {
-                    self.settle_without(live);
-                    self.turn_failed(failure.clone());
+                    self.end_kept_process(live);
+                    self.fail_turn(failure.clone());
                 }
-                TurnOutcome::Interrupted if is_shutdown => self.stopped_by_shutdown(live),
-                TurnOutcome::Interrupted => self.interrupted(live, &by),
+                TurnOutcome::Interrupted if is_shutdown => self.finish_turn_at_shutdown(live),
+                TurnOutcome::Interrupted => self.finish_interrupted_turn(live, &by),
             },
         }
         ApplyOutcome::Changed
     }
 
-    /// Like [`RunTransition::hears`], but accepts the end of a turn that was lost before its process was observed.
-    fn hears_the_end(&mut self, attempt: Attempt, position: OutputPosition) -> bool {
+    /// Like [`RunTransition::accept_fact`], but accepts the end of a turn that was lost before its process was observed.
+    fn accepts_turn_end(&mut self, attempt: Attempt, position: OutputPosition) -> bool {
         match &self.run.state {
             RunState::Running(RunningPhase::Recovering(recovering)) if recovering.live.is_none() => {
                 recovering.attempt == attempt
@@ -92,20 +94,24 @@ impl RunTransition {
             | RunState::Running(_)
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
-            | RunState::Finished(_) => self.hears(attempt, position),
+            | RunState::Finished(_) => self.accept_fact(attempt, position),
         }
     }
 
     /// Keeps the process if the session exists only in it, otherwise terminates it.
-    fn settle_process(&mut self, attempt: Attempt, aftermath: ProcessAfterTurn) -> Option<LiveProcess> {
-        match aftermath {
+    fn keep_or_end_process(
+        &mut self,
+        attempt: Attempt,
+        process_after: ProcessAfterTurn,
+    ) -> Option<LiveProcess> {
+        match process_after {
             ProcessAfterTurn::Exited(exit) => {
-                self.note_exit(attempt, exit);
+                self.record_exit(attempt, exit);
                 None
             }
             ProcessAfterTurn::Alive if self.run.is_sticky() => {
                 // Pending input of the ended turn is obsolete.
-                self.forgive(|effect| effect.attempt() == Some(attempt));
+                self.cancel_effects(|effect| effect.attempt() == Some(attempt));
                 if self.run.live().is_none() {
                     // The process was lost before it was observed. It cannot be held, so it is terminated.
                     self.end_attempt(attempt);
@@ -121,7 +127,7 @@ impl RunTransition {
     }
 
     /// Terminates a process that was kept for a next turn which will not start.
-    fn settle_without(&mut self, live: Option<LiveProcess>) {
+    fn end_kept_process(&mut self, live: Option<LiveProcess>) {
         if let Some(live) = live {
             self.end_attempt(live.attempt);
         }
@@ -129,7 +135,7 @@ impl RunTransition {
         self.run.state = RunState::Running(RunningPhase::Probing);
     }
 
-    fn completed(&mut self, text: &str, live: Option<LiveProcess>) {
+    fn complete_turn(&mut self, text: &str, live: Option<LiveProcess>) {
         self.turn().reply = Some(String::from(text));
         self.run.result = Some(String::from(text));
         self.run.has_history = true;
@@ -139,7 +145,7 @@ impl RunTransition {
         let chat = self.run.settings.execution_mode == ExecutionMode::Chat;
         if chat && !self.run.is_sticky() && !self.run.handle_announced {
             // The answer is valid, but the session cannot be continued (A11).
-            self.settle_without(live);
+            self.end_kept_process(live);
             return self.fail(RunFailure::new(
                 FailureCode::SessionResumeFailed,
                 "the engine answered without naming its session, so the chat cannot go on",
@@ -150,11 +156,11 @@ impl RunTransition {
             // The engine exited with its answer, so the chat has ended.
             return self.finish(RunOutcome::Succeeded);
         }
-        self.go_on(live);
+        self.continue_or_finish(live);
     }
 
     /// A failed turn ends its run. A chat that can be resumed continues; the person is informed.
-    pub(super) fn turn_failed(&mut self, failure: RunFailure) {
+    pub(super) fn fail_turn(&mut self, failure: RunFailure) {
         let chat = self.run.settings.execution_mode == ExecutionMode::Chat;
         let resumes = !self.run.is_sticky() && self.run.handle_announced;
         if !chat || !resumes || failure.code == FailureCode::SessionResumeFailed {
@@ -165,22 +171,22 @@ impl RunTransition {
         self.end_turn(ExecutionStatus::Failed);
         let turn_id = self.turn_id();
         self.deliver(DeliveryContent::Result(turn_id), Some(turn_id));
-        self.go_on(None);
+        self.continue_or_finish(None);
     }
 
     /// The handle must be known before the question. A question whose session cannot be resumed is not asked (A11).
-    fn asked(&mut self, text: &str, question: &Question, live: Option<LiveProcess>) {
+    fn ask_at_turn_end(&mut self, text: &str, question: &Question, live: Option<LiveProcess>) {
         let hold = match (self.run.is_sticky(), live) {
             (true, Some(live)) => HeldProcess::Session(live),
             (true, None) => {
-                self.settle_without(None);
+                self.end_kept_process(None);
                 return self.fail(RunFailure::new(
                     FailureCode::InteractionProcessLost,
                     "the engine's process ended with its question and cannot be resumed",
                 ));
             }
             (false, live) if !self.run.handle_announced => {
-                self.settle_without(live);
+                self.end_kept_process(live);
                 return self.fail(RunFailure::new(
                     FailureCode::SessionResumeFailed,
                     "the engine asked a question without naming its session, so it could not be resumed",

@@ -17,14 +17,14 @@ use crate::{
 };
 
 /// The maximum number of requests of one turn that wait behind the open one. Further requests are declined.
-const MOST_WAITING_GATES: usize = 32;
+const MAX_WAITING_GATES: usize = 32;
 
 /// The maximum number of answers of one turn that are kept for repeated requests. Requests with older answers would be
 /// asked again.
-const MOST_ANSWERED_GATES: usize = 64;
+const MAX_ANSWERED_GATES: usize = 64;
 
 impl RunTransition {
-    pub(super) fn gate_raised(
+    pub(super) fn on_gate_raised(
         &mut self,
         (attempt, turn_id): (Attempt, TurnId),
         position: OutputPosition,
@@ -32,16 +32,16 @@ impl RunTransition {
         purpose: GatePurpose,
         question: &Question,
     ) -> ApplyOutcome {
-        if !self.is_latest_turn(turn_id) || !self.hears(attempt, position) {
-            return ApplyOutcome::Absorbed;
+        if !self.is_latest_turn(turn_id) || !self.accept_fact(attempt, position) {
+            return ApplyOutcome::Ignored;
         }
-        if self.is_asked(gate) {
+        if self.is_gate_pending(gate) {
             return ApplyOutcome::Changed;
         }
         if let Some(answered) = self.run.answered_gates.iter().find(|answered| answered.gate == gate) {
             // The request was repeated after a reconnect and already has its answer.
             let answered = answered.clone();
-            if !self.run.owed.iter().any(|owed| owed.effect.answers(gate)) {
+            if !self.run.owed.iter().any(|pending| pending.effect.answers_gate(gate)) {
                 self.answer_gate(attempt, answered);
             }
             return ApplyOutcome::Changed;
@@ -56,23 +56,23 @@ impl RunTransition {
             RunState::Running(RunningPhase::Recovering(
                 recovering @ RecoveringAttempt { live: Some(live), .. },
             )) => {
-                let live = recovering.found(self.at).unwrap_or_else(|| live.clone());
+                let live = recovering.recovered_process(self.at).unwrap_or_else(|| live.clone());
                 let work_left = recovering.work_left;
-                self.forgive(|effect| matches!(effect, Effect::Recover { .. }));
+                self.cancel_effects(|effect| matches!(effect, Effect::Recover { .. }));
                 self.turn().runtime_status = RuntimeStatus::Active;
                 self.ask(asker, question.clone(), HeldProcess::Turn { live, work_left });
             }
             RunState::Running(RunningPhase::Active(active)) => {
-                let (live, work_left) = (active.live.clone(), self.work_left(active));
+                let (live, work_left) = (active.live.clone(), self.remaining_turn_time(active));
                 self.ask(asker, question.clone(), HeldProcess::Turn { live, work_left });
             }
             // Only one question is open at a time. The others wait and are not shown.
             RunState::WaitingUser(waiting) if matches!(waiting.hold, HeldProcess::Turn { .. }) => {
-                if self.run.waiting_gates.len() < MOST_WAITING_GATES {
-                    let waiting = self.interaction(asker, question.clone());
+                if self.run.waiting_gates.len() < MAX_WAITING_GATES {
+                    let waiting = self.new_interaction(asker, question.clone());
                     self.run.waiting_gates.push(waiting);
                 } else {
-                    self.decline(
+                    self.decline_gate(
                         attempt,
                         gate,
                         "Too many requests wait already, so this one is not approved.",
@@ -80,7 +80,7 @@ impl RunTransition {
                 }
             }
             RunState::Running(RunningPhase::Stopping(_)) => {
-                self.decline(attempt, gate, "The turn is being stopped.");
+                self.decline_gate(attempt, gate, "The turn is being stopped.");
             }
             RunState::Queued { .. }
             | RunState::Running(
@@ -89,37 +89,36 @@ impl RunTransition {
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
             | RunState::Finished(_) => {
-                self.decline(attempt, gate, "No turn is at work.");
+                self.decline_gate(attempt, gate, "No turn is at work.");
             }
         }
         ApplyOutcome::Changed
     }
 
-    pub(super) fn gate_withdrawn(
+    pub(super) fn on_gate_withdrawn(
         &mut self,
         attempt: Attempt,
         position: OutputPosition,
         gate: &str,
     ) -> ApplyOutcome {
-        if !self.hears(attempt, position) {
-            return ApplyOutcome::Absorbed;
+        if !self.accept_fact(attempt, position) {
+            return ApplyOutcome::Ignored;
         }
-        self.run.waiting_gates.retain(|interaction| !interaction.is_of_gate(gate));
-        let open =
-            self.run.interactions.iter().any(|question| question.is_open() && question.is_of_gate(gate));
+        self.run.waiting_gates.retain(|interaction| !interaction.is_gate(gate));
+        let open = self.run.interactions.iter().any(|question| question.is_open() && question.is_gate(gate));
         if open {
             self.close_questions(CloseReason::Withdrawn);
-            self.leave_gate();
+            self.open_next_gate_or_resume();
         }
         ApplyOutcome::Changed
     }
 
     /// Opens the next waiting request, or continues the turn.
-    pub(super) fn leave_gate(&mut self) {
+    pub(super) fn open_next_gate_or_resume(&mut self) {
         let RunState::WaitingUser(waiting) = &self.run.state else { return };
         let HeldProcess::Turn { live, work_left } = waiting.hold.clone() else { return };
         if self.run.waiting_gates.is_empty() {
-            let turn_deadline = work_left.map(|left| self.at.after(left));
+            let turn_deadline = work_left.map(|left| self.at.add_span(left));
             self.turn().execution_status = ExecutionStatus::Running;
             self.run.state = RunState::Running(RunningPhase::Active(ActiveAttempt { live, turn_deadline }));
         } else {
@@ -129,29 +128,29 @@ impl RunTransition {
     }
 
     /// Whether this request is open or waiting.
-    fn is_asked(&self, gate: &str) -> bool {
+    fn is_gate_pending(&self, gate: &str) -> bool {
         let open = self.run.interactions.iter().filter(|interaction| interaction.is_open());
-        open.map(|open| &**open).chain(&self.run.waiting_gates).any(|asked| asked.is_of_gate(gate))
+        open.map(|open| &**open).chain(&self.run.waiting_gates).any(|asked| asked.is_gate(gate))
     }
 
     /// Sends an answer to the process that waits for it.
     pub(super) fn answer_gate(&mut self, attempt: Attempt, answered: AnsweredGate) {
         let AnsweredGate { gate, interaction_id, text, verdict } = answered;
-        self.owe(Effect::Answer { attempt, interaction_id, gate, text, verdict });
+        self.request_effect(Effect::Answer { attempt, interaction_id, gate, text, verdict });
     }
 
     /// Keeps an answer until the end of its turn, up to the limit.
-    pub(super) fn remember_answer(&mut self, answered: AnsweredGate) {
-        if self.run.answered_gates.len() == MOST_ANSWERED_GATES {
+    pub(super) fn record_gate_answer(&mut self, answered: AnsweredGate) {
+        if self.run.answered_gates.len() == MAX_ANSWERED_GATES {
             self.run.answered_gates.remove(0);
         }
         self.run.answered_gates.push(answered);
     }
 
     /// Declines a request. Every request needs an answer, because the engine waits for it.
-    fn decline(&mut self, attempt: Attempt, gate: &str, text: &str) {
-        let interaction_id = InteractionId(self.mint());
-        self.owe(Effect::Answer {
+    fn decline_gate(&mut self, attempt: Attempt, gate: &str, text: &str) {
+        let interaction_id = InteractionId(self.next_id_seed());
+        self.request_effect(Effect::Answer {
             attempt,
             interaction_id,
             gate: String::from(gate),
@@ -161,14 +160,14 @@ impl RunTransition {
     }
 
     /// The remaining execution time of the turn. Time spent waiting for a person does not count.
-    pub(super) fn work_left(&self, active: &ActiveAttempt) -> Option<TimeSpan> {
-        active.turn_deadline.map(|deadline| self.at.until(deadline))
+    pub(super) fn remaining_turn_time(&self, active: &ActiveAttempt) -> Option<TimeSpan> {
+        active.turn_deadline.map(|deadline| self.at.span_until(deadline))
     }
 
     /// Creates an open interaction.
-    pub(super) fn interaction(&mut self, asker: InteractionOrigin, question: Question) -> Interaction {
+    pub(super) fn new_interaction(&mut self, asker: InteractionOrigin, question: Question) -> Interaction {
         Interaction {
-            interaction_id: InteractionId(self.mint()),
+            interaction_id: InteractionId(self.next_id_seed()),
             run_id: self.run.run_id,
             turn_id: self.turn_id(),
             asker,

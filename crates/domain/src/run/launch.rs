@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 
 use super::{
     ApplyOutcome, LaunchingAttempt, RunState, RunningPhase,
-    draft::{LAUNCH_TRIES, RunTransition},
+    draft::{MAX_LAUNCHES_PER_TURN, RunTransition},
 };
 use crate::{
     effect::Effect,
@@ -18,22 +18,22 @@ use crate::{
 };
 
 /// The delay before a retry, multiplied by the number of failed tries.
-const RETRY_PAUSE: Seconds = Seconds(2);
+const LAUNCH_RETRY_DELAY: Seconds = Seconds(2);
 
 impl RunTransition {
-    pub(super) fn attempt_started(&mut self, attempt: Attempt, process: &ProcessBinding) -> ApplyOutcome {
+    pub(super) fn on_attempt_started(&mut self, attempt: Attempt, process: &ProcessBinding) -> ApplyOutcome {
         let is_current = self.run.attempt() == Some(attempt);
         match &self.run.state {
             RunState::Running(RunningPhase::Launching(launching)) if is_current => {
                 let must_confirm = launching.must_confirm;
-                self.forgive(|effect| matches!(effect, Effect::Launch { .. }));
+                self.cancel_effects(|effect| matches!(effect, Effect::Launch { .. }));
                 let at = self.at;
                 let turn = self.turn();
                 turn.runtime_status = RuntimeStatus::Active;
                 if let Some(record) = turn.attempt_mut(attempt) {
                     (record.process, record.started_at) = (Some(process.clone()), Some(at));
                 }
-                self.work_on(LiveProcess {
+                self.run_turn_in(LiveProcess {
                     attempt,
                     process: process.clone(),
                     heard: OutputPosition::default(),
@@ -44,7 +44,7 @@ impl RunTransition {
             }
             // A repeated event.
             RunState::Running(_) | RunState::WaitingUser(_) | RunState::Idle { .. } if is_current => {
-                ApplyOutcome::Absorbed
+                ApplyOutcome::Ignored
             }
             // The launch was canceled while the process was starting. The termination may have been performed before
             // the process existed, so it is requested again.
@@ -53,7 +53,7 @@ impl RunTransition {
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
             | RunState::Finished(_) => {
-                self.note_start(attempt, process);
+                self.record_start(attempt, process);
                 self.end_attempt(attempt);
                 ApplyOutcome::Changed
             }
@@ -61,7 +61,7 @@ impl RunTransition {
     }
 
     /// Records the process of an attempt for the ledger.
-    fn note_start(&mut self, attempt: Attempt, process: &ProcessBinding) {
+    fn record_start(&mut self, attempt: Attempt, process: &ProcessBinding) {
         if !self.corrects_exits() {
             return;
         }
@@ -74,7 +74,7 @@ impl RunTransition {
         }
     }
 
-    pub(super) fn launch_failed(
+    pub(super) fn on_launch_failed(
         &mut self,
         attempt: Attempt,
         failure: &RunFailure,
@@ -84,21 +84,21 @@ impl RunTransition {
             RunState::Running(RunningPhase::Launching(LaunchingAttempt {
                 attempt: current, tries, ..
             })) if current == attempt => {
-                self.forgive(|effect| matches!(effect, Effect::Launch { .. }));
+                self.cancel_effects(|effect| matches!(effect, Effect::Launch { .. }));
                 // No process was started, so there is no exit code and nothing to terminate.
-                let (at, dated) = (self.at, self.corrects_exits());
+                let (at, records_end) = (self.at, self.corrects_exits());
                 let turn = self.turn();
                 turn.runtime_status = RuntimeStatus::Ended;
-                if let Some(record) = turn.attempt_mut(attempt).filter(|_| dated) {
+                if let Some(record) = turn.attempt_mut(attempt).filter(|_| records_end) {
                     record.ended_at = Some(at);
                 }
                 self.run.state = RunState::Running(RunningPhase::Probing);
                 match retry {
-                    LaunchRetry::Later if tries < LAUNCH_TRIES => {
-                        let pause = Seconds(RETRY_PAUSE.0 * tries);
-                        self.launch(tries + 1, self.at.plus(pause));
+                    LaunchRetry::Later if tries < MAX_LAUNCHES_PER_TURN => {
+                        let pause = Seconds(LAUNCH_RETRY_DELAY.0 * tries);
+                        self.launch(tries + 1, self.at.add_seconds(pause));
                     }
-                    LaunchRetry::Later => self.failed_repeatedly(failure, tries),
+                    LaunchRetry::Later => self.ask_after_failed_launches(failure, tries),
                     LaunchRetry::Never => self.fail(failure.clone()),
                 }
                 ApplyOutcome::Changed
@@ -107,24 +107,23 @@ impl RunTransition {
             | RunState::Running(_)
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
-            | RunState::Finished(_) => ApplyOutcome::Absorbed,
+            | RunState::Finished(_) => ApplyOutcome::Ignored,
         }
     }
 
     /// A resumed session is accepted only if the announced id equals the requested id (A4).
-    pub(super) fn handle_announced(
+    pub(super) fn on_handle_announced(
         &mut self,
         attempt: Attempt,
         position: OutputPosition,
         handle: &EngineSessionHandle,
     ) -> ApplyOutcome {
-        if !self.hears(attempt, position) {
-            return ApplyOutcome::Absorbed;
+        if !self.accept_fact(attempt, position) {
+            return ApplyOutcome::Ignored;
         }
-        let asked_for =
-            self.run.handle.as_ref().filter(|_| self.run.handle_announced || self.run.has_history);
-        match asked_for {
-            Some(known) if known.handle_value != handle.handle_value => {
+        let expected = self.run.handle.as_ref().filter(|_| self.run.handle_announced || self.run.has_history);
+        match expected {
+            Some(expected) if expected.handle_value != handle.handle_value => {
                 let message = "the engine started another session instead of resuming the one asked for";
                 self.fail(RunFailure::new(FailureCode::SessionResumeFailed, message));
             }
@@ -152,8 +151,8 @@ impl RunTransition {
         self.fail(RunFailure::new(FailureCode::SessionResumeFailed, message));
     }
 
-    pub(super) fn progressed(&mut self, attempt: Attempt, position: OutputPosition) -> ApplyOutcome {
-        if self.hears(attempt, position) { ApplyOutcome::Changed } else { ApplyOutcome::Absorbed }
+    pub(super) fn on_progressed(&mut self, attempt: Attempt, position: OutputPosition) -> ApplyOutcome {
+        if self.accept_fact(attempt, position) { ApplyOutcome::Changed } else { ApplyOutcome::Ignored }
     }
 
     /// Whether this is the latest turn and not an earlier one of the same process.
@@ -162,7 +161,7 @@ impl RunTransition {
     }
 
     /// Whether a fact of this attempt at this position is new. If so, the position is recorded as processed.
-    pub(super) fn hears(&mut self, attempt: Attempt, position: OutputPosition) -> bool {
+    pub(super) fn accept_fact(&mut self, attempt: Attempt, position: OutputPosition) -> bool {
         let Some(live) = self.run.live_mut() else { return false };
         if live.attempt != attempt || position <= live.heard {
             return false;

@@ -22,8 +22,8 @@ mod shutdown;
 mod state;
 mod stop;
 
-pub use draft::{INBOX_LIMIT, LAUNCH_TRIES};
-pub use rules::RULES;
+pub use draft::{INBOX_LIMIT, MAX_LAUNCHES_PER_TURN};
+pub use rules::CURRENT_RULES_VERSION;
 pub use state::{
     ActiveAttempt, AnsweredGate, HeldProcess, LaunchingAttempt, NextTurn, RecoveringAttempt, Run,
     RunCancellation, RunOutcome, RunState, RunStatus, RunningPhase, StopReason, StoppingAttempt, UserWait,
@@ -41,9 +41,9 @@ pub struct RunStep {
     pub run: Run,
     /// Newly requested effects. They also stay in the run until they are settled.
     pub effects: Vec<PendingEffect>,
-    pub news: ApplyOutcome,
+    pub outcome: ApplyOutcome,
     /// An event that must be applied next, in the same commit: an immediate answer by policy (D6).
-    pub then: Option<RunEvent>,
+    pub follow_up: Option<RunEvent>,
 }
 
 /// Whether an event changed the run.
@@ -51,7 +51,7 @@ pub struct RunStep {
 pub enum ApplyOutcome {
     Changed,
     /// The event was late, repeated or obsolete. No commit is needed.
-    Absorbed,
+    Ignored,
 }
 
 /// Applies an event to a run. The match arms are in the order of a run's life cycle.
@@ -60,51 +60,53 @@ pub fn apply(run: Option<&Run>, stamp: &EventStamp, event: &RunEvent) -> Result<
         let RunEvent::RunCreated(new) = event else { return Err(RequestRefused::NoSuchRun) };
         return Ok(RunTransition::create(stamp, new).into_step());
     };
-    let mut draft = RunTransition::of(run, stamp);
-    let news = match event {
+    let mut transition = RunTransition::begin(run, stamp);
+    let outcome = match event {
         RunEvent::RunCreated(_) => return Err(RequestRefused::RunExists),
-        RunEvent::Admitted => draft.admitted()?,
+        RunEvent::Admitted => transition.on_admitted()?,
         RunEvent::ProfileResolved { profile, abilities, handle, command } => {
-            draft.profile_resolved(profile, *abilities, handle.as_ref(), command.as_ref())
+            transition.on_profile_resolved(profile, *abilities, handle.as_ref(), command.as_ref())
         }
-        RunEvent::EngineUnusable { failure } => draft.engine_unusable(failure),
-        RunEvent::AttemptStarted { attempt, process } => draft.attempt_started(*attempt, process),
-        RunEvent::LaunchFailed { attempt, failure, retry } => draft.launch_failed(*attempt, failure, *retry),
+        RunEvent::EngineUnusable { failure } => transition.on_engine_unusable(failure),
+        RunEvent::AttemptStarted { attempt, process } => transition.on_attempt_started(*attempt, process),
+        RunEvent::LaunchFailed { attempt, failure, retry } => {
+            transition.on_launch_failed(*attempt, failure, *retry)
+        }
         RunEvent::HandleAnnounced { attempt, position, handle } => {
-            draft.handle_announced(*attempt, *position, handle)
+            transition.on_handle_announced(*attempt, *position, handle)
         }
-        RunEvent::Progressed { attempt, position, .. } => draft.progressed(*attempt, *position),
+        RunEvent::Progressed { attempt, position, .. } => transition.on_progressed(*attempt, *position),
         RunEvent::GateRaised { attempt, turn_id, position, gate, purpose, question } => {
-            draft.gate_raised((*attempt, *turn_id), *position, gate, *purpose, question)
+            transition.on_gate_raised((*attempt, *turn_id), *position, gate, *purpose, question)
         }
         RunEvent::GateWithdrawn { attempt, position, gate } => {
-            draft.gate_withdrawn(*attempt, *position, gate)
+            transition.on_gate_withdrawn(*attempt, *position, gate)
         }
         RunEvent::TurnEnded { attempt, turn_id, position, ending, aftermath } => {
-            draft.turn_ended((*attempt, *turn_id), *position, ending, *aftermath)
+            transition.on_turn_ended((*attempt, *turn_id), *position, ending, *aftermath)
         }
-        RunEvent::ReplyArrived { reply } => draft.reply_arrived(reply)?,
-        RunEvent::MessageArrived { message, on_busy } => draft.message_arrived(message, *on_busy)?,
-        RunEvent::InterruptRequested { by } => draft.interrupt_requested(by)?,
-        RunEvent::CancelRequested { by } => draft.cancel_requested(by)?,
-        RunEvent::ShutdownRequested => draft.shutdown_requested(),
-        RunEvent::RulesAdopted { rules } => draft.rules_adopted(*rules),
-        RunEvent::ProcessExited { attempt, exit } => draft.process_exited(*attempt, *exit),
-        RunEvent::ContactLost { attempt, within } => draft.contact_lost(*attempt, *within),
-        RunEvent::ContactRestored { attempt, process } => draft.contact_restored(*attempt, process),
-        RunEvent::RecoveryFailed { attempt, reason } => draft.recovery_failed(*attempt, reason),
-        RunEvent::SessionLost { failure } => draft.session_lost(failure),
-        RunEvent::DeadlinePassed { deadline } => draft.deadline_passed(*deadline),
-        RunEvent::DeliveryConfirmed { delivery_id } => draft.delivery_confirmed(*delivery_id),
+        RunEvent::ReplyArrived { reply } => transition.on_reply_arrived(reply)?,
+        RunEvent::MessageArrived { message, on_busy } => transition.on_message_arrived(message, *on_busy)?,
+        RunEvent::InterruptRequested { by } => transition.on_interrupt_requested(by)?,
+        RunEvent::CancelRequested { by } => transition.on_cancel_requested(by)?,
+        RunEvent::ShutdownRequested => transition.on_shutdown_requested(),
+        RunEvent::RulesAdopted { rules } => transition.on_rules_adopted(*rules),
+        RunEvent::ProcessExited { attempt, exit } => transition.on_process_exited(*attempt, *exit),
+        RunEvent::ContactLost { attempt, within } => transition.on_contact_lost(*attempt, *within),
+        RunEvent::ContactRestored { attempt, process } => transition.on_contact_restored(*attempt, process),
+        RunEvent::RecoveryFailed { attempt, reason } => transition.on_recovery_failed(*attempt, reason),
+        RunEvent::SessionLost { failure } => transition.on_session_lost(failure),
+        RunEvent::DeadlinePassed { deadline } => transition.on_deadline_passed(*deadline),
+        RunEvent::DeliveryConfirmed { delivery_id } => transition.on_delivery_confirmed(*delivery_id),
         RunEvent::DeliveryFailed { delivery_id, certainty } => {
-            draft.delivery_failed(*delivery_id, *certainty)
+            transition.on_delivery_failed(*delivery_id, *certainty)
         }
-        RunEvent::ConversationSpoke => draft.conversation_spoke(),
-        RunEvent::EffectPerformed { effect } => draft.effect_performed(*effect),
-        RunEvent::EffectMissed { effect } => draft.effect_missed(*effect),
+        RunEvent::ConversationSpoke => transition.on_conversation_active(),
+        RunEvent::EffectPerformed { effect } => transition.on_effect_performed(*effect),
+        RunEvent::EffectMissed { effect } => transition.on_effect_missed(*effect),
     };
-    Ok(match news {
-        ApplyOutcome::Changed => draft.into_step(),
-        ApplyOutcome::Absorbed => RunStep { run: run.clone(), effects: Vec::new(), news, then: None },
+    Ok(match outcome {
+        ApplyOutcome::Changed => transition.into_step(),
+        ApplyOutcome::Ignored => RunStep { run: run.clone(), effects: Vec::new(), outcome, follow_up: None },
     })
 }

@@ -9,29 +9,29 @@ use crate::{
 };
 
 impl RunTransition {
-    pub(super) fn effect_performed(&mut self, number: EffectNumber) -> ApplyOutcome {
-        let Some(effect) = self.strike(number) else { return ApplyOutcome::Absorbed };
+    pub(super) fn on_effect_performed(&mut self, number: EffectNumber) -> ApplyOutcome {
+        let Some(effect) = self.settle_effect(number) else { return ApplyOutcome::Ignored };
         if let Effect::Steer { message, .. } = effect {
-            self.steered(&message);
+            self.accept_steered_message(&message);
         }
         ApplyOutcome::Changed
     }
 
     /// A message that was to be added to a turn waits for its own turn. All other such effects were for a process,
     /// whose exit is a separate event.
-    pub(super) fn effect_missed(&mut self, number: EffectNumber) -> ApplyOutcome {
-        if self.strike(number).is_some() { ApplyOutcome::Changed } else { ApplyOutcome::Absorbed }
+    pub(super) fn on_effect_missed(&mut self, number: EffectNumber) -> ApplyOutcome {
+        if self.settle_effect(number).is_some() { ApplyOutcome::Changed } else { ApplyOutcome::Ignored }
     }
 
     /// Removes a pending effect if it is of a kind that is settled in this way.
-    fn strike(&mut self, number: EffectNumber) -> Option<Effect> {
-        let place = self.run.owed.iter().position(|owed| owed.number == number)?;
-        match &self.run.owed[place].effect {
+    fn settle_effect(&mut self, number: EffectNumber) -> Option<Effect> {
+        let index = self.run.owed.iter().position(|pending| pending.number == number)?;
+        match &self.run.owed[index].effect {
             Effect::Say { .. }
             | Effect::Answer { .. }
             | Effect::Steer { .. }
             | Effect::Interrupt { .. }
-            | Effect::Terminate { .. } => Some(self.run.owed.remove(place).effect),
+            | Effect::Terminate { .. } => Some(self.run.owed.remove(index).effect),
             // These effects are settled by the event with their result. Removing them here would lose the result.
             Effect::Probe { .. }
             | Effect::Launch { .. }
@@ -42,14 +42,14 @@ impl RunTransition {
 
     /// Records that the running turn accepted the message. If the turn had ended before, the effect would have been
     /// canceled and the message would still wait for its own turn.
-    fn steered(&mut self, key: &MessageKey) {
+    fn accept_steered_message(&mut self, key: &MessageKey) {
         let (at, turn_id) = (self.at, self.turn_id());
         // The turn may have been replaced between the effect and its report.
-        let becomes = self.turn().execution_status.of_its_messages();
+        let message_status = self.turn().execution_status.message_status();
         for inbound in self.run.inbox.iter_mut().filter(|inbound| inbound.message.key == *key) {
             let inbound = Arc::make_mut(inbound);
             (inbound.turn_id, inbound.accepted_at) = (Some(turn_id), Some(at));
-            inbound.becomes(becomes, at);
+            inbound.set_status(message_status, at);
         }
     }
 }

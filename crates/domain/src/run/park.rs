@@ -20,15 +20,15 @@ use crate::{
 };
 
 /// The answer that gives up a turn that was lost or could not be started.
-pub(super) const GIVE_UP: &str = "stop";
+pub(super) const STOP_LABEL: &str = "stop";
 /// The answer that continues after a lost turn.
-pub(super) const CONTINUE: &str = "continue";
+pub(super) const CONTINUE_LABEL: &str = "continue";
 /// The answer that retries a turn that could not be started.
-pub(super) const TRY_AGAIN: &str = "try again";
+pub(super) const RETRY_LABEL: &str = "try again";
 
 impl RunTransition {
     pub(super) fn ask(&mut self, asker: InteractionOrigin, question: Question, hold: HeldProcess) {
-        let interaction = self.interaction(asker, question);
+        let interaction = self.new_interaction(asker, question);
         self.ask_prepared(interaction, hold);
     }
 
@@ -45,7 +45,7 @@ impl RunTransition {
             }
             InteractionOrigin::Abide(_) => {}
         }
-        let carries = match &interaction.asker {
+        let result_turn = match &interaction.asker {
             // The question includes the text or the failure of its turn.
             InteractionOrigin::TurnEnd | InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly) => {
                 Some(interaction.turn_id)
@@ -63,18 +63,18 @@ impl RunTransition {
         match self.run.settings.execution_mode {
             // The question is decided automatically and not shown.
             ExecutionMode::Auto => {
-                self.mirror(carries, DeliveryStatus::Suppressed);
+                self.set_turn_delivery_status(result_turn, DeliveryStatus::Suppressed);
                 self.decide_unanswered(AutoDecideReason::AutoMode);
             }
             ExecutionMode::Interactive | ExecutionMode::Chat => {
-                self.deliver(DeliveryContent::Question(interaction_id), carries);
+                self.deliver(DeliveryContent::Question(interaction_id), result_turn);
             }
         }
     }
 
     /// The deadline of the wait (D5). None if no process is held and only a person may answer.
     fn answer_deadline(&self, hold: &HeldProcess) -> Option<Timestamp> {
-        let at = self.at.plus(self.run.session_timeout());
+        let at = self.at.add_seconds(self.run.session_timeout());
         match (self.run.settings.unanswered, hold) {
             (UnansweredPolicy::AutoDecide, _) => Some(at),
             (UnansweredPolicy::Strict, HeldProcess::Nothing) => None,
@@ -94,22 +94,22 @@ impl RunTransition {
             closed.push(interaction.interaction_id);
         }
         for interaction_id in closed {
-            self.take_down(interaction_id);
+            self.retract_question(interaction_id);
         }
     }
 
     /// A person stopped the turn. The person is asked how to continue, except in a chat, where the next message says
     /// so.
-    pub(super) fn interrupted(&mut self, live: Option<LiveProcess>, by: &str) {
+    pub(super) fn finish_interrupted_turn(&mut self, live: Option<LiveProcess>, by: &str) {
         self.end_turn(ExecutionStatus::Interrupted);
         self.suppress_turn();
-        let goes_on = live.is_some() || !self.run.is_sticky();
-        if goes_on && self.run.next_message().is_some() {
-            return self.go_on(live);
+        let can_continue = live.is_some() || !self.run.is_sticky();
+        if can_continue && self.run.next_message().is_some() {
+            return self.continue_or_finish(live);
         }
         match self.run.settings.execution_mode {
-            ExecutionMode::Chat if goes_on => self.idle(live),
-            ExecutionMode::Interactive if goes_on => {
+            ExecutionMode::Chat if can_continue => self.idle(live),
+            ExecutionMode::Interactive if can_continue => {
                 let question = Question {
                     kind: InteractionKind::OpenText,
                     prompt: String::from("The turn was interrupted. What should happen next?"),
@@ -136,9 +136,9 @@ impl RunTransition {
 
     /// The outcome of the turn cannot be determined (E8). The turn is not repeated automatically, because it may have
     /// done its work.
-    pub(super) fn outcome_unknown(&mut self, why: &str) {
+    pub(super) fn resolve_unknown_outcome(&mut self, reason: &str) {
         self.end_process();
-        let failure = RunFailure::new(FailureCode::RecoveryFailed, why);
+        let failure = RunFailure::new(FailureCode::RecoveryFailed, reason);
         let resumable = !self.run.is_sticky() && (self.run.handle.is_some() || !self.run.has_history);
         self.turn().error = Some(failure.clone());
         self.end_turn(ExecutionStatus::RecoveryRequired);
@@ -149,12 +149,12 @@ impl RunTransition {
         match self.run.settings.execution_mode {
             ExecutionMode::Chat if resumable => {
                 self.deliver(DeliveryContent::Notice(DeliveryNotice::OutcomeUnknown(turn_id)), None);
-                self.go_on(None);
+                self.continue_or_finish(None);
             }
             ExecutionMode::Interactive if resumable => {
                 let prompt = "Contact with the engine was lost during this turn, and whether it finished its work \
                               is not known. Continue, or stop here? Any other text is passed on to the engine.";
-                let question = go_on_or_stop(String::from(prompt), CONTINUE);
+                let question = continue_or_stop_question(String::from(prompt), CONTINUE_LABEL);
                 self.ask(
                     InteractionOrigin::Abide(RuntimeQuestion::OutcomeUnknown),
                     question,
@@ -167,8 +167,8 @@ impl RunTransition {
 
     /// The turn could not be started after all retries. It had no effects, so a retry is safe. Only a person can
     /// request it, because the cause has persisted through the backoff (decision 0011).
-    pub(super) fn failed_repeatedly(&mut self, failure: &RunFailure, tries: u32) {
-        let stopping = match self.run.settings.execution_mode {
+    pub(super) fn ask_after_failed_launches(&mut self, failure: &RunFailure, tries: u32) {
+        let stop_wording = match self.run.settings.execution_mode {
             ExecutionMode::Auto => return self.fail(failure.clone()),
             ExecutionMode::Interactive => "stop here",
             ExecutionMode::Chat => "stop trying and go on with the next message",
@@ -177,13 +177,13 @@ impl RunTransition {
         self.end_turn(ExecutionStatus::Failed);
         let prompt = format!(
             "The engine could not be started for this turn. It was tried {tries} times, the last time with: {}\n\
-             Nothing of the turn was done. Try again, or {stopping}? Any other text is passed on to the engine, \
+             Nothing of the turn was done. Try again, or {stop_wording}? Any other text is passed on to the engine, \
              together with what it was to be told.",
             failure.message
         );
         // A launch is only requested if the session can be continued in a new process, so no process is held for the
         // answer.
-        let question = go_on_or_stop(prompt, TRY_AGAIN);
+        let question = continue_or_stop_question(prompt, RETRY_LABEL);
         self.ask(InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly), question, HeldProcess::Nothing);
     }
 
@@ -192,18 +192,18 @@ impl RunTransition {
         self.end_turn(ExecutionStatus::Superseded);
         match self.run.next_message() {
             Some(next) => self.begin_turn(next, live),
-            None => self.go_on(live),
+            None => self.continue_or_finish(live),
         }
     }
 }
 
 /// A question of Abide itself. Its policy is to abort: without a person the run ends, so it cannot loop.
-pub(super) fn go_on_or_stop(prompt: String, going_on: &str) -> Question {
+pub(super) fn continue_or_stop_question(prompt: String, continue_label: &str) -> Question {
     let choice = |label: &str, safe| InteractionOption { label: String::from(label), safe };
     Question {
         kind: InteractionKind::ChooseOne,
         prompt,
-        options: vec![choice(going_on, false), choice(GIVE_UP, true)],
+        options: vec![choice(continue_label, false), choice(STOP_LABEL, true)],
         ui_hints: None,
         default_decision_policy: DecisionPolicy::Abort,
         context: None,

@@ -13,14 +13,14 @@ use crate::failure::{FailureCode, RunFailure};
 /// | 0 | the first release |
 /// | 1 | a request inside a turn is void when its process ends (A10); automatic answers are events of their own (D6); a sticky run never fails with `SESSION_RESUME_FAILED`; starts and exits that are told late are recorded; a session that a lost process may have begun under our id is resumed |
 /// | 2 | an answer of a person to an approval must be a yes or a no and is otherwise refused; the decision is recorded (I42, I43) |
-pub const RULES: u32 = 2;
+pub const CURRENT_RULES_VERSION: u32 = 2;
 
 impl RunTransition {
     /// Continues an older run under newer rules. The version never decreases.
-    pub(super) fn rules_adopted(&mut self, rules: u32) -> ApplyOutcome {
-        let over = matches!(self.run.state, RunState::Finished(_));
-        if over || rules <= self.run.rules {
-            return ApplyOutcome::Absorbed;
+    pub(super) fn on_rules_adopted(&mut self, rules: u32) -> ApplyOutcome {
+        let finished = matches!(self.run.state, RunState::Finished(_));
+        if finished || rules <= self.run.rules {
+            return ApplyOutcome::Ignored;
         }
         self.run.rules = rules;
         ApplyOutcome::Changed
@@ -42,17 +42,17 @@ impl RunTransition {
     }
 
     /// Whether an automatic answer is a separate event.
-    pub(super) fn answers_are_events(&self) -> bool {
+    pub(super) fn auto_replies_are_events(&self) -> bool {
         self.run.rules >= 1
     }
 
     /// Whether an answer to an approval must be a yes or a no.
-    pub(super) fn judges_approvals(&self) -> bool {
+    pub(super) fn requires_clear_verdict(&self) -> bool {
         self.run.rules >= 2
     }
 
     /// The failure code for a session that ended with its process.
-    pub(super) fn code_of_lost_session(&self) -> FailureCode {
+    pub(super) fn lost_session_code(&self) -> FailureCode {
         if self.run.rules >= 1 {
             FailureCode::InteractionProcessLost
         } else {
@@ -62,9 +62,9 @@ impl RunTransition {
 
     /// `SESSION_RESUME_FAILED` applies to resumable runs only (A10). On a sticky run it becomes a failure of the
     /// engine.
-    pub(super) fn failure_of_its_path(&self, failure: RunFailure) -> RunFailure {
-        let misplaced = failure.code == FailureCode::SessionResumeFailed && self.run.is_sticky();
-        if misplaced && self.run.rules >= 1 {
+    pub(super) fn normalize_failure_code(&self, failure: RunFailure) -> RunFailure {
+        let is_inapplicable = failure.code == FailureCode::SessionResumeFailed && self.run.is_sticky();
+        if is_inapplicable && self.run.rules >= 1 {
             return RunFailure::new(FailureCode::EngineFailed, failure.message);
         }
         failure

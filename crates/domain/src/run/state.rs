@@ -47,7 +47,7 @@ pub struct Run {
     /// The command for all turns (A9). None for runs of the first release, which follow the current configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<EngineCommand>,
-    /// The version of the rules that it follows; see [`super::RULES`].
+    /// The version of the rules that it follows; see [`super::CURRENT_RULES_VERSION`].
     #[serde(default)]
     pub rules: u32,
     pub handle: Option<EngineSessionHandle>,
@@ -207,10 +207,10 @@ pub struct RecoveringAttempt {
 
 impl RecoveringAttempt {
     /// The process when it is found at this time, with the duration of the search added to its losses.
-    pub(super) fn found(&self, at: Timestamp) -> Option<LiveProcess> {
+    pub(super) fn recovered_process(&self, at: Timestamp) -> Option<LiveProcess> {
         let mut live = self.live.clone()?;
-        let searched = self.since.map_or(TimeSpan(0), |since| since.until(at));
-        live.losses.searched = live.losses.searched.and(searched);
+        let searched = self.since.map_or(TimeSpan(0), |since| since.span_until(at));
+        live.losses.searched = live.losses.searched.saturating_add(searched);
         Some(live)
     }
 }

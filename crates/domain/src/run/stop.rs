@@ -17,11 +17,11 @@ use crate::{
 };
 
 impl RunTransition {
-    pub(super) fn interrupt_requested(&mut self, by: &str) -> Result<ApplyOutcome, RequestRefused> {
+    pub(super) fn on_interrupt_requested(&mut self, by: &str) -> Result<ApplyOutcome, RequestRefused> {
         match &self.run.state {
             RunState::Running(RunningPhase::Active(active)) => {
                 let live = active.live.clone();
-                self.stop(live, StopReason::Interrupted, by);
+                self.stop_turn(live, StopReason::Interrupted, by);
                 Ok(ApplyOutcome::Changed)
             }
             // The turn waits inside its process, so its question is closed.
@@ -30,7 +30,7 @@ impl RunTransition {
                 self.run.waiting_gates.clear();
                 self.close_questions(CloseReason::Stopped);
                 if let Some(live) = live {
-                    self.stop(live, StopReason::Interrupted, by);
+                    self.stop_turn(live, StopReason::Interrupted, by);
                 }
                 Ok(ApplyOutcome::Changed)
             }
@@ -38,13 +38,13 @@ impl RunTransition {
             RunState::Running(
                 RunningPhase::Probing | RunningPhase::Launching(_) | RunningPhase::Recovering(_),
             ) => {
-                self.forgive(|effect| matches!(effect, Effect::Probe { .. }));
+                self.cancel_effects(|effect| matches!(effect, Effect::Probe { .. }));
                 self.end_process();
-                self.interrupted(None, by);
+                self.finish_interrupted_turn(None, by);
                 Ok(ApplyOutcome::Changed)
             }
             RunState::Running(RunningPhase::Stopping(stopping)) => match stopping.reason {
-                StopReason::Interrupted | StopReason::Shutdown => Ok(ApplyOutcome::Absorbed),
+                StopReason::Interrupted | StopReason::Shutdown => Ok(ApplyOutcome::Ignored),
                 // Both the old turn and the message that was to replace it are canceled.
                 StopReason::Superseded => {
                     let stopping = StoppingAttempt {
@@ -56,7 +56,7 @@ impl RunTransition {
                     let at = self.at;
                     let received = |it: &&mut Arc<Inbound>| it.execution_status == InboundStatus::Received;
                     if let Some(inbound) = self.run.inbox.iter_mut().find(received) {
-                        Arc::make_mut(inbound).becomes(InboundStatus::Canceled, at);
+                        Arc::make_mut(inbound).set_status(InboundStatus::Canceled, at);
                     }
                     Ok(ApplyOutcome::Changed)
                 }
@@ -68,7 +68,7 @@ impl RunTransition {
         }
     }
 
-    pub(super) fn cancel_requested(&mut self, by: &str) -> Result<ApplyOutcome, RequestRefused> {
+    pub(super) fn on_cancel_requested(&mut self, by: &str) -> Result<ApplyOutcome, RequestRefused> {
         match &self.run.state {
             RunState::Queued { .. }
             | RunState::Running(_)
@@ -82,24 +82,24 @@ impl RunTransition {
     }
 
     /// Asks a running process to stop its turn.
-    pub(super) fn stop(&mut self, live: LiveProcess, reason: StopReason, by: &str) {
-        let (attempt, until) = (live.attempt, self.at.plus(STOP_GRACE));
+    pub(super) fn stop_turn(&mut self, live: LiveProcess, reason: StopReason, by: &str) {
+        let (attempt, until) = (live.attempt, self.at.add_seconds(STOP_GRACE));
         let turn = self.turn();
         if !turn.execution_status.is_final() {
             turn.execution_status = ExecutionStatus::Running;
         }
         let stopping = StoppingAttempt { live, reason, by: String::from(by), until };
         self.run.state = RunState::Running(RunningPhase::Stopping(stopping));
-        self.owe(Effect::Interrupt { attempt });
+        self.request_effect(Effect::Interrupt { attempt });
     }
 
     /// The process did not stop in time or is dead. It is terminated, and the reason of the stop is handled without it.
-    pub(super) fn stopped_for_good(&mut self, stopping: &StoppingAttempt) {
+    pub(super) fn finish_stop(&mut self, stopping: &StoppingAttempt) {
         self.end_process();
         match stopping.reason {
-            StopReason::Interrupted => self.interrupted(None, &stopping.by),
+            StopReason::Interrupted => self.finish_interrupted_turn(None, &stopping.by),
             StopReason::Superseded => self.replace_superseded(None),
-            StopReason::Shutdown => self.stopped_by_shutdown(None),
+            StopReason::Shutdown => self.finish_turn_at_shutdown(None),
         }
     }
 }

@@ -7,7 +7,7 @@ use abide_domain::{
     failure::FailureCode,
     inbound::InboundStatus,
     interaction::{DecisionPolicy, InteractionKind, InteractionOrigin, RuntimeQuestion},
-    run::{LAUNCH_TRIES, RunStatus},
+    run::{MAX_LAUNCHES_PER_TURN, RunStatus},
     settings::{ExecutionMode, OnBusy, UnansweredPolicy},
     slots::SlotOccupancy,
     turn::{ExecutionStatus, RuntimeStatus},
@@ -18,24 +18,24 @@ use crate::teller::{RESUMABLE, RunStory, STICKY, StorySettings, handle};
 const CHAT: StorySettings = StorySettings { mode: ExecutionMode::Chat, ..RESUMABLE };
 
 /// Lets every try to start the current turn fail, beginning with this attempt.
-fn fails_every_time(story: &mut RunStory, first: u32) {
-    for attempt in first..first + LAUNCH_TRIES {
+fn fail_all_launches(story: &mut RunStory, first: u32) {
+    for attempt in first..first + MAX_LAUNCHES_PER_TURN {
         story.fails_to_launch(attempt, FailureCode::EngineFailed, LaunchRetry::Later);
     }
 }
 
 /// A run whose first turn could not be started.
-fn never_started(about: StorySettings) -> RunStory {
-    let mut story = RunStory::launching(about);
-    fails_every_time(&mut story, 1);
+fn run_with_unstarted_turn(story_settings: StorySettings) -> RunStory {
+    let mut story = RunStory::launching(story_settings);
+    fail_all_launches(&mut story, 1);
     story
 }
 
 /// A run whose answer to a question could not be passed to its session.
-fn answer_not_brought(about: StorySettings) -> RunStory {
-    let mut story = RunStory::asking(about, DecisionPolicy::Abort);
+fn run_with_unsent_answer(story_settings: StorySettings) -> RunStory {
+    let mut story = RunStory::asking(story_settings, DecisionPolicy::Abort);
     story.replies("red").admitted();
-    fails_every_time(&mut story, 2);
+    fail_all_launches(&mut story, 2);
     story
 }
 
@@ -46,9 +46,9 @@ fn launch(story: &RunStory) -> (LaunchSession, String) {
 
 #[test]
 fn a_turn_that_cannot_be_started_is_put_to_the_person_and_holds_nothing_meanwhile() {
-    for about in [RESUMABLE, STICKY, CHAT] {
-        let story = never_started(about);
-        assert_eq!((story.detail().as_str(), story.owed()), ("waiting_user.free", vec![]));
+    for story_settings in [RESUMABLE, STICKY, CHAT] {
+        let story = run_with_unstarted_turn(story_settings);
+        assert_eq!((story.detail().as_str(), story.pending_effects()), ("waiting_user.free", vec![]));
         assert_eq!((story.run().occupancy(), story.run().deadline()), (SlotOccupancy::None, None));
         let turn = &story.run().turns[0];
         assert_eq!(turn.execution_status, ExecutionStatus::Failed);
@@ -60,8 +60,8 @@ fn a_turn_that_cannot_be_started_is_put_to_the_person_and_holds_nothing_meanwhil
 }
 
 #[test]
-fn the_question_says_what_failed_how_often_and_with_which_words() {
-    let story = never_started(RESUMABLE);
+fn the_question_contains_the_error_and_the_number_of_launches() {
+    let story = run_with_unstarted_turn(RESUMABLE);
     let asked = story.question();
     assert_eq!(asked.asker, InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly));
     let question = &asked.question;
@@ -81,48 +81,48 @@ fn the_question_says_what_failed_how_often_and_with_which_words() {
 
 #[test]
 fn a_person_may_have_the_same_turn_tried_again() {
-    let mut story = never_started(RESUMABLE);
+    let mut story = run_with_unstarted_turn(RESUMABLE);
     story.replies(" Try again ").admitted();
     assert_eq!(launch(&story), (LaunchSession::New, "task".to_owned()));
     story.started(4).announces(4, "session-1").completes(4, "done");
     assert_eq!((story.run().status(), story.run().result.as_deref()), (RunStatus::Succeeded, Some("done")));
 
-    let mut story = answer_not_brought(RESUMABLE);
+    let mut story = run_with_unsent_answer(RESUMABLE);
     story.replies("try again").admitted();
     assert_eq!(launch(&story), (LaunchSession::Resumed(handle("session-1")), "red".to_owned()));
 }
 
 #[test]
-fn a_sticky_engine_that_never_came_to_be_can_be_tried_again_too() {
-    let mut story = never_started(STICKY);
+fn an_unstarted_sticky_engine_can_be_retried() {
+    let mut story = run_with_unstarted_turn(STICKY);
     story.replies("try again").admitted();
     assert_eq!(launch(&story), (LaunchSession::New, "task".to_owned()));
 }
 
 #[test]
 fn a_turn_that_fails_again_is_put_to_the_person_again() {
-    let mut story = never_started(RESUMABLE);
+    let mut story = run_with_unstarted_turn(RESUMABLE);
     let first = story.question().interaction_id;
     story.replies("try again").admitted();
-    fails_every_time(&mut story, 4);
+    fail_all_launches(&mut story, 4);
     assert_eq!(story.detail(), "waiting_user.free");
     assert_ne!(story.question().interaction_id, first);
 }
 
 #[test]
-fn what_no_engine_has_heard_is_told_together_with_what_the_person_adds() {
-    let mut story = never_started(RESUMABLE);
+fn an_unsent_prompt_is_sent_with_the_reply() {
+    let mut story = run_with_unstarted_turn(RESUMABLE);
     story.replies("but hurry").admitted();
     assert_eq!(launch(&story).1, "task\n\nbut hurry");
 
-    let mut story = answer_not_brought(RESUMABLE);
+    let mut story = run_with_unsent_answer(RESUMABLE);
     story.replies("or blue").admitted();
     assert_eq!(launch(&story).1, "red\n\nor blue", "the session has not heard the first answer");
 }
 
 #[test]
 fn a_person_may_give_a_turn_up_that_cannot_be_started() {
-    let mut story = never_started(RESUMABLE);
+    let mut story = run_with_unstarted_turn(RESUMABLE);
     story.replies("Stop");
     let ended = (story.run().status(), story.failure());
     assert_eq!(ended, (RunStatus::Canceled, Some(FailureCode::CanceledByUser)));
@@ -130,18 +130,18 @@ fn a_person_may_give_a_turn_up_that_cannot_be_started() {
 
 #[test]
 fn a_chat_outlives_a_turn_that_cannot_be_started() {
-    let mut story = never_started(CHAT);
+    let mut story = run_with_unstarted_turn(CHAT);
     story.replies("stop");
     assert_eq!(story.detail(), "idle.free");
-    story.says("m2", OnBusy::Queue).admitted();
+    story.send_message("m2", OnBusy::Queue).admitted();
     assert_eq!(launch(&story), (LaunchSession::New, "m2".to_owned()));
 }
 
 #[test]
 fn messages_of_a_chat_are_not_used_up_one_after_the_other_by_an_engine_that_cannot_be_started() {
     let mut story = RunStory::launching(CHAT);
-    story.says("m2", OnBusy::Queue).says("m3", OnBusy::Queue);
-    fails_every_time(&mut story, 1);
+    story.send_message("m2", OnBusy::Queue).send_message("m3", OnBusy::Queue);
+    fail_all_launches(&mut story, 1);
     let waiting = |story: &RunStory| {
         let received = |it: &&std::sync::Arc<abide_domain::inbound::Inbound>| {
             it.execution_status == InboundStatus::Received
@@ -155,8 +155,8 @@ fn messages_of_a_chat_are_not_used_up_one_after_the_other_by_an_engine_that_cann
 
 #[test]
 fn e9_a_newer_message_may_take_the_place_of_a_turn_that_cannot_be_started() {
-    let mut story = never_started(CHAT);
-    story.says("m2", OnBusy::Supersede).admitted();
+    let mut story = run_with_unstarted_turn(CHAT);
+    story.send_message("m2", OnBusy::Supersede).admitted();
     assert_eq!(launch(&story).1, "m2");
     assert!(story.run().interactions.iter().all(|question| !question.is_open()));
 }
@@ -164,10 +164,13 @@ fn e9_a_newer_message_may_take_the_place_of_a_turn_that_cannot_be_started() {
 #[test]
 fn d7_a_timeout_never_has_a_failed_turn_tried_again() {
     for mode in [ExecutionMode::Interactive, ExecutionMode::Chat] {
-        let mut story =
-            never_started(StorySettings { mode, unanswered: UnansweredPolicy::AutoDecide, ..RESUMABLE });
-        story.deadline_passes();
-        assert_eq!((story.run().status(), story.owed()), (RunStatus::Canceled, vec![]));
+        let mut story = run_with_unstarted_turn(StorySettings {
+            mode,
+            unanswered: UnansweredPolicy::AutoDecide,
+            ..RESUMABLE
+        });
+        story.expire_deadline();
+        assert_eq!((story.run().status(), story.pending_effects()), (RunStatus::Canceled, vec![]));
         assert_eq!(story.failure(), Some(FailureCode::InteractionAborted));
         assert_eq!(story.run().auto_decision_count, 0);
     }
@@ -175,14 +178,14 @@ fn d7_a_timeout_never_has_a_failed_turn_tried_again() {
 
 #[test]
 fn an_unattended_run_whose_turn_cannot_be_started_fails() {
-    let story = never_started(StorySettings { mode: ExecutionMode::Auto, ..RESUMABLE });
+    let story = run_with_unstarted_turn(StorySettings { mode: ExecutionMode::Auto, ..RESUMABLE });
     assert_eq!(story.failure(), Some(FailureCode::EngineFailed));
     assert_eq!(story.run().turns[0].attempts.len(), 3);
-    assert_eq!(story.owed(), Vec::<&str>::new());
+    assert_eq!(story.pending_effects(), Vec::<&str>::new());
 }
 
 #[test]
-fn a_failure_that_no_other_try_would_mend_is_not_asked_about() {
+fn a_permanent_launch_failure_fails_the_run() {
     let mut story = RunStory::launching(RESUMABLE);
     story.fails_to_launch(1, FailureCode::EngineFailed, LaunchRetry::Later);
     story.fails_to_launch(2, FailureCode::EngineNotFound, LaunchRetry::Never);
@@ -191,12 +194,12 @@ fn a_failure_that_no_other_try_would_mend_is_not_asked_about() {
 
 #[test]
 fn e10_the_question_brings_the_failure_to_the_conversation() {
-    let mut story = never_started(StorySettings { conversation: true, ..RESUMABLE });
+    let mut story = run_with_unstarted_turn(StorySettings { conversation: true, ..RESUMABLE });
     let (turn, question) = (story.turn(), story.question().interaction_id);
-    assert_eq!((story.owed(), story.run().deliveries.len()), (vec!["Deliver"], 1));
+    assert_eq!((story.pending_effects(), story.run().deliveries.len()), (vec!["Deliver"], 1));
     let delivery = &story.run().deliveries[0];
     assert_eq!((&delivery.content, delivery.carries), (&DeliveryContent::Question(question), Some(turn)));
-    story.delivery(Ok(()));
+    story.report_delivery(Ok(()));
     assert_eq!(story.run().turns[0].delivery_status, DeliveryStatus::Delivered);
     story.replies("stop");
     assert_eq!(story.run().turns[0].delivery_status, DeliveryStatus::Delivered);
@@ -204,8 +207,8 @@ fn e10_the_question_brings_the_failure_to_the_conversation() {
 
 #[test]
 fn a_launch_that_is_reported_late_changes_nothing_about_the_question() {
-    let mut story = never_started(RESUMABLE);
+    let mut story = run_with_unstarted_turn(RESUMABLE);
     let failure = abide_domain::failure::RunFailure::new(FailureCode::EngineFailed, "no");
     let attempt = abide_domain::process::Attempt(3);
-    story.tell_in_vain(RunEvent::LaunchFailed { attempt, failure, retry: LaunchRetry::Later });
+    story.apply_ignored(RunEvent::LaunchFailed { attempt, failure, retry: LaunchRetry::Later });
 }

@@ -22,13 +22,13 @@ const AUTO: StorySettings = StorySettings { mode: ExecutionMode::Auto, ..RESUMAB
 const STICKY_AUTO: StorySettings = StorySettings { mode: ExecutionMode::Auto, ..STICKY };
 
 /// All events by which a daemon learns that the process of a request is gone.
-fn deaths() -> [fn(&mut RunStory); 4] {
-    fn told(story: &mut RunStory) {
-        let (turn_id, position) = (story.turn(), story.position());
+fn process_loss_events() -> [fn(&mut RunStory); 4] {
+    fn turn_failed_with_exit(story: &mut RunStory) {
+        let (turn_id, position) = (story.turn(), story.next_position());
         let failure = RunFailure::new(FailureCode::EngineFailed, "killed by signal 9");
         let ending = TurnOutcome::Failed { failure };
         let aftermath = ProcessAfterTurn::Exited(ExitStatus::Code(137));
-        story.tell(RunEvent::TurnEnded { attempt: Attempt(1), turn_id, position, ending, aftermath });
+        story.apply(RunEvent::TurnEnded { attempt: Attempt(1), turn_id, position, ending, aftermath });
         story.exits(1, ExitStatus::Code(137));
     }
     fn exited(story: &mut RunStory) {
@@ -38,20 +38,20 @@ fn deaths() -> [fn(&mut RunStory); 4] {
         story.exits(1, ExitStatus::Unseen);
     }
     fn unreachable(story: &mut RunStory) {
-        story.tell(RunEvent::ContactLost { attempt: Attempt(1), within: None });
-        story.tell(RunEvent::RecoveryFailed { attempt: Attempt(1), reason: "gone".into() });
+        story.apply(RunEvent::ContactLost { attempt: Attempt(1), within: None });
+        story.apply(RunEvent::RecoveryFailed { attempt: Attempt(1), reason: "gone".into() });
     }
-    [told, exited, unseen, unreachable]
+    [turn_failed_with_exit, exited, unseen, unreachable]
 }
 
-fn at_gate(about: StorySettings) -> RunStory {
-    let mut story = RunStory::working(about);
-    story.raises(1, "g1", GatePurpose::Approval).raises(1, "g2", GatePurpose::Input);
+fn at_gate(story_settings: StorySettings) -> RunStory {
+    let mut story = RunStory::working(story_settings);
+    story.raise_gate(1, "g1", GatePurpose::Approval).raise_gate(1, "g2", GatePurpose::Input);
     story
 }
 
 /// The reason for which the previously open request was closed.
-fn closing(story: &RunStory) -> Option<CloseReason> {
+fn close_reason(story: &RunStory) -> Option<CloseReason> {
     story.run().interactions.iter().find_map(|interaction| match interaction.state {
         InteractionState::Closed { because, .. } => Some(because),
         InteractionState::Open | InteractionState::Answered(_) => None,
@@ -60,9 +60,9 @@ fn closing(story: &RunStory) -> Option<CloseReason> {
 
 #[test]
 fn a10_a_process_that_dies_at_a_request_makes_it_void_and_the_person_is_asked() {
-    for about in [RESUMABLE, CHAT] {
-        for dies in deaths() {
-            let mut story = at_gate(about);
+    for story_settings in [RESUMABLE, CHAT] {
+        for dies in process_loss_events() {
+            let mut story = at_gate(story_settings);
             let request = story.question().interaction_id;
             let turn = story.turn();
             dies(&mut story);
@@ -86,7 +86,7 @@ fn a10_a_process_that_dies_at_a_request_makes_it_void_and_the_person_is_asked() 
 fn a10_the_request_of_a_dead_process_is_closed_as_void() {
     let mut story = at_gate(RESUMABLE);
     story.exits(1, ExitStatus::Code(137));
-    assert_eq!(closing(&story), Some(CloseReason::Void));
+    assert_eq!(close_reason(&story), Some(CloseReason::Void));
 }
 
 #[test]
@@ -104,9 +104,9 @@ fn a10_a_person_may_stop_after_a_void_request() {
 
 #[test]
 fn a10_a_sticky_process_that_dies_at_a_request_fails_the_run() {
-    for about in [STICKY, STICKY_CHAT] {
-        for dies in deaths() {
-            let mut story = at_gate(about);
+    for story_settings in [STICKY, STICKY_CHAT] {
+        for dies in process_loss_events() {
+            let mut story = at_gate(story_settings);
             dies(&mut story);
             assert_eq!(story.failure(), Some(FailureCode::InteractionProcessLost));
             assert!(story.run().interactions.iter().all(|interaction| !interaction.is_open()));
@@ -118,11 +118,11 @@ fn a10_a_sticky_process_that_dies_at_a_request_fails_the_run() {
 fn a10_a_sticky_run_never_fails_with_a_code_of_the_resumable_path() {
     // The process exits with its answer while a message waits.
     let mut story = RunStory::working(STICKY_CHAT);
-    story.says("m2", OnBusy::Queue);
-    let (turn_id, position) = (story.turn(), story.position());
+    story.send_message("m2", OnBusy::Queue);
+    let (turn_id, position) = (story.turn(), story.next_position());
     let ending = TurnOutcome::Completed { text: "done".into() };
     let aftermath = ProcessAfterTurn::Exited(ExitStatus::Code(0));
-    story.tell(RunEvent::TurnEnded { attempt: Attempt(1), turn_id, position, ending, aftermath }).admitted();
+    story.apply(RunEvent::TurnEnded { attempt: Attempt(1), turn_id, position, ending, aftermath }).admitted();
     assert_eq!(story.failure(), Some(FailureCode::InteractionProcessLost));
     // The process announces another session.
     let mut story = RunStory::working(STICKY);
@@ -132,19 +132,19 @@ fn a10_a_sticky_run_never_fails_with_a_code_of_the_resumable_path() {
 
 /// The daemon shuts down and the engine obeys.
 fn shut_down(story: &mut RunStory) {
-    story.tell(RunEvent::ShutdownRequested);
+    story.apply(RunEvent::ShutdownRequested);
     if story.detail() == "running.stopping" {
-        assert_eq!(story.owed(), vec!["Interrupt"]);
+        assert_eq!(story.pending_effects(), vec!["Interrupt"]);
         story.ends(1, TurnOutcome::Interrupted);
-        story.tell(RunEvent::ShutdownRequested);
+        story.apply(RunEvent::ShutdownRequested);
     }
     assert_eq!(story.run().live(), None, "nothing is held");
 }
 
 #[test]
 fn a_shutdown_interrupts_the_turn_at_work_and_asks_in_an_interactive_run() {
-    for about in [RESUMABLE, STICKY] {
-        let mut story = RunStory::working(about);
+    for story_settings in [RESUMABLE, STICKY] {
+        let mut story = RunStory::working(story_settings);
         shut_down(&mut story);
         assert_eq!(story.detail(), "waiting_user.free");
         assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::StoppedByShutdown));
@@ -155,7 +155,7 @@ fn a_shutdown_interrupts_the_turn_at_work_and_asks_in_an_interactive_run() {
         // A session that existed only in its process has not received the task.
         assert_eq!(
             (resumed, prompt.starts_with("task")),
-            (about.kind == RESUMABLE.kind, !resumed),
+            (story_settings.kind == RESUMABLE.kind, !resumed),
             "{prompt}"
         );
     }
@@ -163,13 +163,13 @@ fn a_shutdown_interrupts_the_turn_at_work_and_asks_in_an_interactive_run() {
 
 #[test]
 fn after_a_shutdown_a_chat_is_idle_and_an_auto_run_has_failed() {
-    for about in [CHAT, STICKY_CHAT] {
-        let mut story = RunStory::working(about);
+    for story_settings in [CHAT, STICKY_CHAT] {
+        let mut story = RunStory::working(story_settings);
         shut_down(&mut story);
         assert_eq!(story.detail(), "idle.free");
     }
-    for about in [AUTO, STICKY_AUTO] {
-        let mut story = RunStory::working(about);
+    for story_settings in [AUTO, STICKY_AUTO] {
+        let mut story = RunStory::working(story_settings);
         shut_down(&mut story);
         assert_eq!(story.failure(), Some(FailureCode::StoppedByShutdown));
         assert_eq!(story.run().status(), RunStatus::Failed);
@@ -179,27 +179,27 @@ fn after_a_shutdown_a_chat_is_idle_and_an_auto_run_has_failed() {
 
 #[test]
 fn a_shutdown_voids_the_request_of_a_turn_and_fails_a_sticky_run() {
-    for about in [RESUMABLE, CHAT] {
-        let mut story = at_gate(about);
-        story.tell(RunEvent::ShutdownRequested);
+    for story_settings in [RESUMABLE, CHAT] {
+        let mut story = at_gate(story_settings);
+        story.apply(RunEvent::ShutdownRequested);
         assert_eq!(
-            (story.detail().as_str(), closing(&story)),
+            (story.detail().as_str(), close_reason(&story)),
             ("waiting_user.free", Some(CloseReason::Void))
         );
-        assert_eq!(story.owed(), vec!["Terminate"]);
+        assert_eq!(story.pending_effects(), vec!["Terminate"]);
         story.performs("Terminate").replies("continue").admitted();
         let Effect::Launch { session, .. } = story.effect("Launch") else { unreachable!() };
         assert!(matches!(session, LaunchSession::Resumed(_)), "{session:?}");
     }
     let mut asking = RunStory::asking(STICKY, DecisionPolicy::EngineJudgement);
-    asking.tell(RunEvent::ShutdownRequested);
+    asking.apply(RunEvent::ShutdownRequested);
     let mut gate = at_gate(STICKY);
-    gate.tell(RunEvent::ShutdownRequested);
+    gate.apply(RunEvent::ShutdownRequested);
     let mut resting = RunStory::working(STICKY_CHAT);
-    resting.completes(1, "done").tell(RunEvent::ShutdownRequested);
+    resting.completes(1, "done").apply(RunEvent::ShutdownRequested);
     for story in [asking, gate, resting] {
         assert_eq!(story.failure(), Some(FailureCode::StoppedByShutdown));
-        assert_eq!(story.owed(), vec!["Terminate"]);
+        assert_eq!(story.pending_effects(), vec!["Terminate"]);
         assert!(story.run().interactions.iter().all(|interaction| !interaction.is_open()));
     }
 }
@@ -214,29 +214,29 @@ fn a_shutdown_leaves_runs_alone_that_hold_no_process() {
         RunStory::asking(RESUMABLE, DecisionPolicy::Abort),
         idle,
     ] {
-        story.tell_in_vain(RunEvent::ShutdownRequested);
+        story.apply_ignored(RunEvent::ShutdownRequested);
     }
 }
 
 #[test]
 fn a_shutdown_while_a_message_takes_over_leaves_the_message_queued() {
     let mut story = RunStory::working(STICKY);
-    story.says("m2", OnBusy::Supersede);
+    story.send_message("m2", OnBusy::Supersede);
     assert_eq!(story.detail(), "running.stopping");
-    story.tell(RunEvent::ShutdownRequested);
-    assert_eq!((story.detail().as_str(), story.owed()), ("queued", vec!["Terminate"]));
+    story.apply(RunEvent::ShutdownRequested);
+    assert_eq!((story.detail().as_str(), story.pending_effects()), ("queued", vec!["Terminate"]));
 }
 
 #[test]
 fn a_turn_that_ends_in_the_middle_of_a_shutdown_keeps_its_ending() {
     let mut story = RunStory::working(RESUMABLE);
-    story.tell(RunEvent::ShutdownRequested).completes(1, "done");
+    story.apply(RunEvent::ShutdownRequested).completes(1, "done");
     assert_eq!((story.run().status(), story.run().result.as_deref()), (RunStatus::Succeeded, Some("done")));
 }
 
 #[test]
 fn an_engine_that_does_not_stop_for_a_shutdown_is_ended() {
     let mut story = RunStory::working(RESUMABLE);
-    story.tell(RunEvent::ShutdownRequested).deadline_passes();
-    assert_eq!((story.detail().as_str(), story.owed()), ("waiting_user.free", vec!["Terminate"]));
+    story.apply(RunEvent::ShutdownRequested).expire_deadline();
+    assert_eq!((story.detail().as_str(), story.pending_effects()), ("waiting_user.free", vec!["Terminate"]));
 }

@@ -16,7 +16,7 @@ use abide_domain::{
 
 use crate::teller::{RESUMABLE, RunStory, STICKY, StorySettings, process};
 
-const READS_BACK: StorySettings =
+const RECOVERABLE: StorySettings =
     StorySettings { abilities: RunAbilities { recover: true, steer: false }, ..RESUMABLE };
 
 fn lost(attempt: u32) -> RunEvent {
@@ -26,11 +26,11 @@ fn lost(attempt: u32) -> RunEvent {
 #[test]
 fn e8_a_lost_turn_is_searched_for_and_ends_normally_when_it_is_found() {
     let mut story = RunStory::working(RESUMABLE);
-    story.tell(lost(1));
-    assert_eq!((story.detail().as_str(), story.owed()), ("running.recovering", vec!["Recover"]));
+    story.apply(lost(1));
+    assert_eq!((story.detail().as_str(), story.pending_effects()), ("running.recovering", vec!["Recover"]));
     assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::PendingRecovery);
-    story.tell_in_vain(lost(1));
-    story.tell(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
+    story.apply_ignored(lost(1));
+    story.apply(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
     assert_eq!(story.detail(), "running.active");
     story.completes(1, "done");
     assert_eq!(story.run().status(), RunStatus::Succeeded);
@@ -41,7 +41,7 @@ fn e8_contact_that_is_lost_again_and_again_is_searched_for_with_pauses_and_not_f
     let mut story = RunStory::working(RESUMABLE);
     let (mut rounds, mut pauses) = (0, vec![]);
     while story.run().status() == RunStatus::Running {
-        story.tell(lost(1));
+        story.apply(lost(1));
         rounds += 1;
         assert!(rounds < 40, "it goes round for ever");
         let Some(recover) =
@@ -49,8 +49,8 @@ fn e8_contact_that_is_lost_again_and_again_is_searched_for_with_pauses_and_not_f
         else {
             break;
         };
-        pauses.push(story.now().until(recover.due_at).0 / 1_000_000);
-        story.tell(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
+        pauses.push(story.now().span_until(recover.due_at).0 / 1_000_000);
+        story.apply(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
     }
     assert_eq!(pauses[..6], [0, 1, 2, 4, 8, 16], "{pauses:?}");
     assert!(rounds <= 17, "{rounds} rounds");
@@ -62,15 +62,15 @@ fn e8_contact_that_is_lost_again_and_again_is_searched_for_with_pauses_and_not_f
 fn e8_the_time_of_all_searches_counts() {
     let mut story = RunStory::working(RESUMABLE);
     for _ in 0..2 {
-        story.tell(RunEvent::ContactLost { attempt: Attempt(1), within: Some(Seconds(100)) });
-        story.passes(39);
-        story.tell(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
-        story.passes(1_000);
+        story.apply(RunEvent::ContactLost { attempt: Attempt(1), within: Some(Seconds(100)) });
+        story.advance_clock(39);
+        story.apply(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
+        story.advance_clock(1_000);
     }
-    story.tell(RunEvent::ContactLost { attempt: Attempt(1), within: Some(Seconds(100)) });
+    story.apply(RunEvent::ContactLost { attempt: Attempt(1), within: Some(Seconds(100)) });
     let deadline = story.run().deadline().expect("the search ends");
-    assert_eq!(story.now().until(deadline.at), TimeSpan::from(Seconds(20)));
-    story.deadline_passes();
+    assert_eq!(story.now().span_until(deadline.at), TimeSpan::from(Seconds(20)));
+    story.expire_deadline();
     assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::RecoveryRequired);
 }
 
@@ -78,17 +78,19 @@ fn e8_the_time_of_all_searches_counts() {
 fn a12_a_wait_whose_process_is_out_of_reach_stays_answerable_however_often_it_is_lost() {
     let mut story = RunStory::asking(STICKY, DecisionPolicy::Abort);
     for _ in 0..40 {
-        story.tell(lost(1));
+        story.apply(lost(1));
         assert_eq!(story.run().status(), RunStatus::WaitingUser);
         let recover = story.run().owed.iter().find(|owed| matches!(owed.effect, Effect::Recover { .. }));
-        assert!(story.now().until(recover.expect("it is looked for").due_at) <= TimeSpan::from(Seconds(60)));
-        story.tell(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
+        assert!(
+            story.now().span_until(recover.expect("it is looked for").due_at) <= TimeSpan::from(Seconds(60))
+        );
+        story.apply(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
     }
 }
 
 #[test]
 fn e8_a_result_that_was_read_back_is_the_normal_end() {
-    let mut story = RunStory::working(READS_BACK);
+    let mut story = RunStory::working(RECOVERABLE);
     story.exits(1, ExitStatus::Unseen);
     assert_eq!(story.detail(), "running.recovering");
     story.completes(1, "done");
@@ -97,12 +99,12 @@ fn e8_a_result_that_was_read_back_is_the_normal_end() {
 
 #[test]
 fn e8_a_turn_that_is_not_found_in_time_is_put_to_the_person_once() {
-    let mut story = RunStory::working(READS_BACK);
-    story.exits(1, ExitStatus::Unseen).deadline_passes();
+    let mut story = RunStory::working(RECOVERABLE);
+    story.exits(1, ExitStatus::Unseen).expire_deadline();
     assert_eq!(story.detail(), "waiting_user.free");
     assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::OutcomeUnknown));
     assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::RecoveryRequired);
-    assert_eq!(story.owed(), vec!["Terminate"], "it is never simply run again");
+    assert_eq!(story.pending_effects(), vec!["Terminate"], "it is never simply run again");
     story.replies("continue");
     assert_eq!(story.run().status(), RunStatus::Queued);
 }
@@ -125,7 +127,7 @@ fn e8_an_unattended_run_whose_turn_is_lost_fails() {
 }
 
 #[test]
-fn an_engine_that_dies_without_a_word_has_failed() {
+fn an_exit_without_a_turn_end_fails_the_turn() {
     let mut story = RunStory::working(RESUMABLE);
     story.exits(1, ExitStatus::Code(0));
     assert_eq!(story.failure(), Some(FailureCode::EngineFailed), "exit code 0 is not a result");
@@ -135,43 +137,43 @@ fn an_engine_that_dies_without_a_word_has_failed() {
 fn e11_lost_contact_does_not_touch_an_open_question() {
     let mut story = RunStory::asking(STICKY, DecisionPolicy::Abort);
     let question = story.question().clone();
-    story.tell(lost(1));
-    assert_eq!((story.question(), story.owed()), (&question, vec!["Recover"]));
-    story.tell(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
-    assert_eq!((story.question(), story.owed()), (&question, vec![]));
+    story.apply(lost(1));
+    assert_eq!((story.question(), story.pending_effects()), (&question, vec!["Recover"]));
+    story.apply(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
+    assert_eq!((story.question(), story.pending_effects()), (&question, vec![]));
 }
 
 #[test]
 fn a12_only_a_process_that_is_really_gone_is_lost() {
     let mut story = RunStory::asking(STICKY, DecisionPolicy::Abort);
-    story.tell(lost(1)).tell(RunEvent::RecoveryFailed { attempt: Attempt(1), reason: "gone".into() });
+    story.apply(lost(1)).apply(RunEvent::RecoveryFailed { attempt: Attempt(1), reason: "gone".into() });
     assert_eq!(story.failure(), Some(FailureCode::InteractionProcessLost));
 }
 
 #[test]
-fn news_of_an_old_attempt_changes_nothing() {
+fn facts_of_an_old_attempt_are_ignored() {
     let mut story = RunStory::asking(RESUMABLE, DecisionPolicy::Abort);
     story.replies("red").admitted().started(2);
     let attempt = Attempt(1);
     let ending = TurnOutcome::Completed { text: "late".into() };
     let aftermath = ProcessAfterTurn::Exited(ExitStatus::Code(0));
     let turn_id = story.turn();
-    story.tell_in_vain(RunEvent::TurnEnded {
+    story.apply_ignored(RunEvent::TurnEnded {
         attempt,
         turn_id,
         position: OutputPosition(99),
         ending,
         aftermath,
     });
-    story.tell_in_vain(RunEvent::ProcessExited { attempt, exit: ExitStatus::Code(1) });
-    story.tell_in_vain(lost(1));
-    story.tell_in_vain(RunEvent::Progressed { attempt, position: OutputPosition(98), text: String::new() });
+    story.apply_ignored(RunEvent::ProcessExited { attempt, exit: ExitStatus::Code(1) });
+    story.apply_ignored(lost(1));
+    story.apply_ignored(RunEvent::Progressed { attempt, position: OutputPosition(98), text: String::new() });
 }
 
 #[test]
-fn what_was_heard_before_a_restart_is_not_heard_again() {
+fn facts_before_a_restart_are_not_applied_again() {
     let mut story = RunStory::working(RESUMABLE);
-    story.raises(1, "g1", GatePurpose::Input).replies("blue");
+    story.raise_gate(1, "g1", GatePurpose::Input).replies("blue");
     // The next daemon feeds the spool from its start.
     let turn_id = story.turn();
     let again = |position| RunEvent::GateRaised {
@@ -185,8 +187,8 @@ fn what_was_heard_before_a_restart_is_not_heard_again() {
             DecisionPolicy::Abort,
         ),
     };
-    story.tell_in_vain(again(1));
-    story.tell_in_vain(again(2));
+    story.apply_ignored(again(1));
+    story.apply_ignored(again(2));
     assert_eq!(story.detail(), "running.active");
 }
 
@@ -197,41 +199,41 @@ fn e7_a_process_that_repeats_the_end_of_a_turn_does_not_end_the_next_one() {
     story.replies("red");
     let ending = TurnOutcome::Completed { text: "of the first".into() };
     let (attempt, position, aftermath) = (Attempt(1), OutputPosition(99), ProcessAfterTurn::Alive);
-    story.tell_in_vain(RunEvent::TurnEnded { attempt, turn_id: first, position, ending, aftermath });
+    story.apply_ignored(RunEvent::TurnEnded { attempt, turn_id: first, position, ending, aftermath });
 }
 
 #[test]
 fn a_search_that_finds_nothing_ends_the_process_all_the_same() {
     let gone = || RunEvent::RecoveryFailed { attempt: Attempt(1), reason: "nothing found".into() };
     let mut story = RunStory::asking(STICKY, DecisionPolicy::Abort);
-    story.tell(lost(1)).replies("red").tell(gone());
-    assert_eq!((story.run().status(), story.owed()), (RunStatus::Failed, vec!["Terminate"]));
+    story.apply(lost(1)).replies("red").apply(gone());
+    assert_eq!((story.run().status(), story.pending_effects()), (RunStatus::Failed, vec!["Terminate"]));
 
     let mut story = RunStory::working(RESUMABLE);
-    story.raises(1, "g", GatePurpose::Approval).tell(lost(1));
-    story.tell(RunEvent::InterruptRequested { by: "ada".into() }).tell(gone());
-    assert_eq!((story.detail().as_str(), story.owed()), ("waiting_user.free", vec!["Terminate"]));
+    story.raise_gate(1, "g", GatePurpose::Approval).apply(lost(1));
+    story.apply(RunEvent::InterruptRequested { by: "ada".into() }).apply(gone());
+    assert_eq!((story.detail().as_str(), story.pending_effects()), ("waiting_user.free", vec!["Terminate"]));
 }
 
 #[test]
-fn e11_a_request_that_is_heard_during_the_search_is_put_to_the_person() {
+fn e11_a_gate_during_recovery_is_asked() {
     let mut story = RunStory::working(RESUMABLE);
-    story.tell(lost(1)).raises(1, "g1", GatePurpose::Approval);
-    assert_eq!((story.detail().as_str(), story.owed()), ("waiting_user.turn", vec![]));
+    story.apply(lost(1)).raise_gate(1, "g1", GatePurpose::Approval);
+    assert_eq!((story.detail().as_str(), story.pending_effects()), ("waiting_user.turn", vec![]));
 }
 
 #[test]
 fn a_request_that_is_said_again_after_a_reconnect_is_the_same_question() {
     let mut story = RunStory::working(RESUMABLE);
-    story.raises(1, "g1", GatePurpose::Approval);
+    story.raise_gate(1, "g1", GatePurpose::Approval);
     let question = story.question().clone();
-    story.tell(lost(1)).tell(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
-    story.raises(1, "g1", GatePurpose::Approval);
+    story.apply(lost(1)).apply(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
+    story.raise_gate(1, "g1", GatePurpose::Approval);
     assert_eq!(story.question(), &question);
-    story.replies("yes").raises(1, "g1", GatePurpose::Approval);
-    assert_eq!((story.detail().as_str(), story.owed()), ("running.active", vec!["Answer"]));
+    story.replies("yes").raise_gate(1, "g1", GatePurpose::Approval);
+    assert_eq!((story.detail().as_str(), story.pending_effects()), ("running.active", vec!["Answer"]));
     let answer = story.effect("Answer");
-    story.performs("Answer").raises(1, "g1", GatePurpose::Approval);
+    story.performs("Answer").raise_gate(1, "g1", GatePurpose::Approval);
     assert_eq!((story.detail().as_str(), story.effect("Answer")), ("running.active", answer));
 }
 
@@ -241,7 +243,7 @@ fn many_short_waits_do_not_eat_the_time_of_a_turn() {
     let mut story = RunStory::working(auto);
     let before = story.run().deadline().unwrap().at;
     for gate in 0..20 {
-        story.raises(1, &format!("g{gate}"), GatePurpose::Input);
+        story.raise_gate(1, &format!("g{gate}"), GatePurpose::Input);
     }
     assert_eq!(story.run().deadline().unwrap().at, before, "nobody waited, so nothing is added or lost");
 }
@@ -249,14 +251,14 @@ fn many_short_waits_do_not_eat_the_time_of_a_turn() {
 #[test]
 fn an_interrupt_also_stops_the_message_that_was_to_take_over() {
     let mut story = RunStory::working(STICKY);
-    story.says("m2", OnBusy::Supersede).tell(RunEvent::InterruptRequested { by: "ada".into() });
+    story.send_message("m2", OnBusy::Supersede).apply(RunEvent::InterruptRequested { by: "ada".into() });
     story.completes(1, "late");
     assert_eq!(story.run().result, None);
     assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::Interrupted));
 }
 
 #[test]
-fn an_idle_engine_that_takes_its_leave_has_failed_nobody() {
+fn an_idle_chat_whose_engine_exits_succeeds() {
     let mut story = RunStory::working(StorySettings { mode: ExecutionMode::Chat, ..STICKY });
     story.completes(1, "hello").exits(1, ExitStatus::Code(0));
     assert_eq!(story.run().status(), RunStatus::Succeeded);
@@ -265,8 +267,8 @@ fn an_idle_engine_that_takes_its_leave_has_failed_nobody() {
 #[test]
 fn a_stopped_turn_waits_for_the_person_who_stopped_it() {
     let mut story = RunStory::working(RESUMABLE);
-    story.tell(RunEvent::InterruptRequested { by: "ada".into() });
-    assert_eq!((story.detail().as_str(), story.owed()), ("running.stopping", vec!["Interrupt"]));
+    story.apply(RunEvent::InterruptRequested { by: "ada".into() });
+    assert_eq!((story.detail().as_str(), story.pending_effects()), ("running.stopping", vec!["Interrupt"]));
     story.ends(1, TurnOutcome::Interrupted);
     assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::Interrupted));
     story.replies("try the other way").admitted();
@@ -274,16 +276,16 @@ fn a_stopped_turn_waits_for_the_person_who_stopped_it() {
 }
 
 #[test]
-fn an_engine_that_does_not_obey_is_ended() {
+fn an_engine_that_ignores_an_interrupt_is_terminated() {
     let mut story = RunStory::working(RESUMABLE);
-    story.tell(RunEvent::InterruptRequested { by: "ada".into() }).deadline_passes();
-    assert_eq!((story.detail().as_str(), story.owed()), ("waiting_user.free", vec!["Terminate"]));
+    story.apply(RunEvent::InterruptRequested { by: "ada".into() }).expire_deadline();
+    assert_eq!((story.detail().as_str(), story.pending_effects()), ("waiting_user.free", vec!["Terminate"]));
 }
 
 #[test]
 fn a_turn_that_works_too_long_has_failed_even_if_it_then_exits_well() {
     let mut story = RunStory::working(StorySettings { turn_timeout: Some(60), ..RESUMABLE });
-    story.deadline_passes();
+    story.expire_deadline();
     assert_eq!(story.failure(), Some(FailureCode::TurnTimeout));
     story.exits(1, ExitStatus::Code(0));
     assert_eq!(story.failure(), Some(FailureCode::TurnTimeout));
@@ -292,13 +294,13 @@ fn a_turn_that_works_too_long_has_failed_even_if_it_then_exits_well() {
 #[test]
 fn waiting_for_a_person_does_not_count_as_work() {
     let mut story = RunStory::working(StorySettings { turn_timeout: Some(60), ..RESUMABLE });
-    story.raises(1, "g", GatePurpose::Approval);
+    story.raise_gate(1, "g", GatePurpose::Approval);
     assert_eq!(story.run().deadline(), None);
     for _ in 0..100 {
-        story.tell_in_vain(lost(9));
+        story.apply_ignored(lost(9));
     }
     story.replies("yes");
-    let left = story.run().deadline().unwrap().at.since(story.run().updated_at);
+    let left = story.run().deadline().unwrap().at.seconds_since(story.run().updated_at);
     assert!(left.0 > 50, "{left:?} of 60 s are left");
 }
 
@@ -314,13 +316,16 @@ fn a_finished_run_is_never_left() {
         RunEvent::CancelRequested { by: "ada".into() },
         RunEvent::InterruptRequested { by: "ada".into() },
     ] {
-        assert_eq!(story.refuses(request), RequestRefused::RunFinished { status: RunStatus::Succeeded });
+        assert_eq!(
+            story.expect_refusal(request),
+            RequestRefused::RunFinished { status: RunStatus::Succeeded }
+        );
     }
-    story.tell_in_vain(RunEvent::ProcessExited { attempt: Attempt(1), exit: ExitStatus::Code(0) });
+    story.apply_ignored(RunEvent::ProcessExited { attempt: Attempt(1), exit: ExitStatus::Code(0) });
 }
 
 #[test]
-fn cancelling_ends_what_runs_and_what_waits() {
+fn cancelling_ends_running_and_waiting_runs() {
     for mut story in [
         RunStory::created(RESUMABLE),
         RunStory::working(RESUMABLE),
@@ -328,9 +333,9 @@ fn cancelling_ends_what_runs_and_what_waits() {
         RunStory::asking(STICKY, DecisionPolicy::Abort),
     ] {
         let had_process = story.run().attempt().is_some();
-        story.tell(RunEvent::CancelRequested { by: "ada".into() });
+        story.apply(RunEvent::CancelRequested { by: "ada".into() });
         assert_eq!(story.run().status(), RunStatus::Canceled);
-        assert_eq!(story.owed(), if had_process { vec!["Terminate"] } else { vec![] });
+        assert_eq!(story.pending_effects(), if had_process { vec!["Terminate"] } else { vec![] });
         assert!(story.run().interactions.iter().all(|interaction| !interaction.is_open()));
     }
 }

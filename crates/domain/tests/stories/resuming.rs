@@ -30,16 +30,16 @@ fn resolved(kind: ProfileKind, chosen: Option<&str>) -> RunEvent {
 fn a2_the_profile_is_resolved_before_the_first_launch_and_never_flipped() {
     let mut story = RunStory::created(RESUMABLE);
     story.admitted();
-    assert_eq!((story.detail().as_str(), story.owed()), ("running.probing", vec!["Probe"]));
-    story.tell(resolved(ProfileKind::Resumable, None));
-    assert_eq!((story.detail().as_str(), story.owed()), ("running.launching", vec!["Launch"]));
-    story.tell_in_vain(resolved(ProfileKind::StickyProcess, None));
+    assert_eq!((story.detail().as_str(), story.pending_effects()), ("running.probing", vec!["Probe"]));
+    story.apply(resolved(ProfileKind::Resumable, None));
+    assert_eq!((story.detail().as_str(), story.pending_effects()), ("running.launching", vec!["Launch"]));
+    story.apply_ignored(resolved(ProfileKind::StickyProcess, None));
 }
 
 #[test]
 fn a6_a_session_id_that_we_chose_is_durable_before_the_process_starts() {
     let mut story = RunStory::created(RESUMABLE);
-    story.admitted().tell(resolved(ProfileKind::Resumable, Some("ours")));
+    story.admitted().apply(resolved(ProfileKind::Resumable, Some("ours")));
     assert_eq!(session(&story), LaunchSession::Named(handle("ours")));
     assert_eq!(story.run().handle, Some(handle("ours")));
 }
@@ -47,7 +47,7 @@ fn a6_a_session_id_that_we_chose_is_durable_before_the_process_starts() {
 #[test]
 fn a11_a_session_that_we_named_and_the_engine_never_did_cannot_wait() {
     let mut story = RunStory::created(RESUMABLE);
-    story.admitted().tell(resolved(ProfileKind::Resumable, Some("ours"))).started(1);
+    story.admitted().apply(resolved(ProfileKind::Resumable, Some("ours"))).started(1);
     story.asks(1, question(InteractionKind::OpenText, DecisionPolicy::Abort));
     assert_eq!(story.failure(), Some(FailureCode::SessionResumeFailed));
     assert!(story.run().interactions.iter().all(|question| !question.is_open()));
@@ -67,7 +67,7 @@ fn a4_a_silently_new_session_is_caught() {
     let mut story = RunStory::asking(RESUMABLE, DecisionPolicy::Abort);
     story.replies("red").admitted().started(2).announces(2, "another");
     assert_eq!(story.failure(), Some(FailureCode::SessionResumeFailed));
-    assert_eq!(story.owed(), vec!["Terminate"]);
+    assert_eq!(story.pending_effects(), vec!["Terminate"]);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a11_a_chat_whose_session_was_never_named_is_answered_and_then_over() {
 }
 
 #[test]
-fn a_task_that_no_session_has_heard_is_told_again_with_the_answer() {
+fn an_unsent_task_is_sent_again_with_the_reply() {
     let mut story = RunStory::working(crate::teller::StorySettings { announces: false, ..RESUMABLE });
     story.exits(1, abide_domain::process::ExitStatus::Unseen).replies("continue").admitted();
     let Effect::Launch { session, prompt, .. } = story.effect("Launch") else { unreachable!() };
@@ -108,31 +108,31 @@ fn a_task_that_no_session_has_heard_is_told_again_with_the_answer() {
 #[test]
 fn a_launch_that_may_work_another_time_is_tried_again_a_bounded_number_of_times() {
     let mut story = RunStory::created(RESUMABLE);
-    story.admitted().tell(resolved(ProfileKind::Resumable, None));
+    story.admitted().apply(resolved(ProfileKind::Resumable, None));
     for attempt in 1..=3 {
         assert_eq!(story.run().attempt(), Some(Attempt(attempt)));
         story.fails_to_launch(attempt, FailureCode::EngineFailed, LaunchRetry::Later);
     }
-    assert_eq!((story.run().attempt(), story.owed()), (None, vec![]));
+    assert_eq!((story.run().attempt(), story.pending_effects()), (None, vec![]));
     assert_eq!(story.run().turns[0].attempts.len(), 3);
 }
 
 #[test]
 fn a_missing_program_fails_the_run_at_once() {
     let mut story = RunStory::created(RESUMABLE);
-    story.admitted().tell(resolved(ProfileKind::Resumable, None));
+    story.admitted().apply(resolved(ProfileKind::Resumable, None));
     story.fails_to_launch(1, FailureCode::EngineNotFound, LaunchRetry::Never);
     assert_eq!(story.failure(), Some(FailureCode::EngineNotFound));
 }
 
 #[test]
-fn a_process_that_nobody_waits_for_any_more_is_ended() {
+fn a_process_of_an_obsolete_launch_is_terminated() {
     let mut story = RunStory::created(RESUMABLE);
-    story.admitted().tell(resolved(ProfileKind::Resumable, None));
-    story.tell(RunEvent::CancelRequested { by: "ada".into() }).performs("Terminate");
-    assert_eq!(story.owed(), Vec::<&str>::new());
-    story.tell(started(1));
-    assert_eq!(story.owed(), vec!["Terminate"]);
+    story.admitted().apply(resolved(ProfileKind::Resumable, None));
+    story.apply(RunEvent::CancelRequested { by: "ada".into() }).performs("Terminate");
+    assert_eq!(story.pending_effects(), Vec::<&str>::new());
+    story.apply(started(1));
+    assert_eq!(story.pending_effects(), vec!["Terminate"]);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a11_a_session_that_a_lost_process_may_have_begun_under_our_id_is_resumed_and_
     ];
     for lose in lost {
         let mut story = RunStory::created(RESUMABLE);
-        story.admitted().tell(resolved(ProfileKind::Resumable, Some("ours")));
+        story.admitted().apply(resolved(ProfileKind::Resumable, Some("ours")));
         lose(&mut story);
         story.replies("continue").admitted();
         assert_eq!(session(&story), LaunchSession::Resumed(handle("ours")));
@@ -159,7 +159,7 @@ fn a11_a_session_that_a_lost_process_may_have_begun_under_our_id_is_resumed_and_
 #[test]
 fn a6_a_session_id_of_ours_that_no_process_used_is_kept_for_the_next_try() {
     let mut story = RunStory::created(RESUMABLE);
-    story.admitted().tell(resolved(ProfileKind::Resumable, Some("ours")));
+    story.admitted().apply(resolved(ProfileKind::Resumable, Some("ours")));
     story.fails_to_launch(1, FailureCode::EngineFailed, LaunchRetry::Later);
     assert_eq!(session(&story), LaunchSession::Named(handle("ours")));
 }

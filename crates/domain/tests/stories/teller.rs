@@ -22,13 +22,13 @@ use abide_domain::{
 pub(crate) struct RunStory {
     run: Option<Run>,
     now: i64,
-    told: u128,
-    spoken: u64,
-    news: ApplyOutcome,
+    last_seed: u128,
+    last_position: u64,
+    last_outcome: ApplyOutcome,
     /// The names of all requested effects.
-    pub(crate) ordered: Vec<&'static str>,
+    pub(crate) requested_effects: Vec<&'static str>,
     /// Every event that followed another one in its commit.
-    pub(crate) happened: Vec<RunEvent>,
+    pub(crate) follow_up_events: Vec<RunEvent>,
 }
 
 /// The settings of a story's run.
@@ -53,28 +53,28 @@ pub(crate) const RESUMABLE: StorySettings = StorySettings {
     announces: true,
 };
 pub(crate) const STICKY: StorySettings = StorySettings { kind: ProfileKind::StickyProcess, ..RESUMABLE };
-pub(crate) const TIMEOUT: u32 = 600;
+pub(crate) const SESSION_TIMEOUT_SEC: u32 = 600;
 
 impl RunStory {
     /// A run that was created and has no slot yet.
-    pub(crate) fn created(about: StorySettings) -> Self {
+    pub(crate) fn created(story_settings: StorySettings) -> Self {
         let mut story = Self {
             run: None,
             now: 0,
-            told: 0,
-            spoken: 0,
-            news: ApplyOutcome::Changed,
-            ordered: Vec::new(),
-            happened: Vec::new(),
+            last_seed: 0,
+            last_position: 0,
+            last_outcome: ApplyOutcome::Changed,
+            requested_effects: Vec::new(),
+            follow_up_events: Vec::new(),
         };
         let settings = RunSettings {
             engine: "any".into(),
             workspace: "/tmp/w".into(),
-            execution_mode: about.mode,
-            conversation_ref: about.conversation.then(|| "chat-1".into()),
-            unanswered: about.unanswered,
-            session_timeout_sec: Seconds(TIMEOUT),
-            turn_timeout_sec: about.turn_timeout.map(Seconds),
+            execution_mode: story_settings.mode,
+            conversation_ref: story_settings.conversation.then(|| "chat-1".into()),
+            unanswered: story_settings.unanswered,
+            session_timeout_sec: Seconds(SESSION_TIMEOUT_SEC),
+            turn_timeout_sec: story_settings.turn_timeout.map(Seconds),
             on_busy: OnBusy::Queue,
             model: None,
             sandbox: None,
@@ -88,22 +88,25 @@ impl RunStory {
             settings,
             message: message("m1", "task"),
             idempotency: None,
-            rules: abide_domain::run::RULES,
+            rules: abide_domain::run::CURRENT_RULES_VERSION,
         };
-        story.tell(RunEvent::RunCreated(Box::new(new)));
+        story.apply(RunEvent::RunCreated(Box::new(new)));
         story
     }
 
     /// A run whose first process was requested.
-    pub(crate) fn launching(about: StorySettings) -> Self {
-        let mut story = Self::created(about);
-        story.tell(RunEvent::Admitted);
+    pub(crate) fn launching(story_settings: StorySettings) -> Self {
+        let mut story = Self::created(story_settings);
+        story.apply(RunEvent::Admitted);
         let reason = "because".into();
-        let profile =
-            EngineInteractiveProfile { kind: about.kind, reason, session_timeout_sec: Seconds(TIMEOUT) };
-        story.tell(RunEvent::ProfileResolved {
+        let profile = EngineInteractiveProfile {
+            kind: story_settings.kind,
+            reason,
+            session_timeout_sec: Seconds(SESSION_TIMEOUT_SEC),
+        };
+        story.apply(RunEvent::ProfileResolved {
             profile,
-            abilities: about.abilities,
+            abilities: story_settings.abilities,
             handle: None,
             command: None,
         });
@@ -111,18 +114,18 @@ impl RunStory {
     }
 
     /// A run whose first turn runs in process 1 and has announced its session.
-    pub(crate) fn working(about: StorySettings) -> Self {
-        let mut story = Self::launching(about);
+    pub(crate) fn working(story_settings: StorySettings) -> Self {
+        let mut story = Self::launching(story_settings);
         story.started(1);
-        if about.announces {
+        if story_settings.announces {
             story.announces(1, "session-1");
         }
         story
     }
 
     /// A run that waits for the answer to the question that ended its first turn.
-    pub(crate) fn asking(about: StorySettings, policy: DecisionPolicy) -> Self {
-        let mut story = Self::working(about);
+    pub(crate) fn asking(story_settings: StorySettings, policy: DecisionPolicy) -> Self {
+        let mut story = Self::working(story_settings);
         story.asks(1, question(InteractionKind::ChooseOne, policy));
         story
     }
@@ -151,7 +154,7 @@ impl RunStory {
         open[0]
     }
 
-    pub(crate) fn owed(&self) -> Vec<&'static str> {
+    pub(crate) fn pending_effects(&self) -> Vec<&'static str> {
         self.run().owed.iter().map(|owed| owed.effect.name()).collect()
     }
 
@@ -161,52 +164,52 @@ impl RunStory {
 
     // Events.
 
-    pub(crate) fn attempt(&mut self, event: RunEvent) -> Result<(), RequestRefused> {
-        self.told += 100;
+    pub(crate) fn try_apply(&mut self, event: RunEvent) -> Result<(), RequestRefused> {
+        self.last_seed += 100;
         self.now += 1_000_000;
-        let stamp = EventStamp { at: Timestamp(self.now), fresh: IdSeed(self.told) };
+        let stamp = EventStamp { at: Timestamp(self.now), fresh: IdSeed(self.last_seed) };
         let step: RunStep = run::apply(self.run.as_ref(), &stamp, &event)?;
-        self.ordered.extend(step.effects.iter().map(|owed| owed.effect.name()));
-        self.news = step.news;
+        self.requested_effects.extend(step.effects.iter().map(|owed| owed.effect.name()));
+        self.last_outcome = step.outcome;
         self.run = Some(step.run);
-        if let Some(event) = step.then {
-            self.happened.push(event.clone());
+        if let Some(event) = step.follow_up {
+            self.follow_up_events.push(event.clone());
             // In the same commit, so at the same time.
             self.now -= 1_000_000;
-            self.attempt(event)?;
+            self.try_apply(event)?;
         }
         Ok(())
     }
 
-    pub(crate) fn tell(&mut self, event: RunEvent) -> &mut Self {
+    pub(crate) fn apply(&mut self, event: RunEvent) -> &mut Self {
         let name = event.name();
-        self.attempt(event).unwrap_or_else(|refused| panic!("{name} was refused: {refused}"));
+        self.try_apply(event).unwrap_or_else(|refused| panic!("{name} was refused: {refused}"));
         self
     }
 
     /// Applies an event that must change nothing.
-    pub(crate) fn tell_in_vain(&mut self, event: RunEvent) {
+    pub(crate) fn apply_ignored(&mut self, event: RunEvent) {
         let before = self.run().clone();
         let name = event.name();
-        self.tell(event);
-        assert_eq!((self.news, self.run()), (ApplyOutcome::Absorbed, &before), "{name} is no news");
+        self.apply(event);
+        assert_eq!((self.last_outcome, self.run()), (ApplyOutcome::Ignored, &before), "{name} is no news");
     }
 
-    pub(crate) fn refuses(&mut self, event: RunEvent) -> RequestRefused {
+    pub(crate) fn expect_refusal(&mut self, event: RunEvent) -> RequestRefused {
         let before = self.run().clone();
-        let refused = self.attempt(event).expect_err("it must be refused");
+        let refused = self.try_apply(event).expect_err("it must be refused");
         assert_eq!(self.run(), &before);
         refused
     }
 
     pub(crate) fn started(&mut self, attempt: u32) -> &mut Self {
-        self.spoken = 0;
-        self.tell(started(attempt))
+        self.last_position = 0;
+        self.apply(started(attempt))
     }
 
     pub(crate) fn announces(&mut self, attempt: u32, session: &str) -> &mut Self {
-        let position = self.position();
-        self.tell(RunEvent::HandleAnnounced { attempt: Attempt(attempt), position, handle: handle(session) })
+        let position = self.next_position();
+        self.apply(RunEvent::HandleAnnounced { attempt: Attempt(attempt), position, handle: handle(session) })
     }
 
     pub(crate) fn asks(&mut self, attempt: u32, question: Question) -> &mut Self {
@@ -223,32 +226,32 @@ impl RunStory {
         let sticky = self.run().profile.as_ref().expect("it is resolved").kind == ProfileKind::StickyProcess;
         let aftermath =
             if sticky { ProcessAfterTurn::Alive } else { ProcessAfterTurn::Exited(ExitStatus::Code(0)) };
-        let (turn_id, position) = (self.turn(), self.position());
-        self.tell(RunEvent::TurnEnded { attempt: Attempt(attempt), turn_id, position, ending, aftermath })
+        let (turn_id, position) = (self.turn(), self.next_position());
+        self.apply(RunEvent::TurnEnded { attempt: Attempt(attempt), turn_id, position, ending, aftermath })
     }
 
-    pub(crate) fn raises(&mut self, attempt: u32, gate: &str, purpose: GatePurpose) -> &mut Self {
-        let (attempt, turn_id, position) = (Attempt(attempt), self.turn(), self.position());
+    pub(crate) fn raise_gate(&mut self, attempt: u32, gate: &str, purpose: GatePurpose) -> &mut Self {
+        let (attempt, turn_id, position) = (Attempt(attempt), self.turn(), self.next_position());
         let (gate, question) =
             (gate.into(), question(InteractionKind::Confirm, DecisionPolicy::EngineJudgement));
-        self.tell(RunEvent::GateRaised { attempt, turn_id, position, gate, purpose, question })
+        self.apply(RunEvent::GateRaised { attempt, turn_id, position, gate, purpose, question })
     }
 
     pub(crate) fn exits(&mut self, attempt: u32, exit: ExitStatus) -> &mut Self {
-        self.tell(RunEvent::ProcessExited { attempt: Attempt(attempt), exit })
+        self.apply(RunEvent::ProcessExited { attempt: Attempt(attempt), exit })
     }
 
     pub(crate) fn replies(&mut self, text: &str) -> &mut Self {
         let reply = reply(self.question().interaction_id, text, None);
-        self.tell(RunEvent::ReplyArrived { reply })
+        self.apply(RunEvent::ReplyArrived { reply })
     }
 
-    pub(crate) fn says(&mut self, id: &str, on_busy: OnBusy) -> &mut Self {
-        self.tell(RunEvent::MessageArrived { message: message(id, id), on_busy: Some(on_busy) })
+    pub(crate) fn send_message(&mut self, id: &str, on_busy: OnBusy) -> &mut Self {
+        self.apply(RunEvent::MessageArrived { message: message(id, id), on_busy: Some(on_busy) })
     }
 
     pub(crate) fn admitted(&mut self) -> &mut Self {
-        self.tell(RunEvent::Admitted)
+        self.apply(RunEvent::Admitted)
     }
 
     pub(crate) fn fails_to_launch(
@@ -258,40 +261,40 @@ impl RunStory {
         retry: LaunchRetry,
     ) -> &mut Self {
         let failure = RunFailure::new(code, "no");
-        self.tell(RunEvent::LaunchFailed { attempt: Attempt(attempt), failure, retry })
+        self.apply(RunEvent::LaunchFailed { attempt: Attempt(attempt), failure, retry })
     }
 
     /// Reports an effect that no other event settles.
     pub(crate) fn performs(&mut self, name: &str) -> &mut Self {
-        let effect = self.number(name);
-        self.tell(RunEvent::EffectPerformed { effect })
+        let effect = self.effect_number(name);
+        self.apply(RunEvent::EffectPerformed { effect })
     }
 
-    pub(crate) fn number(&self, name: &str) -> EffectNumber {
+    pub(crate) fn effect_number(&self, name: &str) -> EffectNumber {
         self.run().owed.iter().find(|owed| owed.effect.name() == name).expect("it is owed").number
     }
 
     /// Advances the clock without an event.
-    pub(crate) fn passes(&mut self, seconds: u32) -> &mut Self {
+    pub(crate) fn advance_clock(&mut self, seconds: u32) -> &mut Self {
         self.now += i64::from(seconds) * 1_000_000;
         self
     }
 
     /// Lets the run's deadline pass.
-    pub(crate) fn deadline_passes(&mut self) -> &mut Self {
+    pub(crate) fn expire_deadline(&mut self) -> &mut Self {
         let Deadline { at, kind } = self.run().deadline().expect("the run waits for a point in time");
         self.now = at.0;
-        self.tell(RunEvent::DeadlinePassed { deadline: kind })
+        self.apply(RunEvent::DeadlinePassed { deadline: kind })
     }
 
-    pub(crate) fn waits_until(&self) -> Option<DeadlineKind> {
+    pub(crate) fn deadline_kind(&self) -> Option<DeadlineKind> {
         self.run().deadline().map(|deadline| deadline.kind)
     }
 
     /// Reports the result of the first pending delivery.
-    pub(crate) fn delivery(&mut self, outcome: Result<(), DeliveryFailure>) -> &mut Self {
+    pub(crate) fn report_delivery(&mut self, outcome: Result<(), DeliveryFailure>) -> &mut Self {
         let Effect::Deliver { delivery_id } = self.effect("Deliver") else { unreachable!() };
-        self.tell(match outcome {
+        self.apply(match outcome {
             Ok(()) => RunEvent::DeliveryConfirmed { delivery_id },
             Err(certainty) => RunEvent::DeliveryFailed { delivery_id, certainty },
         })
@@ -302,9 +305,9 @@ impl RunStory {
         self.run().turns.last().expect("a turn has begun").turn_id
     }
 
-    pub(crate) fn position(&mut self) -> OutputPosition {
-        self.spoken += 1;
-        OutputPosition(self.spoken)
+    pub(crate) fn next_position(&mut self) -> OutputPosition {
+        self.last_position += 1;
+        OutputPosition(self.last_position)
     }
 }
 

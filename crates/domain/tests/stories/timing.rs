@@ -16,10 +16,10 @@ use abide_domain::{
 
 use crate::teller::{RESUMABLE, RunStory, STICKY, StorySettings, process};
 
-const LIMIT: u32 = 60;
-const LIMITED: StorySettings = StorySettings { turn_timeout: Some(LIMIT), ..RESUMABLE };
-const LIMITED_STICKY: StorySettings = StorySettings { turn_timeout: Some(LIMIT), ..STICKY };
-const DAY: u32 = 86_400;
+const TURN_TIMEOUT_SEC: u32 = 60;
+const LIMITED: StorySettings = StorySettings { turn_timeout: Some(TURN_TIMEOUT_SEC), ..RESUMABLE };
+const LIMITED_STICKY: StorySettings = StorySettings { turn_timeout: Some(TURN_TIMEOUT_SEC), ..STICKY };
+const DAY_SEC: u32 = 86_400;
 
 fn restored(attempt: u32) -> RunEvent {
     RunEvent::ContactRestored { attempt: Attempt(attempt), process: process(attempt) }
@@ -37,15 +37,15 @@ fn turn_ends_at(story: &RunStory) -> Timestamp {
 }
 
 /// The run after a restart of the daemon, which knows only the stored state.
-fn read_back(story: &RunStory) -> Run {
+fn restarted_run(story: &RunStory) -> Run {
     let written = serde_json::to_string(story.run()).expect("a run can be written");
     serde_json::from_str(&written).expect("what was written can be read")
 }
 
 fn times_out(mut story: RunStory) {
-    story.deadline_passes();
+    story.expire_deadline();
     assert_eq!(story.failure(), Some(FailureCode::TurnTimeout));
-    assert_eq!(story.owed(), vec!["Terminate"], "its process is ended");
+    assert_eq!(story.pending_effects(), vec!["Terminate"], "its process is ended");
     let error = story.run().turns.last().and_then(|turn| turn.error.as_ref());
     assert_eq!(error.map(|failure| failure.code), Some(FailureCode::TurnTimeout));
 }
@@ -61,28 +61,28 @@ fn a_turn_works_as_long_as_it_may_in_whatever_way_it_came_to_work() {
     held.replies("red");
 
     let mut answered = RunStory::working(LIMITED);
-    answered.raises(1, "g", GatePurpose::Approval).replies("yes");
+    answered.raise_gate(1, "g", GatePurpose::Approval).replies("yes");
 
     let mut withdrawn = RunStory::working(LIMITED);
-    withdrawn.raises(1, "g", GatePurpose::Approval);
-    let position = withdrawn.position();
-    withdrawn.tell(RunEvent::GateWithdrawn { attempt: Attempt(1), position, gate: "g".into() });
+    withdrawn.raise_gate(1, "g", GatePurpose::Approval);
+    let position = withdrawn.next_position();
+    withdrawn.apply(RunEvent::GateWithdrawn { attempt: Attempt(1), position, gate: "g".into() });
 
     let mut found = RunStory::working(LIMITED);
-    found.tell(lost(1)).tell(restored(1));
+    found.apply(lost(1)).apply(restored(1));
 
     let mut found_unseen = RunStory::launching(StorySettings {
         abilities: RunAbilities { recover: true, steer: false },
         ..LIMITED
     });
-    found_unseen.exits(1, ExitStatus::Unseen).tell(restored(1));
+    found_unseen.exits(1, ExitStatus::Unseen).apply(restored(1));
 
     let mut after_a_rest = RunStory::working(StorySettings { mode: ExecutionMode::Chat, ..LIMITED_STICKY });
-    after_a_rest.completes(1, "hello").says("m2", OnBusy::Queue);
+    after_a_rest.completes(1, "hello").send_message("m2", OnBusy::Queue);
 
     for story in [first, resumed, held, answered, withdrawn, found, found_unseen, after_a_rest] {
         assert_eq!(story.detail(), "running.active");
-        assert!(turn_ends_at(&story).since(story.run().updated_at) <= Seconds(LIMIT));
+        assert!(turn_ends_at(&story).seconds_since(story.run().updated_at) <= Seconds(TURN_TIMEOUT_SEC));
         times_out(story);
     }
 }
@@ -90,24 +90,24 @@ fn a_turn_works_as_long_as_it_may_in_whatever_way_it_came_to_work() {
 #[test]
 fn each_turn_of_a_held_process_has_its_own_time() {
     let mut story = RunStory::working(LIMITED_STICKY);
-    story.passes(LIMIT - 20).asks(
+    story.advance_clock(TURN_TIMEOUT_SEC - 20).asks(
         1,
         crate::teller::question(abide_domain::interaction::InteractionKind::OpenText, DecisionPolicy::Abort),
     );
-    story.passes(300).replies("red");
-    assert_eq!(turn_ends_at(&story).since(story.run().updated_at), Seconds(LIMIT));
+    story.advance_clock(300).replies("red");
+    assert_eq!(turn_ends_at(&story).seconds_since(story.run().updated_at), Seconds(TURN_TIMEOUT_SEC));
 }
 
 #[test]
 fn a_restart_neither_lengthens_nor_forgets_the_time_of_a_turn() {
     let mut story = RunStory::working(LIMITED);
     let before = story.run().deadline();
-    assert_eq!(read_back(&story).deadline(), before);
+    assert_eq!(restarted_run(&story).deadline(), before);
     // The events of a restarted daemon do not change it.
-    story.tell_in_vain(crate::teller::started(1));
-    story.tell_in_vain(restored(1));
-    let (attempt, position) = (Attempt(1), story.position());
-    story.tell(RunEvent::Progressed { attempt, position, text: String::new() });
+    story.apply_ignored(crate::teller::started(1));
+    story.apply_ignored(restored(1));
+    let (attempt, position) = (Attempt(1), story.next_position());
+    story.apply(RunEvent::Progressed { attempt, position, text: String::new() });
     assert_eq!(story.run().deadline(), before);
     times_out(story);
 }
@@ -116,13 +116,20 @@ fn a_restart_neither_lengthens_nor_forgets_the_time_of_a_turn() {
 fn the_time_that_a_person_takes_does_not_count_even_across_a_restart() {
     for about in [LIMITED, LIMITED_STICKY] {
         let mut story = RunStory::working(StorySettings { unanswered: UnansweredPolicy::Strict, ..about });
-        story.passes(20).raises(1, "g1", GatePurpose::Approval).raises(1, "g2", GatePurpose::Input);
-        assert_eq!(read_back(&story).deadline(), story.run().deadline());
-        story.passes(500).replies("yes").passes(500);
+        story.advance_clock(20).raise_gate(1, "g1", GatePurpose::Approval).raise_gate(
+            1,
+            "g2",
+            GatePurpose::Input,
+        );
+        assert_eq!(restarted_run(&story).deadline(), story.run().deadline());
+        story.advance_clock(500).replies("yes").advance_clock(500);
         assert_eq!(story.detail(), "waiting_user.turn", "the second request waits now");
         story.replies("blue");
-        let left = turn_ends_at(&story).since(story.run().updated_at);
-        assert!((LIMIT - 25..LIMIT - 20).contains(&left.0), "{left:?} are left after 20 s of work");
+        let left = turn_ends_at(&story).seconds_since(story.run().updated_at);
+        assert!(
+            (TURN_TIMEOUT_SEC - 25..TURN_TIMEOUT_SEC - 20).contains(&left.0),
+            "{left:?} are left after 20 s of work"
+        );
         times_out(story);
     }
 }
@@ -130,28 +137,32 @@ fn the_time_that_a_person_takes_does_not_count_even_across_a_restart() {
 #[test]
 fn a_turn_that_was_found_again_has_the_time_that_it_had_left() {
     let mut story = RunStory::working(LIMITED);
-    story.passes(20).tell(lost(1));
-    assert_eq!(story.waits_until(), Some(DeadlineKind::Recovery(Attempt(1))), "the search has its own bound");
-    story.passes(100).tell(restored(1));
-    let left = turn_ends_at(&story).since(story.run().updated_at);
-    assert!((LIMIT - 25..LIMIT - 20).contains(&left.0), "{left:?}");
+    story.advance_clock(20).apply(lost(1));
+    assert_eq!(
+        story.deadline_kind(),
+        Some(DeadlineKind::Recovery(Attempt(1))),
+        "the search has its own bound"
+    );
+    story.advance_clock(100).apply(restored(1));
+    let left = turn_ends_at(&story).seconds_since(story.run().updated_at);
+    assert!((TURN_TIMEOUT_SEC - 25..TURN_TIMEOUT_SEC - 20).contains(&left.0), "{left:?}");
 
     let mut story = RunStory::working(LIMITED);
     story
-        .passes(20)
-        .tell(lost(1))
-        .passes(100)
-        .raises(1, "g", GatePurpose::Approval)
-        .passes(100)
+        .advance_clock(20)
+        .apply(lost(1))
+        .advance_clock(100)
+        .raise_gate(1, "g", GatePurpose::Approval)
+        .advance_clock(100)
         .replies("yes");
-    let left = turn_ends_at(&story).since(story.run().updated_at);
-    assert!((LIMIT - 25..LIMIT - 20).contains(&left.0), "{left:?}");
+    let left = turn_ends_at(&story).seconds_since(story.run().updated_at);
+    assert!((TURN_TIMEOUT_SEC - 25..TURN_TIMEOUT_SEC - 20).contains(&left.0), "{left:?}");
 }
 
 #[test]
 fn a_silent_turn_without_a_limit_is_never_ended() {
     let mut gate = RunStory::working(RESUMABLE);
-    gate.raises(1, "g", GatePurpose::Approval);
+    gate.raise_gate(1, "g", GatePurpose::Approval);
     let mut probing = RunStory::created(RESUMABLE);
     probing.admitted();
     let stories = [
@@ -167,7 +178,7 @@ fn a_silent_turn_without_a_limit_is_never_ended() {
     ];
     for mut story in stories {
         assert_eq!(story.run().deadline(), None, "{}", story.detail());
-        story.passes(365 * DAY);
+        story.advance_clock(365 * DAY_SEC);
         let attempt = Attempt(1);
         for deadline in [
             DeadlineKind::Turn(attempt),
@@ -175,13 +186,13 @@ fn a_silent_turn_without_a_limit_is_never_ended() {
             DeadlineKind::Recovery(attempt),
             DeadlineKind::Idling(attempt),
         ] {
-            story.tell_in_vain(RunEvent::DeadlinePassed { deadline });
+            story.apply_ignored(RunEvent::DeadlinePassed { deadline });
         }
     }
 }
 
 #[test]
-fn a8_whoever_waits_with_a_process_keeps_others_from_working() {
+fn a8_a_wait_with_a_process_holds_its_slot() {
     let other = RunId(IdSeed(9));
     let next = |story: &RunStory| {
         let mut slots = AdmissionQueue::new(1);
@@ -190,7 +201,7 @@ fn a8_whoever_waits_with_a_process_keeps_others_from_working() {
         slots.next()
     };
     let mut gate = RunStory::working(RESUMABLE);
-    gate.raises(1, "g", GatePurpose::Approval);
+    gate.raise_gate(1, "g", GatePurpose::Approval);
     let mut idle = RunStory::working(StorySettings { mode: ExecutionMode::Chat, ..STICKY });
     idle.completes(1, "hello");
     for story in [RunStory::asking(STICKY, DecisionPolicy::Abort), gate, idle] {

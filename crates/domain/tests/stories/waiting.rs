@@ -18,7 +18,7 @@ fn a8_a_resumable_wait_holds_neither_process_nor_slot_and_never_ends_by_itself()
     let story = RunStory::asking(RESUMABLE, DecisionPolicy::EngineJudgement);
     assert_eq!(story.detail(), "waiting_user.free");
     assert_eq!((story.run().occupancy(), story.run().deadline()), (SlotOccupancy::None, None));
-    assert_eq!(story.owed(), Vec::<&str>::new());
+    assert_eq!(story.pending_effects(), Vec::<&str>::new());
 }
 
 #[test]
@@ -26,11 +26,11 @@ fn a8_a_sticky_wait_keeps_its_process_its_slot_and_its_deadline() {
     let story = RunStory::asking(STICKY, DecisionPolicy::EngineJudgement);
     assert_eq!(story.detail(), "waiting_user.session");
     assert_eq!(story.run().occupancy(), SlotOccupancy::Holding);
-    assert_eq!(story.waits_until(), Some(DeadlineKind::Answer(story.question().interaction_id)));
+    assert_eq!(story.deadline_kind(), Some(DeadlineKind::Answer(story.question().interaction_id)));
 }
 
 #[test]
-fn a7_what_a_wait_needs_is_in_the_state_before_the_wait_begins() {
+fn a7_session_process_and_deadline_are_stored_before_the_wait() {
     let resumable = RunStory::asking(RESUMABLE, DecisionPolicy::Abort);
     let run = resumable.run();
     assert_eq!(run.profile.as_ref().unwrap().kind, ProfileKind::Resumable);
@@ -50,45 +50,51 @@ fn a8_a_reply_resumes_in_a_new_process_or_goes_to_the_living_one() {
     resumable.replies("red");
     assert_eq!(resumable.detail(), "queued");
     resumable.admitted();
-    assert_eq!((resumable.detail().as_str(), resumable.owed()), ("running.launching", vec!["Launch"]));
+    assert_eq!(
+        (resumable.detail().as_str(), resumable.pending_effects()),
+        ("running.launching", vec!["Launch"])
+    );
 
     let mut sticky = RunStory::asking(STICKY, DecisionPolicy::Abort);
     sticky.replies("red");
-    assert_eq!((sticky.detail().as_str(), sticky.owed()), ("running.active", vec!["Say"]));
+    assert_eq!((sticky.detail().as_str(), sticky.pending_effects()), ("running.active", vec!["Say"]));
     assert_eq!(sticky.run().attempt(), Some(Attempt(1)));
 }
 
 #[test]
 fn a8_an_approval_inside_a_turn_keeps_its_process_and_has_no_deadline_where_the_engine_resumes() {
     let mut story = RunStory::working(RESUMABLE);
-    story.raises(1, "g1", GatePurpose::Approval);
+    story.raise_gate(1, "g1", GatePurpose::Approval);
     assert_eq!((story.detail().as_str(), story.run().deadline()), ("waiting_user.turn", None));
     assert_eq!(story.run().occupancy(), SlotOccupancy::Holding);
     assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::WaitingApproval);
 
     let mut sticky = RunStory::working(STICKY);
-    sticky.raises(1, "g1", GatePurpose::Approval);
+    sticky.raise_gate(1, "g1", GatePurpose::Approval);
     assert!(sticky.run().deadline().is_some());
 }
 
 #[test]
 fn requests_of_one_turn_are_put_to_the_person_one_at_a_time() {
     let mut story = RunStory::working(RESUMABLE);
-    story.raises(1, "g1", GatePurpose::Approval).raises(1, "g2", GatePurpose::Input);
+    story.raise_gate(1, "g1", GatePurpose::Approval).raise_gate(1, "g2", GatePurpose::Input);
     let first = story.question().interaction_id;
     story.replies("yes");
     assert_eq!(story.detail(), "waiting_user.turn");
     assert_ne!(story.question().interaction_id, first);
     story.replies("blue");
-    assert_eq!((story.detail().as_str(), story.owed()), ("running.active", vec!["Answer", "Answer"]));
+    assert_eq!(
+        (story.detail().as_str(), story.pending_effects()),
+        ("running.active", vec!["Answer", "Answer"])
+    );
 }
 
 #[test]
-fn a10_a_strict_sticky_wait_that_nobody_answers_fails_and_its_process_is_ended() {
+fn a10_an_unanswered_strict_sticky_wait_fails() {
     let mut story = RunStory::asking(STICKY, DecisionPolicy::EngineJudgement);
-    story.deadline_passes();
+    story.expire_deadline();
     assert_eq!(story.failure(), Some(FailureCode::InteractionWaitTimeout));
-    assert_eq!(story.owed(), vec!["Terminate"]);
+    assert_eq!(story.pending_effects(), vec!["Terminate"]);
     assert_eq!(story.run().occupancy(), SlotOccupancy::None);
 }
 
@@ -113,8 +119,8 @@ fn a11_a_question_without_a_handle_is_never_asked() {
 #[test]
 fn a_sticky_process_that_ends_with_its_question_cannot_be_answered() {
     let mut story = RunStory::working(STICKY);
-    let (turn_id, position) = (story.turn(), story.position());
-    story.tell(abide_domain::event::RunEvent::TurnEnded {
+    let (turn_id, position) = (story.turn(), story.next_position());
+    story.apply(abide_domain::event::RunEvent::TurnEnded {
         attempt: Attempt(1),
         turn_id,
         position,

@@ -17,7 +17,7 @@ use abide_domain::{
 };
 
 /// The time of an event: now, or the deadline that the event refers to.
-pub(crate) fn when(run: &Run, event: &RunEvent) -> i64 {
+pub(crate) fn event_time(run: &Run, event: &RunEvent) -> i64 {
     match (event, run.deadline()) {
         (RunEvent::DeadlinePassed { .. }, Some(deadline)) => deadline.at.0.max(run.updated_at.0 + 1),
         (_, _) => run.updated_at.0 + 1,
@@ -30,9 +30,9 @@ pub(crate) fn events(run: &Run) -> Vec<(&'static str, RunEvent)> {
     let turn_id = run.turns.last().map_or(TurnId(IdSeed(0)), |turn| turn.turn_id);
     let position = OutputPosition(run.live().map_or(0, |live| live.heard.0) + 1);
     let mut events = requests(run);
-    events.extend(program(attempt));
-    events.extend(speech(attempt, turn_id, position, run));
-    events.extend(world(run));
+    events.extend(process_events(attempt));
+    events.extend(output_events(attempt, turn_id, position, run));
+    events.extend(environment_events(run));
     events.push((
         "stale news",
         ended(Attempt(attempt.0 + 7), turn_id, position, completed(), ProcessAfterTurn::Alive),
@@ -70,7 +70,7 @@ fn requests(run: &Run) -> Vec<(&'static str, RunEvent)> {
         settings: abide_domain::settings::RunSettings::clone(&run.settings),
         message: message.clone(),
         idempotency: None,
-        rules: abide_domain::run::RULES,
+        rules: abide_domain::run::CURRENT_RULES_VERSION,
     };
     let mut requests = vec![
         ("", RunEvent::RunCreated(Box::new(new))),
@@ -82,7 +82,7 @@ fn requests(run: &Run) -> Vec<(&'static str, RunEvent)> {
         ("", RunEvent::InterruptRequested { by: "ada".into() }),
         ("", RunEvent::CancelRequested { by: "ada".into() }),
         ("", RunEvent::ShutdownRequested),
-        ("", RunEvent::RulesAdopted { rules: abide_domain::run::RULES + 1 }),
+        ("", RunEvent::RulesAdopted { rules: abide_domain::run::CURRENT_RULES_VERSION + 1 }),
     ];
     requests.extend(run.pending_interaction_id().map(|id| ("ReplyArrived", reply(id, "go on"))));
     requests.extend(run.pending_interaction_id().map(|id| ("ReplyArrived (no)", reply(id, "no"))));
@@ -90,7 +90,7 @@ fn requests(run: &Run) -> Vec<(&'static str, RunEvent)> {
     requests
 }
 
-fn program(attempt: Attempt) -> Vec<(&'static str, RunEvent)> {
+fn process_events(attempt: Attempt) -> Vec<(&'static str, RunEvent)> {
     let process = ProcessBinding { keeper: "k".into(), pid: 7, start_time: 7, boot_id: "b".into() };
     let failure = RunFailure::new(FailureCode::EngineNotFound, "no");
     let resolved = |kind| RunEvent::ProfileResolved {
@@ -115,7 +115,7 @@ fn program(attempt: Attempt) -> Vec<(&'static str, RunEvent)> {
     ]
 }
 
-fn speech(
+fn output_events(
     attempt: Attempt,
     turn_id: TurnId,
     position: OutputPosition,
@@ -173,7 +173,7 @@ fn speech(
     speech
 }
 
-fn world(run: &Run) -> Vec<(&'static str, RunEvent)> {
+fn environment_events(run: &Run) -> Vec<(&'static str, RunEvent)> {
     let delivery_id = run.owed.iter().find_map(|owed| match owed.effect {
         Effect::Deliver { delivery_id } => Some(delivery_id),
         Effect::Probe { .. }

@@ -31,7 +31,7 @@ Labels are events. Text in brackets is the variant of an event.
 
 pub(crate) fn draw(table: &TransitionTable) -> String {
     let mut page = format!("{INTRODUCTION}```mermaid\nstateDiagram-v2\n    [*] --> queued\n");
-    for ((from, to), labels) in table.moves() {
+    for ((from, to), labels) in table.transitions() {
         let labels: Vec<_> = labels.into_iter().collect();
         let _ = writeln!(page, "    {} --> {}: {}", id(from), id(to), labels.join(", "));
     }

@@ -21,12 +21,16 @@ use table::TransitionTable;
 
 /// Twice as many seeds find no new outcomes. Four times as many find a few that need three coincidences.
 const SEEDS: u64 = 320;
-const COMMITS: usize = 60;
+const COMMITS_PER_SEED: usize = 60;
 
 /// Applies an event, with the event that must follow it in the same commit.
-fn happens(before: &Run, stamp: EventStamp, event: &RunEvent) -> Result<RunStep, RequestRefused> {
+fn apply_with_follow_up(
+    before: &Run,
+    stamp: EventStamp,
+    event: &RunEvent,
+) -> Result<RunStep, RequestRefused> {
     let step = run::apply(Some(before), &stamp, event)?;
-    match &step.then {
+    match &step.follow_up {
         Some(next) => {
             run::apply(Some(&step.run), &EventStamp { fresh: IdSeed(stamp.fresh.0 + 8), ..stamp }, next)
         }
@@ -39,13 +43,13 @@ fn observe() -> TransitionTable {
     let mut table = TransitionTable::default();
     for seed in 0..SEEDS {
         let mut author = HistoryGenerator::new(seed, 1).with_runs(4);
-        for _ in 0..COMMITS {
+        for _ in 0..COMMITS_PER_SEED {
             for before in author.commit().changes.iter().map(|change| &change.run) {
                 for (place, (label, event)) in battery::events(before).into_iter().enumerate() {
-                    let at = battery::when(before, &event);
+                    let at = battery::event_time(before, &event);
                     let fresh = IdSeed(u128::MAX - 4096 + 16 * place as u128);
                     let stamp = EventStamp { at: Timestamp(at), fresh };
-                    table.saw(before, label, happens(before, stamp, &event));
+                    table.record(before, label, apply_with_follow_up(before, stamp, &event));
                 }
             }
         }

@@ -42,39 +42,48 @@ pub(crate) const STATES: [&str; 14] = [
 ];
 
 impl TransitionTable {
-    pub(crate) fn saw(&mut self, before: &Run, label: &'static str, result: Result<RunStep, RequestRefused>) {
+    pub(crate) fn record(
+        &mut self,
+        before: &Run,
+        label: &'static str,
+        result: Result<RunStep, RequestRefused>,
+    ) {
         let outcome = match &result {
-            Ok(RunStep { news: ApplyOutcome::Absorbed, .. }) => "absorbed".to_owned(),
+            Ok(RunStep { outcome: ApplyOutcome::Ignored, .. }) => "absorbed".to_owned(),
             Ok(step) => step.run.state.detail(),
             Err(refused) => format!("refused: {}", reason(refused)),
         };
         self.runs.entry((before.state.detail(), label)).or_default().insert(outcome);
         if let Ok(step) = &result {
-            self.saw_parts(before, &step.run);
+            self.record_parts(before, &step.run);
         }
     }
 
-    fn saw_parts(&mut self, before: &Run, after: &Run) {
-        let rows = ChangedRows::changed(Some(before), after);
+    fn record_parts(&mut self, before: &Run, after: &Run) {
+        let rows = ChangedRows::between(Some(before), after);
         for turn in rows.turns(after) {
             let earlier = before.turns.iter().find(|it| it.turn_id == turn.turn_id);
-            let name = |status: ExecutionStatus| word(&status);
-            self.moved("turn", earlier.map(|it| name(it.execution_status)), name(turn.execution_status));
+            let name = |status: ExecutionStatus| serde_name(&status);
+            self.record_transition(
+                "turn",
+                earlier.map(|it| name(it.execution_status)),
+                name(turn.execution_status),
+            );
         }
         for question in rows.interactions(after) {
             let earlier = before.interactions.iter().find(|it| it.interaction_id == question.interaction_id);
             let name = |state: &InteractionState| state.name().to_owned();
-            self.moved("interaction", earlier.map(|it| name(&it.state)), name(&question.state));
+            self.record_transition("interaction", earlier.map(|it| name(&it.state)), name(&question.state));
         }
         for delivery in rows.deliveries(after) {
             let earlier = before.deliveries.iter().find(|it| it.delivery_id == delivery.delivery_id);
-            let name = |status: DeliveryStatus| word(&status);
-            self.moved("delivery", earlier.map(|it| name(it.status)), name(delivery.status));
+            let name = |status: DeliveryStatus| serde_name(&status);
+            self.record_transition("delivery", earlier.map(|it| name(it.status)), name(delivery.status));
         }
         for inbound in rows.inbound(after) {
             let earlier = before.inbox.iter().find(|it| it.message.key == inbound.message.key);
-            let name = |status: InboundStatus| word(&status);
-            self.moved(
+            let name = |status: InboundStatus| serde_name(&status);
+            self.record_transition(
                 "inbound",
                 earlier.map(|it| name(it.execution_status)),
                 name(inbound.execution_status),
@@ -82,7 +91,7 @@ impl TransitionTable {
         }
     }
 
-    fn moved(&mut self, part: &'static str, from: Option<String>, to: String) {
+    fn record_transition(&mut self, part: &'static str, from: Option<String>, to: String) {
         let from = from.unwrap_or_else(|| "[*]".to_owned());
         if from != to {
             self.parts.entry(part).or_default().insert((from, to));
@@ -90,7 +99,7 @@ impl TransitionTable {
     }
 
     /// Transitions of the run itself, with the events that cause them.
-    pub(crate) fn moves(&self) -> BTreeMap<(&str, &str), BTreeSet<&'static str>> {
+    pub(crate) fn transitions(&self) -> BTreeMap<(&str, &str), BTreeSet<&'static str>> {
         let mut moves: BTreeMap<(&str, &str), BTreeSet<&'static str>> = BTreeMap::new();
         for ((from, label), outcomes) in &self.runs {
             for to in outcomes.iter().filter(|to| STATES.contains(&to.as_str()) && *to != from) {
@@ -153,6 +162,6 @@ fn reason(refused: &RequestRefused) -> &'static str {
 }
 
 /// The ledger's name of a status.
-fn word(status: &impl serde::Serialize) -> String {
+fn serde_name(status: &impl serde::Serialize) -> String {
     serde_json::to_value(status).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

@@ -12,7 +12,7 @@ use abide_domain::context::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::native::part;
+use super::native::parse_part;
 use crate::covered::{self, JsonFields, JsonItems};
 
 /// Size limit of all remembered calls, in bytes.
@@ -46,7 +46,7 @@ pub(super) struct IncompleteRequest;
 
 impl AnnouncedCalls {
     /// Remembers an update about a call.
-    pub(super) fn tell(&mut self, id: &str, raw_input: Option<&RawValue>, content: Option<&RawValue>) {
+    pub(super) fn record(&mut self, id: &str, raw_input: Option<&RawValue>, content: Option<&RawValue>) {
         if raw_input.is_none() && content.is_none() {
             return;
         }
@@ -76,12 +76,12 @@ impl AnnouncedCalls {
     }
 
     /// Removes a call that has ended.
-    pub(super) fn over(&mut self, id: &str) {
+    pub(super) fn remove(&mut self, id: &str) {
         self.calls.remove(id);
     }
 
     /// Removes all calls at the end of a turn.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.calls.clear();
         self.lost = false;
     }
@@ -105,36 +105,38 @@ struct AcpTextBlock {
 }
 
 /// The subject of a request, completed from the announced call.
-pub(super) fn context(
+pub(super) fn approval_context(
     call: Option<&RawValue>,
     announced: &AnnouncedCalls,
 ) -> Result<ApprovalContext, IncompleteRequest> {
     let mut call_fields = match call {
         Some(raw) => match JsonFields::of(raw) {
             Some(fields) => fields,
-            None => return Ok(ApprovalContext::new(unnamed(covered::fields("tool call", raw)))),
+            None => return Ok(ApprovalContext::new(unnamed_tool(covered::fields("tool call", raw)))),
         },
         None => JsonFields::default(),
     };
     let id = call_fields.take_texts(["toolCallId"]).map(|[id]| id).unwrap_or_default();
     // The status of a requested call is always pending and carries no information.
     let _status = call_fields.take_texts(["status"]);
-    let told = announced.calls.get(&id);
+    let announced_call = announced.calls.get(&id);
     let own_input = call_fields.take("rawInput").filter(|raw| raw.get() != "null");
     let own_content = call_fields.take("content").filter(|raw| !matches!(raw.get(), "null" | "[]"));
-    let is_lost = match told {
-        Some(told) => told.lost,
+    let is_lost = match announced_call {
+        Some(announced_call) => announced_call.lost,
         None => announced.lost && own_content.is_none(),
     };
     if own_input.is_none() && is_lost {
         return Err(IncompleteRequest);
     }
-    let input = own_input.or_else(|| told.and_then(|told| told.raw_input.as_deref()));
-    let content = own_content.or_else(|| told.and_then(|told| told.content.as_deref()));
+    let input =
+        own_input.or_else(|| announced_call.and_then(|announced_call| announced_call.raw_input.as_deref()));
+    let content =
+        own_content.or_else(|| announced_call.and_then(|announced_call| announced_call.content.as_deref()));
     let [title, kind, name] =
         ["title", "kind", "name"].map(|part| call_fields.take_texts([part]).map(|[text]| text));
 
-    let (files, mut rest) = content.map(parts).unwrap_or_default();
+    let (files, mut rest) = content.map(split_content).unwrap_or_default();
     let mut input_fields = input.map(|raw| JsonFields::of(raw).ok_or(raw));
     let subject = if !files.is_empty() {
         rest.extend(input.map(|raw| covered::field("rawInput", raw)));
@@ -168,7 +170,7 @@ pub(super) fn context(
     Ok(ApprovalContext { tool, remarks, rest, ..ApprovalContext::new(subject) })
 }
 
-fn unnamed(input: Vec<RequestField>) -> ApprovalSubject {
+fn unnamed_tool(input: Vec<RequestField>) -> ApprovalSubject {
     ApprovalSubject::Tool { name: "this tool".to_owned(), input }
 }
 
@@ -182,16 +184,16 @@ fn command(fields: &mut JsonFields<'_>) -> Option<CommandLine> {
 }
 
 /// The file changes in the content of a call, and its other parts.
-fn parts(content: &RawValue) -> (Vec<FileChange>, Vec<RequestField>) {
+fn split_content(content: &RawValue) -> (Vec<FileChange>, Vec<RequestField>) {
     let Some(items) = JsonItems::of(content) else {
         return (vec![], vec![covered::field("content", content)]);
     };
     let (mut files, mut rest) = (vec![], vec![]);
     for item in items.0 {
-        if let Some((file, more)) = changed(item) {
+        if let Some((file, more)) = file_change(item) {
             files.push(file);
             rest.extend(more);
-        } else if let Some(block) = part::<AcpTextContent>(Some(item)) {
+        } else if let Some(block) = parse_part::<AcpTextContent>(Some(item)) {
             rest.push(RequestField {
                 name: "content".to_owned(),
                 value: FieldValue::Text(block.content.text),
@@ -204,7 +206,7 @@ fn parts(content: &RawValue) -> (Vec<FileChange>, Vec<RequestField>) {
 }
 
 /// The change of a file, and the remaining fields.
-fn changed(item: &RawValue) -> Option<(FileChange, Vec<RequestField>)> {
+fn file_change(item: &RawValue) -> Option<(FileChange, Vec<RequestField>)> {
     let mut fields = JsonFields::of(item)?;
     let [kind, path, new] = fields.take_texts(["type", "path", "newText"])?;
     if kind != "diff" {

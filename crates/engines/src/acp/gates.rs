@@ -16,8 +16,8 @@ use abide_ports::engine::{GateAnswer, UnsupportedOperation};
 use serde_json::value::RawValue;
 
 use super::{
-    call::{AnnouncedCalls, IncompleteRequest, context},
-    native::{PermissionOption, RequestPermissionParams, part},
+    call::{AnnouncedCalls, IncompleteRequest, approval_context},
+    native::{PermissionOption, RequestPermissionParams, parse_part},
     words,
 };
 use crate::covered::JsonItems;
@@ -63,21 +63,22 @@ impl AcpGates {
         turn: u32,
         id: &RawValue,
         params: &RawValue,
-        asked: &RequestPermissionParams<'_>,
+        request: &RequestPermissionParams<'_>,
     ) -> Result<(String, Question), IncompleteRequest> {
-        let context = context(asked.tool_call, &self.announced)?;
+        let context = approval_context(request.tool_call, &self.announced)?;
         let fingerprint = fingerprint(params.get());
-        let meaning =
+        let id_use =
             self.ids.entry(id.get().to_owned()).or_insert(RequestIdUse { uses: 1, turn, fingerprint });
-        if (meaning.turn, meaning.fingerprint) != (turn, fingerprint) {
-            *meaning = RequestIdUse { uses: meaning.uses + 1, turn, fingerprint };
+        if (id_use.turn, id_use.fingerprint) != (turn, fingerprint) {
+            *id_use = RequestIdUse { uses: id_use.uses + 1, turn, fingerprint };
         }
-        let name = match meaning.uses {
+        let name = match id_use.uses {
             1 => id.get().to_owned(),
             uses => format!("{}#{uses}", id.get()),
         };
-        let offered: Vec<PermissionOption<'_>> = offered(asked);
-        let option = |kind: &str| offered.iter().find(|option| option.kind.as_deref() == Some(kind));
+        let permission_options: Vec<PermissionOption<'_>> = parse_options(request);
+        let option =
+            |kind: &str| permission_options.iter().find(|option| option.kind.as_deref() == Some(kind));
         let (allow, reject) = (option("allow_once"), option("reject_once"));
         let labels = [(allow, "Yes", false), (reject, "No", true)];
         let options = labels.into_iter().filter_map(|(option, word, safe)| {
@@ -99,9 +100,9 @@ impl AcpGates {
 
     /// The response to a request.
     pub(super) fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
-        let gate = self.known.iter_mut().find(|gate| gate.name == answer.gate).ok_or_else(|| {
+        let gate = self.known.iter_mut().find(|gate| gate.name == answer.gate_id).ok_or_else(|| {
             UnsupportedOperation::Refused {
-                reason: format!("no request {:?} waits for an answer", answer.gate),
+                reason: format!("no request {:?} waits for an answer", answer.gate_id),
             }
         })?;
         gate.answered = true;
@@ -119,7 +120,7 @@ impl AcpGates {
     }
 
     /// The responses that cancel all open requests.
-    pub(super) fn cancel(&mut self) -> Vec<u8> {
+    pub(super) fn cancel_all(&mut self) -> Vec<u8> {
         let open = self.known.iter_mut().filter(|gate| !gate.answered);
         open.flat_map(|gate| {
             gate.answered = true;
@@ -133,22 +134,22 @@ impl AcpGates {
     }
 
     /// Removes all requests at the end of a turn.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.known.clear();
-        self.announced.forget();
+        self.announced.clear();
     }
 }
 
 /// The options of a request.
-fn offered<'a>(asked: &RequestPermissionParams<'a>) -> Vec<PermissionOption<'a>> {
-    let items = asked.options.and_then(JsonItems::of).unwrap_or_default();
-    items.0.into_iter().filter_map(|raw| part(Some(raw))).collect()
+fn parse_options<'a>(request: &RequestPermissionParams<'a>) -> Vec<PermissionOption<'a>> {
+    let items = request.options.and_then(JsonItems::of).unwrap_or_default();
+    items.0.into_iter().filter_map(|raw| parse_part(Some(raw))).collect()
 }
 
 /// The option that rejects, if there is one.
-pub(super) fn rejecting(asked: &RequestPermissionParams<'_>) -> Option<String> {
+pub(super) fn reject_option_id(request: &RequestPermissionParams<'_>) -> Option<String> {
     let rejects = |option: &PermissionOption<'_>| option.kind.as_deref() == Some("reject_once");
-    offered(asked).into_iter().find(rejects).map(|option| option.option_id.into_owned())
+    parse_options(request).into_iter().find(rejects).map(|option| option.option_id.into_owned())
 }
 
 /// The option's own label, extended if needed so that it is recognised as a yes or a no.

@@ -13,41 +13,41 @@ use abide_ports::engine::{LaunchContext, ProcessSpec, ProcessStdin, UnsupportedO
 
 use super::words;
 
-const SECOND: i64 = 1_000_000;
-const MINUTE: i64 = 60 * SECOND;
+const SECOND_MICROS: i64 = 1_000_000;
+const MINUTE_MICROS: i64 = 60 * SECOND_MICROS;
 
 /// Part of the probe's result for agents that can resume a session without loading it.
-pub(super) const OFFERS_RESUME: &str = "it offers session/resume";
+pub(super) const RESUME_PROBE_DETAIL: &str = "it offers session/resume";
 
 /// Maximum time between the recorded start of a session and the creation of its file, because the program has to start
 /// first.
-const LATE: i64 = 10 * SECOND;
+const MAX_CREATION_DELAY_MICROS: i64 = 10 * SECOND_MICROS;
 
-pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-    let installation = order.installation;
+pub(super) fn launch(context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+    let installation = context.installation;
     Ok(ProcessSpec {
         argv: installation.command.iter().chain(&installation.args).cloned().collect(),
         env: installation.env.clone().into_iter().collect(),
-        without_env: vec![],
+        removed_env: vec![],
         appended_env: vec![],
         files: vec![],
-        stdin: opening(),
-        not_before: not_before(order),
-        outliving: None,
+        stdin: initialize_stdin(),
+        not_before: not_before(context),
+        surviving_keepers_dir: None,
     })
 }
 
 /// The first request to each agent.
-pub(crate) fn opening() -> ProcessStdin {
-    ProcessStdin::Open(words::initialize())
+pub(crate) fn initialize_stdin() -> ProcessStdin {
+    ProcessStdin::KeptOpen(words::initialize())
 }
 
 /// The time before which the session of this launch must not be loaded.
-pub(crate) fn not_before(order: &LaunchContext<'_>) -> Option<Timestamp> {
-    if order.resume_detail.starts_with(OFFERS_RESUME) {
+pub(crate) fn not_before(context: &LaunchContext<'_>) -> Option<Timestamp> {
+    if context.resume_detail.starts_with(RESUME_PROBE_DETAIL) {
         return None;
     }
-    let begun = order.session_since?.0.saturating_add(LATE);
-    let next_minute = begun.div_euclid(MINUTE).saturating_add(1).saturating_mul(MINUTE);
-    Some(Timestamp(next_minute.saturating_add(SECOND)))
+    let created_at = context.session_started_at?.0.saturating_add(MAX_CREATION_DELAY_MICROS);
+    let next_minute = created_at.div_euclid(MINUTE_MICROS).saturating_add(1).saturating_mul(MINUTE_MICROS);
+    Some(Timestamp(next_minute.saturating_add(SECOND_MICROS)))
 }

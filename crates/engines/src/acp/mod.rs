@@ -1,7 +1,7 @@
 //! The adapter for agents of the Agent Client Protocol with a configured command.
 //!
 //! The protocol is JSON-RPC 2.0 with one message per line on standard input and output. Adapters of programs that can
-//! also be held through this protocol use [`interpreter`] and [`launch::opening`] for that form.
+//! also be held through this protocol use [`interpreter`] and [`launch::initialize_stdin`] for that form.
 //!
 //! The mapping of sandboxes is in `wishes.rs`. An adapter that sets the sandbox by other means removes it from the
 //! context that it passes to [`interpreter`].
@@ -26,14 +26,14 @@ use abide_ports::engine::{
 };
 
 use native::ReopenMethod;
-use native::{AcpMessage, InitializeResult, part};
+use native::{AcpMessage, InitializeResult, parse_part};
 use reader::AcpReader;
 
-use crate::{failing::complaint, tongue::LineInterpreter};
+use crate::{failing::stderr_tail, tongue::LineInterpreter};
 
-/// An interpreter for an agent that was started with this context and reads [`launch::opening`] first.
-pub(crate) fn interpreter(order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-    Box::new(LineInterpreter::new(AcpReader::new(order)))
+/// An interpreter for an agent that was started with this context and reads [`launch::initialize_stdin`] first.
+pub(crate) fn interpreter(context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+    Box::new(LineInterpreter::new(AcpReader::new(context)))
 }
 
 /// A configured ACP agent.
@@ -49,11 +49,11 @@ impl AcpEngine {
     }
 
     /// The health of an agent that did not respond. Only a missing program is rejected (A3).
-    fn unanswered(&self, observed: &ProbeResult) -> EngineHealth {
+    fn unresponsive_health(&self, results: &ProbeResult) -> EngineHealth {
         let name = &self.name;
-        let detail = match observed {
+        let detail = match results {
             ProbeResult::Ran { stderr, .. } => {
-                let complaint = complaint(stderr.as_bytes());
+                let complaint = stderr_tail(stderr.as_bytes());
                 format!(
                     "{name} does not answer as an agent of the protocol acp; look at engines.{name}.command: \
                      {complaint}"
@@ -67,9 +67,9 @@ impl AcpEngine {
         };
         EngineHealth {
             version: None,
-            trouble: missing(name, observed),
+            failure: missing_program_failure(name, results),
             resume: EngineResumeCapability { supported: false, probe_method: ProbeMethod::Api, detail },
-            abilities: self.abilities().except(EngineAbility::Resume),
+            abilities: self.abilities().without(EngineAbility::Resume),
         }
     }
 }
@@ -92,53 +92,53 @@ impl Engine for AcpEngine {
         self.installation.clone()
     }
 
-    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
+    fn probe_commands(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let argv = installation.command.iter().chain(&installation.args).cloned();
         vec![ProbeCommand {
             env: installation.env.clone().into_iter().collect(),
             stdin: words::initialize(),
             // The end of the first line that is a JSON object.
-            until: Some("}\n".to_owned()),
-            ..ProbeCommand::command(argv)
+            stop_at_output: Some("}\n".to_owned()),
+            ..ProbeCommand::to_exit(argv)
         }]
     }
 
-    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
-        let [answer] = observed else { return EngineHealth::unseen() };
+    fn assess_health(&self, results: &[ProbeResult]) -> EngineHealth {
+        let [answer] = results else { return EngineHealth::unchecked() };
         let lines = answer.success().unwrap_or_default().lines();
-        let Some(greeted) = lines.filter_map(greeting).next() else {
-            return self.unanswered(answer);
+        let Some(initialized) = lines.filter_map(parse_initialize_response).next() else {
+            return self.unresponsive_health(answer);
         };
-        let (supported, how) = match ReopenMethod::offered(&greeted) {
-            Some(ReopenMethod::Resume) => (true, launch::OFFERS_RESUME),
+        let (supported, how) = match ReopenMethod::from_capabilities(&initialized) {
+            Some(ReopenMethod::Resume) => (true, launch::RESUME_PROBE_DETAIL),
             Some(ReopenMethod::Load) => (true, "it offers session/load"),
             None => (false, "it offers neither session/resume nor session/load"),
         };
-        let logins = greeted.auth_methods.iter().flatten().filter_map(|method| method.name.as_deref());
+        let logins = initialized.auth_methods.iter().flatten().filter_map(|method| method.name.as_deref());
         let logins = logins.collect::<Vec<_>>().join(", ");
         let detail = if logins.is_empty() { how.to_owned() } else { format!("{how}; logins: {logins}") };
         EngineHealth {
-            version: greeted.agent_info.and_then(|agent| agent.version).map(String::from),
-            trouble: None,
+            version: initialized.agent_info.and_then(|agent| agent.version).map(String::from),
+            failure: None,
             resume: EngineResumeCapability { supported, probe_method: ProbeMethod::Api, detail },
             abilities: if supported {
                 self.abilities()
             } else {
-                self.abilities().except(EngineAbility::Resume)
+                self.abilities().without(EngineAbility::Resume)
             },
         }
     }
 
-    fn name_session(&self, _fresh: &str) -> Option<EngineSessionHandle> {
+    fn new_session_handle(&self, _uuid: &str) -> Option<EngineSessionHandle> {
         None
     }
 
-    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-        launch::launch(order)
+    fn launch(&self, context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+        launch::launch(context)
     }
 
-    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        interpreter(order)
+    fn interpreter(&self, context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+        interpreter(context)
     }
 
     fn skills_folder(&self) -> &str {
@@ -147,16 +147,16 @@ impl Engine for AcpEngine {
 }
 
 /// The failure for a missing program.
-fn missing(name: &str, observed: &ProbeResult) -> Option<RunFailure> {
-    let ProbeResult::NotFound { reason } = observed else { return None };
+fn missing_program_failure(name: &str, results: &ProbeResult) -> Option<RunFailure> {
+    let ProbeResult::NotFound { reason } = results else { return None };
     let message =
         format!("{name} is not installed ({reason}); set engines.{name}.command to the agent's program");
     Some(RunFailure::new(FailureCode::EngineNotFound, message))
 }
 
 /// Parses a line as the response to `initialize`.
-fn greeting(line: &str) -> Option<InitializeResult<'_>> {
+fn parse_initialize_response(line: &str) -> Option<InitializeResult<'_>> {
     let message: AcpMessage<'_> = serde_json::from_str(line).ok()?;
     let id: u64 = message.id?.get().parse().ok()?;
-    if id == words::GREETING { part(message.result) } else { None }
+    if id == words::INITIALIZE_ID { parse_part(message.result) } else { None }
 }

@@ -66,12 +66,12 @@ pub(super) struct UpdateLine<'a> {
 
 /// Whether a line is likely to be an [`AcpChunk`], judged by its beginning. A wrong guess costs only time.
 pub(super) fn looks_like_chunk(line: &[u8]) -> bool {
-    let beginning = line.get(..GUESSED).unwrap_or(line);
+    let beginning = line.get(..CHUNK_PREFIX_BYTES).unwrap_or(line);
     memchr::memmem::find(beginning, b"agent_message_chunk").is_some()
 }
 
 /// In bytes. In all recordings the kind of an update is within this prefix.
-const GUESSED: usize = 300;
+const CHUNK_PREFIX_BYTES: usize = 300;
 
 /// The `error` of a response.
 #[derive(Debug, Default, Deserialize)]
@@ -103,8 +103,8 @@ pub(super) enum ReopenMethod {
 
 impl ReopenMethod {
     /// The method that the agent offers; `Resume` is preferred.
-    pub(super) fn offered(greeted: &InitializeResult<'_>) -> Option<Self> {
-        let capabilities = greeted.agent_capabilities.as_ref()?;
+    pub(super) fn from_capabilities(initialized: &InitializeResult<'_>) -> Option<Self> {
+        let capabilities = initialized.agent_capabilities.as_ref()?;
         let resume = capabilities.session_capabilities.as_ref().and_then(|session| session.resume);
         match resume {
             Some(offer) if offer.get() != "false" => Some(Self::Resume),
@@ -289,9 +289,9 @@ impl SessionUpdate<'_> {
     /// The status of the agent's thread, if the agent reports it.
     pub(super) fn thread_status(&self) -> Option<String> {
         let additions: BTreeMap<&str, &RawValue> = serde_json::from_str(self.meta?.get()).ok()?;
-        let told =
+        let statuses =
             additions.into_values().filter_map(|one| serde_json::from_str::<UpdateMeta<'_>>(one.get()).ok());
-        told.filter_map(|one| one.thread_status).map(|status| status.kind.into_owned()).next()
+        statuses.filter_map(|one| one.thread_status).map(|status| status.kind.into_owned()).next()
     }
 }
 
@@ -339,6 +339,6 @@ pub(super) struct CancelRequestParams<'a> {
 }
 
 /// Parses a part of a line; `None` if it does not match.
-pub(super) fn part<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Option<T> {
+pub(super) fn parse_part<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Option<T> {
     serde_json::from_str(raw?.get()).ok()
 }

@@ -22,23 +22,23 @@ use serde_json::value::RawValue;
 
 use super::{
     call::IncompleteRequest,
-    gates::{AcpGates, rejecting},
+    gates::{AcpGates, reject_option_id},
     native::{
         AcpChunk, AcpError, AcpMessage, CancelRequestParams, ContentBlock, InitializeResult,
         OpenSessionResult, PlanEntry, PromptResult, ReopenMethod, RequestPermissionParams, SessionUpdate,
-        SessionUpdateParams, UpdateLine, looks_like_chunk, part,
+        SessionUpdateParams, UpdateLine, looks_like_chunk, parse_part,
     },
     wishes::{SessionPreferences, SessionSetting},
     words,
 };
 use crate::{
     covered::JsonItems,
-    failing::{engine_failed, went_silently},
-    tongue::{FactSink, LineProtocol, LongLine, extend},
+    failing::{engine_failed, exit_without_result},
+    tongue::{FactSink, LineProtocol, LongLine, append_bounded},
 };
 
 /// Maximum number of running tools whose titles are remembered.
-const MAX_TOOLS: usize = 1_000;
+const MAX_RUNNING_TOOLS: usize = 1_000;
 
 mod failure;
 mod long;
@@ -99,15 +99,15 @@ struct AcpTurn {
 }
 
 impl AcpReader {
-    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
+    pub(super) fn new(context: &LaunchContext<'_>) -> Self {
         Self {
-            workspace: order.workspace.to_owned(),
-            resumes: match order.session {
+            workspace: context.workspace.to_owned(),
+            resumes: match context.session {
                 LaunchSession::New | LaunchSession::Named(_) => None,
                 LaunchSession::Resumed(handle) => Some(handle.handle_value.clone()),
             },
-            prompt: order.prompt.to_owned(),
-            wishes: SessionPreferences::of(order),
+            prompt: context.prompt.to_owned(),
+            wishes: SessionPreferences::of(context),
             phase: AcpPhase::Greeting,
             session: None,
             logins: String::new(),
@@ -119,43 +119,43 @@ impl AcpReader {
     }
 
     /// Processes a line; `None` if it is unknown.
-    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
+    fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         if matches!(self.phase, AcpPhase::Talking) {
-            if looks_like_chunk(line) && self.is_plain_text(line, facts).is_some() {
+            if looks_like_chunk(line) && self.try_text_chunk(line, facts).is_some() {
                 return Some(());
             }
             if let Ok(UpdateLine { id: None, method, params }) = serde_json::from_slice(line)
                 && method == "session/update"
             {
-                return self.updated(params, facts);
+                return self.on_session_update(params, facts);
             }
         }
         let message: AcpMessage<'_> = serde_json::from_slice(line).ok()?;
         match (message.method, message.id) {
-            (Some(method), Some(id)) => self.asked(&method, id, message.params, facts),
+            (Some(method), Some(id)) => self.on_request(&method, id, message.params, facts),
             (Some(method), None) if method == "session/update" => {
-                self.updated(part(message.params)?, facts)?;
+                self.on_session_update(parse_part(message.params)?, facts)?;
             }
             (Some(method), None) if method == "$/cancel_request" => {
-                let cancelled: CancelRequestParams<'_> = part(message.params)?;
+                let cancelled: CancelRequestParams<'_> = parse_part(message.params)?;
                 let gate = self.gates.withdraw(cancelled.request_id)?;
-                facts.say(FactKind::Withdrawn { gate });
+                facts.push(FactKind::GateWithdrawn { gate_id: gate });
             }
             (Some(_) | None, None) => return None,
             (None, Some(id)) => {
                 let id: u64 = id.get().parse().ok()?;
                 let answer = match message.error {
                     None => Ok(message.result),
-                    Some(error) => Err(part::<AcpError<'_>>(Some(error)).unwrap_or_default()),
+                    Some(error) => Err(parse_part::<AcpError<'_>>(Some(error)).unwrap_or_default()),
                 };
-                self.answered(id, answer, facts)?;
+                self.on_response(id, answer, facts)?;
             }
         }
         Some(())
     }
 
     /// Processes a chunk of the session's present message; `None` if the line is not one.
-    fn is_plain_text(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
+    fn try_text_chunk(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         let AcpChunk { method, params } = serde_json::from_slice(line).ok()?;
         let (update, ours) = (params.update, self.session.as_deref());
         let is_text = method == "session/update" && update.session_update == "agent_message_chunk";
@@ -165,65 +165,69 @@ impl AcpReader {
         let message = Some(&*update.message_id).filter(|id| !id.is_empty());
         self.turn.heard = true;
         self.turn.thinks = false;
-        self.turn.text(update.content.text, message, facts);
+        self.turn.on_text(update.content.text, message, facts);
         Some(())
     }
 
     /// Processes a response to one of our requests.
-    fn answered(
+    fn on_response(
         &mut self,
         id: u64,
         answer: Result<Option<&RawValue>, AcpError<'_>>,
         facts: &mut FactSink,
     ) -> Option<()> {
         match (&mut self.phase, id) {
-            (AcpPhase::Greeting, words::GREETING) => match answer {
-                Ok(result) => self.greeted(&part(result)?, facts),
-                Err(trouble) => self.give_up(self.failure(&trouble), facts),
+            (AcpPhase::Greeting, words::INITIALIZE_ID) => match answer {
+                Ok(result) => self.on_initialized(&parse_part(result)?, facts),
+                Err(error) => self.fail_session(self.failure(&error), facts),
             },
-            (AcpPhase::Opening { replays }, words::OPENING) => {
+            (AcpPhase::Opening { replays }, words::OPEN_SESSION_ID) => {
                 let replays = *replays;
                 match answer {
-                    Ok(result) => self.opened(&part(result).unwrap_or_default(), replays, facts),
-                    Err(trouble) => self.give_up(self.not_opened(&trouble), facts),
+                    Ok(result) => {
+                        self.on_session_opened(&parse_part(result).unwrap_or_default(), replays, facts)
+                    }
+                    Err(error) => self.fail_session(self.open_failure(&error), facts),
                 }
             }
             (AcpPhase::Setting(settings, done), id) if id == words::setting_id(*done) => {
                 let wanted = settings.get(*done).and_then(|setting| setting.wanted.clone());
                 *done += 1;
                 match (answer, wanted) {
-                    (Err(trouble), Some(wanted)) => {
-                        let mut failure = self.first_failure(&trouble);
+                    (Err(error), Some(wanted)) => {
+                        let mut failure = self.first_failure(&error);
                         if failure.code != FailureCode::SessionResumeFailed {
                             failure.message =
                                 format!("the agent does not take the {wanted}: {}", failure.message);
                         }
-                        self.give_up(failure, facts);
+                        self.fail_session(failure, facts);
                     }
-                    (Ok(_), _) | (Err(_), None) => self.go_on(facts),
+                    (Ok(_), _) | (Err(_), None) => self.send_next_setting_or_prompt(facts),
                 }
             }
             (AcpPhase::Talking, id) => {
-                let turn = words::turn_of(id).filter(|turn| *turn > self.ended)?;
+                let turn = words::turn_of_prompt_id(id).filter(|turn| *turn > self.ended)?;
                 let ending = match answer {
-                    Ok(result) => {
-                        self.stopped(part::<PromptResult<'_>>(result).unwrap_or_default().stop_reason)
+                    Ok(result) => self.outcome_of_stop_reason(
+                        parse_part::<PromptResult<'_>>(result).unwrap_or_default().stop_reason,
+                    ),
+                    Err(error) if turn == 1 && !self.turn.heard => {
+                        Some(TurnOutcome::Failed { failure: self.first_failure(&error) })
                     }
-                    Err(trouble) if turn == 1 && !self.turn.heard => {
-                        Some(TurnOutcome::Failed { failure: self.first_failure(&trouble) })
-                    }
-                    Err(trouble) => Some(TurnOutcome::Failed { failure: self.failure(&trouble) }),
+                    Err(error) => Some(TurnOutcome::Failed { failure: self.failure(&error) }),
                 };
-                let heard = std::mem::take(&mut self.turn);
+                let turn_state = std::mem::take(&mut self.turn);
                 self.ended = turn;
-                self.gates.forget();
+                self.gates.clear();
                 match ending {
-                    Some(ending) => facts.ended(turn, ending),
-                    None if heard.is_broken => {
-                        facts
-                            .ended(turn, TurnOutcome::Failed { failure: engine_failed(heard.answer.trim()) });
+                    Some(ending) => facts.end_turn(turn, ending),
+                    None if turn_state.is_broken => {
+                        facts.end_turn(
+                            turn,
+                            TurnOutcome::Failed { failure: engine_failed(turn_state.answer.trim()) },
+                        );
                     }
-                    None => facts.answered(turn, &heard.answer),
+                    None => facts.end_turn_with_answer(turn, &turn_state.answer),
                 }
             }
             (AcpPhase::Greeting | AcpPhase::Opening { .. } | AcpPhase::Setting(..) | AcpPhase::Broken, _) => {
@@ -233,65 +237,69 @@ impl AcpReader {
         Some(())
     }
 
-    fn greeted(&mut self, greeted: &InitializeResult<'_>, facts: &mut FactSink) {
+    fn on_initialized(&mut self, greeted: &InitializeResult<'_>, facts: &mut FactSink) {
         let logins = greeted.auth_methods.iter().flatten().filter_map(|method| method.name.as_deref());
         self.logins = logins.collect::<Vec<_>>().join(", ");
         if let Some(version) = greeted.protocol_version.map(RawValue::get)
-            && version != words::VERSION.to_string()
+            && version != words::PROTOCOL_VERSION.to_string()
         {
-            let ours = words::VERSION;
+            let ours = words::PROTOCOL_VERSION;
             let message = format!("the agent speaks version {version} of the protocol and not {ours}");
-            return self.give_up(RunFailure::new(FailureCode::EngineFailed, message), facts);
+            return self.fail_session(RunFailure::new(FailureCode::EngineFailed, message), facts);
         }
-        let (method, replays) = match (&self.resumes, ReopenMethod::offered(greeted)) {
+        let (method, replays) = match (&self.resumes, ReopenMethod::from_capabilities(greeted)) {
             (None, _) => ("session/new", false),
             (Some(_), Some(ReopenMethod::Resume)) => ("session/resume", false),
             (Some(_), Some(ReopenMethod::Load)) => ("session/load", true),
             (Some(_), None) => {
                 let message = "the agent cannot go on with a session that another process began";
                 let failure = RunFailure::new(FailureCode::SessionResumeFailed, message);
-                return self.give_up(failure, facts);
+                return self.fail_session(failure, facts);
             }
         };
         self.phase = AcpPhase::Opening { replays };
-        facts.say(FactKind::Write(words::open(method, self.resumes.as_deref(), &self.workspace)));
+        facts.push(FactKind::WriteStdin(words::open_session(
+            method,
+            self.resumes.as_deref(),
+            &self.workspace,
+        )));
     }
 
-    fn opened(&mut self, opened: &OpenSessionResult<'_>, replays: bool, facts: &mut FactSink) {
+    fn on_session_opened(&mut self, opened: &OpenSessionResult<'_>, replays: bool, facts: &mut FactSink) {
         let announced = opened.session_id.as_deref().map(str::to_owned);
         // The response to a load request does not repeat the session id.
         let Some(session) = announced.or_else(|| self.resumes.clone()).filter(|id| !id.is_empty()) else {
             let message = "the agent opened a session without telling its id";
-            return self.give_up(RunFailure::new(FailureCode::EngineFailed, message), facts);
+            return self.fail_session(RunFailure::new(FailureCode::EngineFailed, message), facts);
         };
         self.session = Some(session.clone());
-        facts.say(FactKind::Session { handle_type: HandleType::SessionId, value: session.clone() });
+        facts.push(FactKind::Session { handle_type: HandleType::SessionId, value: session.clone() });
         match self.wishes.settings(&session, opened, replays) {
             Ok(settings) => {
                 self.phase = AcpPhase::Setting(settings, 0);
-                self.go_on(facts);
+                self.send_next_setting_or_prompt(facts);
             }
-            Err(reason) => self.give_up(RunFailure::new(FailureCode::EngineFailed, reason), facts),
+            Err(reason) => self.fail_session(RunFailure::new(FailureCode::EngineFailed, reason), facts),
         }
     }
 
     /// Sends the next setting, or the first prompt after the last setting.
-    fn go_on(&mut self, facts: &mut FactSink) {
+    fn send_next_setting_or_prompt(&mut self, facts: &mut FactSink) {
         let next = match &self.phase {
             AcpPhase::Setting(settings, done) => settings.get(*done),
             AcpPhase::Greeting | AcpPhase::Opening { .. } | AcpPhase::Talking | AcpPhase::Broken => return,
         };
         if let Some(setting) = next {
-            facts.say(FactKind::Write(setting.request.clone()));
+            facts.push(FactKind::WriteStdin(setting.request.clone()));
         } else {
             self.phase = AcpPhase::Talking;
             let prompt = std::mem::take(&mut self.prompt);
             let session = self.session.as_deref().unwrap_or_default();
-            facts.say(FactKind::Write(words::prompt(1, session, &prompt)));
+            facts.push(FactKind::WriteStdin(words::prompt(1, session, &prompt)));
         }
     }
 
-    fn updated(&mut self, updated: SessionUpdateParams<'_>, facts: &mut FactSink) -> Option<()> {
+    fn on_session_update(&mut self, updated: SessionUpdateParams<'_>, facts: &mut FactSink) -> Option<()> {
         let SessionUpdateParams { session_id, update } = updated;
         let is_ours = session_id.is_none_or(|id| Some(&*id) == self.session.as_deref());
         let is_new = match self.phase {
@@ -306,13 +314,13 @@ impl AcpReader {
                 self.turn.heard = true;
                 if let Some(id) = update.tool_call_id.as_deref() {
                     match update.status.as_deref() {
-                        Some("completed" | "failed") => self.gates.announced.over(id),
-                        Some(_) | None => self.gates.announced.tell(id, update.raw_input, update.content),
+                        Some("completed" | "failed") => self.gates.announced.remove(id),
+                        Some(_) | None => self.gates.announced.record(id, update.raw_input, update.content),
                     }
                 }
-                self.turn.told(&update, facts);
+                self.turn.on_update(&update, facts);
             }
-            "user_message_chunk" if tells => self.turn.begin_anew(),
+            "user_message_chunk" if tells => self.turn.reset_answer(),
             // An agent may end its turn normally and return the error as its answer, but it reports the error here.
             "session_info_update" if tells => {
                 if let Some(status) = update.thread_status() {
@@ -337,21 +345,24 @@ impl AcpReader {
     }
 
     /// Processes a request of the agent.
-    fn asked(&mut self, method: &str, id: &RawValue, params: Option<&RawValue>, facts: &mut FactSink) {
+    fn on_request(&mut self, method: &str, id: &RawValue, params: Option<&RawValue>, facts: &mut FactSink) {
         if method != "session/request_permission" {
-            return facts.say(FactKind::Write(words::not_offered(id)));
+            return facts.push(FactKind::WriteStdin(words::method_not_found(id)));
         }
-        match (&self.phase, params, part::<RequestPermissionParams<'_>>(params)) {
+        match (&self.phase, params, parse_part::<RequestPermissionParams<'_>>(params)) {
             (AcpPhase::Talking, Some(params), Some(asked)) => {
                 self.turn.heard = true;
                 let purpose = abide_domain::interaction::GatePurpose::Approval;
                 match self.gates.open(self.ended + 1, id, params, &asked) {
-                    Ok((gate, question)) => facts.say(FactKind::Gate { gate, purpose, question }),
+                    Ok((gate, question)) => facts.push(FactKind::Gate { gate_id: gate, purpose, question }),
                     Err(IncompleteRequest) => {
                         let why = "a request for permission was declined: the agent told what it is about in \
                                    an earlier message that was too long to be kept, and did not repeat it";
-                        facts.say(FactKind::Warning(why.to_owned()));
-                        facts.say(FactKind::Write(words::permission(id, rejecting(&asked).as_deref())));
+                        facts.push(FactKind::Warning(why.to_owned()));
+                        facts.push(FactKind::WriteStdin(words::permission(
+                            id,
+                            reject_option_id(&asked).as_deref(),
+                        )));
                     }
                 }
             }
@@ -363,13 +374,13 @@ impl AcpReader {
                 | AcpPhase::Setting(..)
                 | AcpPhase::Broken,
                 ..,
-            ) => facts.say(FactKind::Write(words::permission(id, None))),
+            ) => facts.push(FactKind::WriteStdin(words::permission(id, None))),
         }
     }
 
     /// The outcome for a stop reason; `None` if the turn ended with an answer.
-    fn stopped(&self, reason: Option<Cow<'_, str>>) -> Option<TurnOutcome> {
-        let why = match reason.as_deref() {
+    fn outcome_of_stop_reason(&self, reason: Option<Cow<'_, str>>) -> Option<TurnOutcome> {
+        let message = match reason.as_deref() {
             Some("end_turn") => return None,
             Some("cancelled") => return Some(TurnOutcome::Interrupted),
             Some("refusal") => "the agent refuses to go on with this; say it differently".to_owned(),
@@ -383,49 +394,50 @@ impl AcpReader {
             Some(other) => format!("the agent stopped for a reason that is not known here: {other}"),
             None => "the agent stopped without saying why".to_owned(),
         };
-        Some(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, why) })
+        Some(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, message) })
     }
 
     /// Ends the conversation with a failure; later lines are ignored.
-    fn give_up(&mut self, failure: RunFailure, facts: &mut FactSink) {
+    fn fail_session(&mut self, failure: RunFailure, facts: &mut FactSink) {
         self.phase = AcpPhase::Broken;
         self.ended = 1;
-        facts.ended(1, TurnOutcome::Failed { failure });
+        facts.end_turn(1, TurnOutcome::Failed { failure });
     }
 }
 
 impl AcpTurn {
-    fn told(&mut self, update: &SessionUpdate<'_>, facts: &mut FactSink) {
+    fn on_update(&mut self, update: &SessionUpdate<'_>, facts: &mut FactSink) {
         let thinks = update.session_update == "agent_thought_chunk";
         if thinks && !self.thinks {
-            facts.say(FactKind::Progress("thinks".to_owned()));
+            facts.push(FactKind::Progress("thinks".to_owned()));
         }
         self.thinks = thinks;
         match &*update.session_update {
             "agent_message_chunk" => {
-                let text =
-                    part::<ContentBlock<'_>>(update.content).map(|block| block.text).unwrap_or_default();
-                self.text(text, update.message_id.as_deref(), facts);
+                let text = parse_part::<ContentBlock<'_>>(update.content)
+                    .map(|block| block.text)
+                    .unwrap_or_default();
+                self.on_text(text, update.message_id.as_deref(), facts);
             }
             "tool_call" | "tool_call_update" => {
                 self.interrupted = true;
-                if let Some(progress) = self.tool(update) {
-                    facts.say(FactKind::Progress(progress));
+                if let Some(progress) = self.tool_progress(update) {
+                    facts.push(FactKind::Progress(progress));
                 }
             }
             "plan" => {
                 let entries = update.entries.and_then(JsonItems::of).unwrap_or_default().0;
-                let entries = entries.into_iter().filter_map(|raw| part::<PlanEntry<'_>>(Some(raw)));
+                let entries = entries.into_iter().filter_map(|raw| parse_part::<PlanEntry<'_>>(Some(raw)));
                 let present = entries.filter(|entry| entry.status.as_deref() == Some("in_progress"));
                 if let Some(text) = present.filter_map(|entry| entry.content).next() {
-                    facts.say(FactKind::Progress(text.into_owned()));
+                    facts.push(FactKind::Progress(text.into_owned()));
                 }
             }
             _ => {}
         }
     }
 
-    fn text(&mut self, text: Cow<'_, str>, message: Option<&str>, facts: &mut FactSink) {
+    fn on_text(&mut self, text: Cow<'_, str>, message: Option<&str>, facts: &mut FactSink) {
         if text.is_empty() {
             return;
         }
@@ -437,24 +449,24 @@ impl AcpTurn {
         if self.message.as_deref() != message {
             self.message = message.map(str::to_owned);
         }
-        extend(&mut self.answer, &text);
-        facts.say(FactKind::Text(text.into_owned()));
+        append_bounded(&mut self.answer, &text);
+        facts.push(FactKind::Text(text.into_owned()));
     }
 
     /// The progress text of a tool update.
-    fn tool(&mut self, update: &SessionUpdate<'_>) -> Option<String> {
+    fn tool_progress(&mut self, update: &SessionUpdate<'_>) -> Option<String> {
         let id = update.tool_call_id.as_deref().unwrap_or_default();
         let title = update.title.as_deref().filter(|title| !title.is_empty());
-        let known = self.tools.get(id).map(String::as_str);
+        let known_title = self.tools.get(id).map(String::as_str);
         match update.status.as_deref() {
             Some(status @ ("completed" | "failed")) => {
-                let title = title.or(known).unwrap_or("a tool").to_owned();
+                let title = title.or(known_title).unwrap_or("a tool").to_owned();
                 self.tools.remove(id);
                 Some(format!("{title}: {status}"))
             }
             Some(_) | None => {
-                let title = title.filter(|title| Some(*title) != known)?.to_owned();
-                if self.tools.len() < MAX_TOOLS && id.len() + title.len() <= 1 << 10 {
+                let title = title.filter(|title| Some(*title) != known_title)?.to_owned();
+                if self.tools.len() < MAX_RUNNING_TOOLS && id.len() + title.len() <= 1 << 10 {
                     self.tools.insert(id.to_owned(), title.clone());
                 }
                 Some(title)
@@ -462,7 +474,7 @@ impl AcpTurn {
         }
     }
 
-    fn begin_anew(&mut self) {
+    fn reset_answer(&mut self) {
         self.answer.clear();
         self.interrupted = true;
     }
@@ -471,37 +483,37 @@ impl AcpTurn {
 impl LineProtocol for AcpReader {
     const VERSION: &'static str = "acp/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
-        if self.known(line, facts).is_none() {
-            facts.unknown(line);
+    fn on_line(&mut self, line: &[u8], facts: &mut FactSink) {
+        if self.try_line(line, facts).is_none() {
+            facts.push_unknown_line(line);
         }
     }
 
-    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
-        self.skipped(line, facts);
+    fn on_long_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
+        self.on_skipped_line(line, facts);
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
+    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
         if self.ended > 0 && !self.turn.heard {
             return;
         }
         let turn = self.ended + 1;
-        if departure.cause == ExitCause::Interrupted {
-            return facts.ended(turn, TurnOutcome::Interrupted);
+        if exit.cause == ExitCause::Interrupted {
+            return facts.end_turn(turn, TurnOutcome::Interrupted);
         }
-        let mut failure = went_silently(departure);
+        let mut failure = exit_without_result(exit);
         let auth = failure.code == FailureCode::EngineAuthRequired;
         if self.resumes.is_some() && self.session.is_none() && !auth {
             failure.code = FailureCode::SessionResumeFailed;
         }
-        facts.ended(turn, TurnOutcome::Failed { failure });
+        facts.end_turn(turn, TurnOutcome::Failed { failure });
     }
 
     fn status(&self) -> EngineSessionStatus {
         match self.phase {
             AcpPhase::Greeting | AcpPhase::Opening { .. } => EngineSessionStatus::Starting,
             AcpPhase::Setting(..) => EngineSessionStatus::Working,
-            AcpPhase::Talking if self.gates.any_open() => EngineSessionStatus::AtGate,
+            AcpPhase::Talking if self.gates.any_open() => EngineSessionStatus::WaitingForAnswer,
             AcpPhase::Talking if self.turn.heard || self.said > self.ended => EngineSessionStatus::Working,
             AcpPhase::Talking | AcpPhase::Broken => EngineSessionStatus::BetweenTurns,
         }
@@ -531,7 +543,7 @@ impl LineProtocol for AcpReader {
         match (&self.phase, &self.session) {
             (AcpPhase::Talking, Some(session)) => {
                 let mut bytes = words::cancel(session);
-                bytes.extend(self.gates.cancel());
+                bytes.extend(self.gates.cancel_all());
                 InterruptMethod::Write(bytes)
             }
             // There is no turn to cancel yet, and the prompt would still be sent.

@@ -29,39 +29,43 @@ enum ModePattern {
     /// The normalised name.
     Named(&'static str),
     /// The normalised name, together with one of these phrases in the description.
-    Described(&'static str, &'static [&'static str]),
+    NamedAndDescribed(&'static str, &'static [&'static str]),
 }
 
-use ModePattern::{Described, Named};
+use ModePattern::{Named, NamedAndDescribed};
 
-const CHANGES_NOTHING: &[&str] = &["read-only", "read only", "not modify"];
-const ASKS: &[&str] = &["ask before", "asks before", "require approval", "requires approval", "for approval"];
+const READ_ONLY_PHRASES: &[&str] = &["read-only", "read only", "not modify"];
+const APPROVAL_PHRASES: &[&str] =
+    &["ask before", "asks before", "require approval", "requires approval", "for approval"];
 
-const READ_ONLY: &[ModePattern] = &[
+const READ_ONLY_MODES: &[ModePattern] = &[
     Named("readonly"),
-    Described("plan", CHANGES_NOTHING),
-    Described("default", ASKS),
-    Described("manual", ASKS),
+    NamedAndDescribed("plan", READ_ONLY_PHRASES),
+    NamedAndDescribed("default", APPROVAL_PHRASES),
+    NamedAndDescribed("manual", APPROVAL_PHRASES),
 ];
-const WORKSPACE_WRITE: &[ModePattern] = &[
+const WORKSPACE_WRITE_MODES: &[ModePattern] = &[
     Named("workspacewrite"),
     Named("acceptedits"),
     Named("autoedit"),
-    Described("default", ASKS),
-    Described("manual", ASKS),
-    Described("plan", CHANGES_NOTHING),
+    NamedAndDescribed("default", APPROVAL_PHRASES),
+    NamedAndDescribed("manual", APPROVAL_PHRASES),
+    NamedAndDescribed("plan", READ_ONLY_PHRASES),
     Named("readonly"),
 ];
-const FULL_ACCESS: &[ModePattern] = &[
+const FULL_ACCESS_MODES: &[ModePattern] = &[
     Named("agentfullaccess"),
     Named("fullaccess"),
     Named("dangerfullaccess"),
     Named("bypasspermissions"),
     Named("yolo"),
 ];
-const A_PERSON_IS_ASKED: &[ModePattern] =
-    &[Named("workspacewrite"), Described("default", ASKS), Described("manual", ASKS)];
-const A_MODEL_APPROVES: [&str; 2] = ["agent", "auto"];
+const USER_APPROVAL_MODES: &[ModePattern] = &[
+    Named("workspacewrite"),
+    NamedAndDescribed("default", APPROVAL_PHRASES),
+    NamedAndDescribed("manual", APPROVAL_PHRASES),
+];
+const MODEL_APPROVAL_MODES: [&str; 2] = ["agent", "auto"];
 
 /// The settings that a run requests.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -93,11 +97,11 @@ struct ListedMode<'a> {
 }
 
 impl SessionPreferences {
-    pub(super) fn of(order: &LaunchContext<'_>) -> Self {
+    pub(super) fn of(context: &LaunchContext<'_>) -> Self {
         Self {
-            sandbox: order.sandbox,
-            model: order.model.map(str::to_owned),
-            may_ask: order.mode != ExecutionMode::Auto,
+            sandbox: context.sandbox,
+            model: context.model.map(str::to_owned),
+            may_ask: context.mode != ExecutionMode::Auto,
         }
     }
 
@@ -109,21 +113,21 @@ impl SessionPreferences {
         replayed: bool,
     ) -> Result<Vec<SessionSetting>, String> {
         let options: Vec<ConfigOption<'_>> =
-            opened.config_options.iter().flatten().filter_map(parsed).collect();
+            opened.config_options.iter().flatten().filter_map(parse).collect();
         let modes = mode_list(opened, &options);
         let mut settings = vec![];
         if let (Some(id), Some(list)) = (self.mode(modes.as_ref())?, &modes) {
-            settings.push(list.choose(settings.len(), session, id, Some(format!("mode {id:?}"))));
+            settings.push(list.set_request(settings.len(), session, id, Some(format!("mode {id:?}"))));
         }
-        if let Some(wanted) = &self.model {
-            settings.extend(model(settings.len(), session, wanted, opened, &options)?);
+        if let Some(requested) = &self.model {
+            settings.extend(model_setting(settings.len(), session, requested, opened, &options)?);
         }
         if let (true, true, Some(list)) = (replayed, settings.is_empty(), &modes)
             && let Some(current) = list.current
         {
             // Some agents continue to replay history after the session is loaded. Messages after the response to one
             // more request are not history.
-            settings.push(list.choose(0, session, current, None));
+            settings.push(list.set_request(0, session, current, None));
         }
         Ok(settings)
     }
@@ -132,11 +136,14 @@ impl SessionPreferences {
     fn mode<'a>(&self, list: Option<&ModeList<'a>>) -> Result<Option<&'a str>, String> {
         let current = list.and_then(|list| list.current);
         let modes = list.map(|list| list.modes.as_slice()).unwrap_or_default();
-        let listed = |signs: &[ModePattern]| {
-            signs.iter().find_map(|sign| modes.iter().find(|mode| mode.has(*sign))).map(|mode| mode.id)
+        let listed = |patterns: &[ModePattern]| {
+            patterns
+                .iter()
+                .find_map(|pattern| modes.iter().find(|mode| mode.matches(*pattern)))
+                .map(|mode| mode.id)
         };
-        let needed = |signs: &[ModePattern], sandbox: SandboxMode| {
-            listed(signs).map(Some).ok_or_else(|| {
+        let needed = |patterns: &[ModePattern], sandbox: SandboxMode| {
+            listed(patterns).map(Some).ok_or_else(|| {
                 let ids: Vec<&str> = modes.iter().map(|mode| mode.id).collect();
                 format!(
                     "the agent has no mode that is known to be as narrow as the sandbox {} (it lists: {}); \
@@ -146,38 +153,46 @@ impl SessionPreferences {
                 )
             })
         };
-        let wanted = match self.sandbox {
-            Some(SandboxMode::ReadOnly) => needed(READ_ONLY, SandboxMode::ReadOnly)?,
-            Some(SandboxMode::WorkspaceWrite) => needed(WORKSPACE_WRITE, SandboxMode::WorkspaceWrite)?,
-            Some(SandboxMode::FullAccess) => listed(FULL_ACCESS),
-            None if self.may_ask && current.is_some_and(|id| A_MODEL_APPROVES.contains(&&*plain(id))) => {
-                listed(A_PERSON_IS_ASKED)
+        let requested = match self.sandbox {
+            Some(SandboxMode::ReadOnly) => needed(READ_ONLY_MODES, SandboxMode::ReadOnly)?,
+            Some(SandboxMode::WorkspaceWrite) => needed(WORKSPACE_WRITE_MODES, SandboxMode::WorkspaceWrite)?,
+            Some(SandboxMode::FullAccess) => listed(FULL_ACCESS_MODES),
+            None if self.may_ask
+                && current.is_some_and(|id| MODEL_APPROVAL_MODES.contains(&&*normalize(id))) =>
+            {
+                listed(USER_APPROVAL_MODES)
             }
             None => None,
         };
-        Ok(wanted.filter(|id| Some(*id) != current))
+        Ok(requested.filter(|id| Some(*id) != current))
     }
 }
 
 impl ListedMode<'_> {
-    fn has(&self, sign: ModePattern) -> bool {
-        match sign {
-            Named(name) => plain(self.id) == name,
-            Described(name, words) => {
+    fn matches(&self, pattern: ModePattern) -> bool {
+        match pattern {
+            Named(name) => normalize(self.id) == name,
+            NamedAndDescribed(name, words) => {
                 let description = self.description.to_lowercase();
-                plain(self.id) == name && words.iter().any(|word| description.contains(word))
+                normalize(self.id) == name && words.iter().any(|word| description.contains(word))
             }
         }
     }
 }
 
 impl ModeList<'_> {
-    fn choose(&self, index: usize, session: &str, id: &str, wanted: Option<String>) -> SessionSetting {
+    fn set_request(
+        &self,
+        index: usize,
+        session: &str,
+        id: &str,
+        requested: Option<String>,
+    ) -> SessionSetting {
         let request = match self.config_id {
             None => words::set_mode(index, session, id),
             Some(config_id) => words::set_option(index, session, config_id, id),
         };
-        SessionSetting { request, wanted }
+        SessionSetting { request, wanted: requested }
     }
 }
 
@@ -195,7 +210,7 @@ fn mode_list<'a>(opened: &'a OpenSessionResult<'_>, options: &'a [ConfigOption<'
                 .collect(),
         });
     }
-    let option = options.iter().find(|option| is_about(option, "mode"))?;
+    let option = options.iter().find(|option| has_category(option, "mode"))?;
     let listed = values(&option.options).filter_map(|value| {
         let description = value.description.as_deref().unwrap_or_default();
         value.value.as_deref().map(|id| ListedMode { id, description })
@@ -208,20 +223,21 @@ fn mode_list<'a>(opened: &'a OpenSessionResult<'_>, options: &'a [ConfigOption<'
 }
 
 /// The request that sets the model, if it differs from the present one.
-fn model(
+fn model_setting(
     index: usize,
     session: &str,
-    wanted: &str,
+    requested: &str,
     opened: &OpenSessionResult<'_>,
     options: &[ConfigOption<'_>],
 ) -> Result<Option<SessionSetting>, String> {
     let same = |id: &str, name: Option<&str>| {
-        id == wanted || name.is_some_and(|name| name.eq_ignore_ascii_case(wanted))
+        id == requested || name.is_some_and(|name| name.eq_ignore_ascii_case(requested))
     };
-    let setting = |request| Ok(Some(SessionSetting { request, wanted: Some(format!("model {wanted:?}")) }));
-    let option = options.iter().find(|option| is_about(option, "model"));
+    let setting =
+        |request| Ok(Some(SessionSetting { request, wanted: Some(format!("model {requested:?}")) }));
+    let option = options.iter().find(|option| has_category(option, "model"));
     if let Some(option) = option {
-        if option.current_value.as_deref() == Some(wanted) {
+        if option.current_value.as_deref() == Some(requested) {
             return Ok(None);
         }
         let found = values(&option.options)
@@ -231,22 +247,22 @@ fn model(
         }
     }
     match (&opened.models, option) {
-        (Some(models), _) if models.current_model_id.as_deref() == Some(wanted) => Ok(None),
+        (Some(models), _) if models.current_model_id.as_deref() == Some(requested) => Ok(None),
         // Lists can be incomplete, so an unlisted model is requested and the agent may refuse it.
         (Some(models), _) => {
-            let listed: Vec<SessionModel<'_>> = models.available_models.iter().filter_map(parsed).collect();
+            let listed: Vec<SessionModel<'_>> = models.available_models.iter().filter_map(parse).collect();
             let found = listed.iter().find(|model| same(&model.model_id, model.name.as_deref()));
-            setting(words::set_model(index, session, found.map_or(wanted, |model| &model.model_id)))
+            setting(words::set_model(index, session, found.map_or(requested, |model| &model.model_id)))
         }
-        (None, Some(option)) => setting(words::set_option(index, session, &option.id, wanted)),
+        (None, Some(option)) => setting(words::set_option(index, session, &option.id, requested)),
         (None, None) => Err(format!(
-            "the agent lets nobody choose its model, so {wanted:?} cannot be had; choose it by the agent's own \
+            "the agent lets nobody choose its model, so {requested:?} cannot be had; choose it by the agent's own \
              arguments or configuration"
         )),
     }
 }
 
-fn is_about(option: &ConfigOption<'_>, category: &str) -> bool {
+fn has_category(option: &ConfigOption<'_>, category: &str) -> bool {
     option.category.as_deref().unwrap_or(&option.id) == category
 }
 
@@ -256,11 +272,11 @@ fn values<'a>(options: &'a [ConfigValue<'a>]) -> impl Iterator<Item = &'a Config
 }
 
 /// Normalises a name: lower-case letters and digits only.
-fn plain(name: &str) -> String {
+fn normalize(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect()
 }
 
-fn parsed<'a, T: serde::Deserialize<'a>>(raw: &&'a serde_json::value::RawValue) -> Option<T> {
+fn parse<'a, T: serde::Deserialize<'a>>(raw: &&'a serde_json::value::RawValue) -> Option<T> {
     serde_json::from_str(raw.get()).ok()
 }
 
@@ -316,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_that_nobody_knows_is_not_trusted_with_a_sandbox() {
+    fn an_unknown_mode_does_not_satisfy_a_sandbox() {
         let unknown = [("build", "Executes tools"), ("plan", "Disallows all edit tools."), ("default", "")];
         for sandbox in [SandboxMode::ReadOnly, SandboxMode::WorkspaceWrite] {
             let refused = check(Some(sandbox), &unknown).unwrap_err();

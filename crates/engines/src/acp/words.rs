@@ -9,33 +9,33 @@ use serde_json::value::RawValue;
 use crate::tongue::LongLine;
 
 /// The supported version of the protocol.
-pub(super) const VERSION: u64 = 1;
+pub(super) const PROTOCOL_VERSION: u64 = 1;
 
 /// The id of `initialize`.
-pub(super) const GREETING: u64 = 1;
+pub(super) const INITIALIZE_ID: u64 = 1;
 
 /// The id of the request that opens the session.
-pub(super) const OPENING: u64 = 2;
+pub(super) const OPEN_SESSION_ID: u64 = 2;
 
 /// The first id of the requests that set modes and models.
-const SETTING: u64 = 10;
+const FIRST_SETTING_ID: u64 = 10;
 
 /// The ids of prompts are this plus the turn.
-const PROMPT: u64 = 1000;
+const FIRST_PROMPT_ID: u64 = 1000;
 
 /// The id of the `index`-th setting.
 pub(super) fn setting_id(index: usize) -> u64 {
-    SETTING + index as u64
+    FIRST_SETTING_ID + index as u64
 }
 
 /// The id of a turn's prompt.
 pub(super) fn prompt_id(turn: u32) -> u64 {
-    PROMPT + u64::from(turn)
+    FIRST_PROMPT_ID + u64::from(turn)
 }
 
 /// The turn whose prompt has this id.
-pub(super) fn turn_of(id: u64) -> Option<u32> {
-    id.checked_sub(PROMPT).and_then(|turn| u32::try_from(turn).ok()).filter(|turn| *turn > 0)
+pub(super) fn turn_of_prompt_id(id: u64) -> Option<u32> {
+    id.checked_sub(FIRST_PROMPT_ID).and_then(|turn| u32::try_from(turn).ok()).filter(|turn| *turn > 0)
 }
 
 #[derive(Serialize)]
@@ -166,19 +166,19 @@ struct PermissionOutcome<'a> {
 /// `initialize`. Files and terminals are not offered: agents have their own, inside their sandbox.
 pub(super) fn initialize() -> Vec<u8> {
     let params = InitializeParams {
-        protocol_version: VERSION,
+        protocol_version: PROTOCOL_VERSION,
         client_capabilities: ClientCapabilities {
             fs: FileCapabilities { read_text_file: false, write_text_file: false },
             terminal: false,
         },
         client_info: ClientInfo { name: "abide", version: env!("CARGO_PKG_VERSION") },
     };
-    request(GREETING, "initialize", params)
+    request(INITIALIZE_ID, "initialize", params)
 }
 
 /// `session/new`, or `session/load` or `session/resume` with a session id.
-pub(super) fn open(method: &str, session_id: Option<&str>, cwd: &str) -> Vec<u8> {
-    request(OPENING, method, OpenSessionParams { session_id, cwd, mcp_servers: [] })
+pub(super) fn open_session(method: &str, session_id: Option<&str>, cwd: &str) -> Vec<u8> {
+    request(OPEN_SESSION_ID, method, OpenSessionParams { session_id, cwd, mcp_servers: [] })
 }
 
 /// `session/set_mode`
@@ -219,13 +219,13 @@ pub(super) fn permission(id: &RawValue, option_id: Option<&str>) -> Vec<u8> {
 }
 
 /// The response to a request for an unsupported method.
-pub(super) fn not_offered(id: &RawValue) -> Vec<u8> {
+pub(super) fn method_not_found(id: &RawValue) -> Vec<u8> {
     let error = AcpErrorBody { code: -32601, message: "this client does not offer that method".to_owned() };
     line(&AcpErrorResponse { jsonrpc: "2.0", id, error })
 }
 
 /// The response to a request that exceeds the size limit.
-pub(super) fn too_long(id: &RawValue) -> Vec<u8> {
+pub(super) fn request_too_long(id: &RawValue) -> Vec<u8> {
     let error = AcpErrorBody { code: -32600, message: LongLine::refusal() };
     line(&AcpErrorResponse { jsonrpc: "2.0", id, error })
 }
@@ -268,9 +268,9 @@ mod tests {
 
     #[test]
     fn prompts_are_known_by_their_ids() {
-        assert_eq!(turn_of(prompt_id(7)), Some(7));
-        for other in [GREETING, OPENING, setting_id(3), 1000, u64::MAX] {
-            assert_eq!(turn_of(other), None);
+        assert_eq!(turn_of_prompt_id(prompt_id(7)), Some(7));
+        for other in [INITIALIZE_ID, OPEN_SESSION_ID, setting_id(3), 1000, u64::MAX] {
+            assert_eq!(turn_of_prompt_id(other), None);
         }
     }
 }

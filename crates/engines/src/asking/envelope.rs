@@ -7,90 +7,97 @@ use abide_domain::interaction::{DecisionPolicy, InteractionKind, InteractionOpti
 use serde_json::{Map, Value};
 
 /// Maximum length of a question, in characters.
-pub(super) const LONGEST_PROMPT: usize = 16_000;
+pub(super) const MAX_PROMPT_CHARS: usize = 16_000;
 /// Maximum length of a suggested answer, in characters.
-const LONGEST_LABEL: usize = 400;
+const MAX_LABEL_CHARS: usize = 400;
 /// Maximum number of suggested answers.
-const MOST_OPTIONS: usize = 40;
+const MAX_OPTIONS: usize = 40;
 /// Maximum size of display hints, in bytes.
-const LONGEST_HINTS: usize = 16_000;
+const MAX_HINTS_BYTES: usize = 16_000;
 
 /// The likelihood that an object without a marker is a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QuestionLikelihood {
     /// It declares itself a question.
-    Says,
+    Declared,
     /// It has the members of a question.
-    Looks,
+    Probable,
     /// It is something else.
     None,
 }
 
 /// Rates an object.
-pub(super) fn likeness(object: &Map<String, Value>) -> QuestionLikelihood {
-    let inner = inner(object);
-    let asks = text_of(inner, &PROMPTS).is_some();
-    let outcome = marks(object, "outcome");
-    let wrapped = WRAPPERS.iter().any(|name| object.get(*name).is_some_and(Value::is_object));
+pub(super) fn question_likelihood(object: &Map<String, Value>) -> QuestionLikelihood {
+    let inner = unwrap_object(object);
+    let asks = text_of(inner, &PROMPT_KEYS).is_some();
+    let outcome = has_wait_marker(object, "outcome");
+    let wrapped = WRAPPER_KEYS.iter().any(|name| object.get(*name).is_some_and(Value::is_object));
     if outcome
         || wrapped
-        || (asks && ["status", "type", "action", "event"].iter().any(|name| marks(object, name)))
+        || (asks && ["status", "type", "action", "event"].iter().any(|name| has_wait_marker(object, name)))
     {
-        return QuestionLikelihood::Says;
+        return QuestionLikelihood::Declared;
     }
     let kind = inner.get("kind").and_then(Value::as_str);
-    if asks && kind.is_some_and(|kind| named(kind).is_some()) {
-        QuestionLikelihood::Looks
+    if asks && kind.is_some_and(|kind| parse_kind(kind).is_some()) {
+        QuestionLikelihood::Probable
     } else {
         QuestionLikelihood::None
     }
 }
 
 /// Values with which engines declare that they wait for a person.
-const WAITS: [&str; 5] = ["pending_user", "ask_user", "waiting_user", "waiting_user_input", "abide_question"];
-const WRAPPERS: [&str; 3] = ["ask_user", "abide_question", "abide-question"];
-const PROMPTS: [&str; 4] = ["prompt", "question", "message", "text"];
+const WAIT_MARKERS: [&str; 5] =
+    ["pending_user", "ask_user", "waiting_user", "waiting_user_input", "abide_question"];
+const WRAPPER_KEYS: [&str; 3] = ["ask_user", "abide_question", "abide-question"];
+const PROMPT_KEYS: [&str; 4] = ["prompt", "question", "message", "text"];
 
-fn marks(object: &Map<String, Value>, member: &str) -> bool {
-    object.get(member).and_then(Value::as_str).is_some_and(waits)
+fn has_wait_marker(object: &Map<String, Value>, member: &str) -> bool {
+    object.get(member).and_then(Value::as_str).is_some_and(is_wait_marker)
 }
 
 /// Whether this word declares that the engine waits for a person.
-pub(super) fn waits(word: &str) -> bool {
-    WAITS.contains(&normal(word).as_str())
+pub(super) fn is_wait_marker(word: &str) -> bool {
+    WAIT_MARKERS.contains(&normalize_name(word).as_str())
 }
 
 /// The wrapped object, or the object itself.
-fn inner(object: &Map<String, Value>) -> &Map<String, Value> {
-    let wrapped =
-        ["interaction", "question"].iter().chain(&WRAPPERS).find_map(|name| object.get(*name)?.as_object());
+fn unwrap_object(object: &Map<String, Value>) -> &Map<String, Value> {
+    let wrapped = ["interaction", "question"]
+        .iter()
+        .chain(&WRAPPER_KEYS)
+        .find_map(|name| object.get(*name)?.as_object());
     wrapped.unwrap_or(object)
 }
 
 /// The question in an object; deviations are added to `odd`. `None` if it contains no question. The caller then decides
 /// about the text before it.
-pub(super) fn question(object: &Map<String, Value>, prose: &str, odd: &mut Vec<String>) -> Option<Question> {
-    let object = inner(object);
-    let typed = || object.get("type").filter(|_| !marks(object, "type"));
+pub(super) fn question(
+    object: &Map<String, Value>,
+    prose: &str,
+    warnings: &mut Vec<String>,
+) -> Option<Question> {
+    let object = unwrap_object(object);
+    let typed = || object.get("type").filter(|_| !has_wait_marker(object, "type"));
     let kind = match object.get("kind").or_else(typed) {
         None => InteractionKind::OpenText,
-        Some(kind) => kind.as_str().and_then(named).unwrap_or_else(|| {
-            odd.push(format!(
+        Some(kind) => kind.as_str().and_then(parse_kind).unwrap_or_else(|| {
+            warnings.push(format!(
                 "the question's kind {} is unknown, so it is open_text",
-                short(&kind.to_string())
+                truncate_for_warning(&kind.to_string())
             ));
             InteractionKind::OpenText
         }),
     };
-    let options = options(object, odd);
-    let prompt = match text_of(object, &PROMPTS) {
-        Some(prompt) => bounded(prompt, LONGEST_PROMPT, "the question", odd),
+    let options = options(object, warnings);
+    let prompt = match text_of(object, &PROMPT_KEYS) {
+        Some(prompt) => truncate(prompt, MAX_PROMPT_CHARS, "the question", warnings),
         None if !prose.is_empty() => {
-            odd.push("the question has no prompt, so the words before it are taken".to_owned());
-            last_part(prose)
+            warnings.push("the question has no prompt, so the words before it are taken".to_owned());
+            prompt_from_tail(prose)
         }
         None if !options.is_empty() => {
-            odd.push("the question has no prompt, only options".to_owned());
+            warnings.push("the question has no prompt, only options".to_owned());
             "Which of these?".to_owned()
         }
         None => return None,
@@ -99,38 +106,38 @@ pub(super) fn question(object: &Map<String, Value>, prose: &str, odd: &mut Vec<S
         kind,
         prompt,
         options,
-        ui_hints: hints(object, odd),
-        default_decision_policy: policy(object, kind, odd),
+        ui_hints: hints(object, warnings),
+        default_decision_policy: policy(object, kind, warnings),
         context: None,
         hidden: None,
     })
 }
 
 /// The end of a long text, because the question is usually next to the block.
-pub(super) fn last_part(prose: &str) -> String {
-    let from = prose.char_indices().rev().nth(LONGEST_PROMPT - 1).map_or(0, |(at, _)| at);
+pub(super) fn prompt_from_tail(prose: &str) -> String {
+    let from = prose.char_indices().rev().nth(MAX_PROMPT_CHARS - 1).map_or(0, |(at, _)| at);
     prose.get(from..).unwrap_or(prose).to_owned()
 }
 
 /// Truncates a text to `most` characters.
-pub(super) fn bounded(text: String, most: usize, what: &str, odd: &mut Vec<String>) -> String {
-    match text.char_indices().nth(most) {
+pub(super) fn truncate(text: String, max_chars: usize, what: &str, warnings: &mut Vec<String>) -> String {
+    match text.char_indices().nth(max_chars) {
         None => text,
         Some((end, _)) => {
-            odd.push(format!("{what} is longer than {most} characters and was cut"));
+            warnings.push(format!("{what} is longer than {max_chars} characters and was cut"));
             format!("{}…", text.get(..end).unwrap_or_default())
         }
     }
 }
 
 /// The kind with this name in any spelling; `None` if there is none.
-fn named(name: &str) -> Option<InteractionKind> {
-    let name = normal(name);
-    let kind = InteractionKind::named(&name);
+fn parse_kind(name: &str) -> Option<InteractionKind> {
+    let name = normalize_name(name);
+    let kind = InteractionKind::from_name(&name);
     (kind != InteractionKind::OpenText || name == "open_text").then_some(kind)
 }
 
-fn normal(name: &str) -> String {
+fn normalize_name(name: &str) -> String {
     name.trim().to_lowercase().replace(['-', ' '], "_")
 }
 
@@ -152,23 +159,23 @@ fn scalar(value: &Value) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn options(object: &Map<String, Value>, odd: &mut Vec<String>) -> Vec<InteractionOption> {
-    let given = object.get("options").or_else(|| object.get("choices"));
-    let mut choices: Vec<InteractionOption> = match given {
+fn options(object: &Map<String, Value>, warnings: &mut Vec<String>) -> Vec<InteractionOption> {
+    let value = object.get("options").or_else(|| object.get("choices"));
+    let mut choices: Vec<InteractionOption> = match value {
         None | Some(Value::Null) => vec![],
-        Some(Value::Array(options)) => options.iter().take(MOST_OPTIONS + 1).filter_map(choice).collect(),
-        Some(Value::Object(options)) => options.values().take(MOST_OPTIONS + 1).filter_map(choice).collect(),
+        Some(Value::Array(options)) => options.iter().take(MAX_OPTIONS + 1).filter_map(choice).collect(),
+        Some(Value::Object(options)) => options.values().take(MAX_OPTIONS + 1).filter_map(choice).collect(),
         Some(Value::String(_) | Value::Number(_) | Value::Bool(_)) => {
-            odd.push("the question's options are no list".to_owned());
+            warnings.push("the question's options are no list".to_owned());
             vec![]
         }
     };
-    if choices.len() > MOST_OPTIONS {
-        odd.push(format!("the question has more than {MOST_OPTIONS} options; the others were left out"));
-        choices.truncate(MOST_OPTIONS);
+    if choices.len() > MAX_OPTIONS {
+        warnings.push(format!("the question has more than {MAX_OPTIONS} options; the others were left out"));
+        choices.truncate(MAX_OPTIONS);
     }
     for choice in &mut choices {
-        choice.label = bounded(std::mem::take(&mut choice.label), LONGEST_LABEL, "an option", odd);
+        choice.label = truncate(std::mem::take(&mut choice.label), MAX_LABEL_CHARS, "an option", warnings);
     }
     choices
 }
@@ -195,39 +202,39 @@ fn choice(option: &Value) -> Option<InteractionOption> {
     Some(InteractionOption { label, safe })
 }
 
-fn hints(object: &Map<String, Value>, odd: &mut Vec<String>) -> Option<String> {
-    let given = object.get("ui_hints").filter(|hints| !hints.is_null());
+fn hints(object: &Map<String, Value>, warnings: &mut Vec<String>) -> Option<String> {
+    let value = object.get("ui_hints").filter(|hints| !hints.is_null());
     // The contract has no member for fields, but front ends need them.
     let fields = || object.get("fields").map(|fields| format!("{{\"fields\":{fields}}}"));
-    let hints = given.map(Value::to_string).or_else(fields)?;
-    if hints.len() > LONGEST_HINTS {
-        odd.push(format!("the display hints are longer than {LONGEST_HINTS} bytes and were left out"));
+    let hints = value.map(Value::to_string).or_else(fields)?;
+    if hints.len() > MAX_HINTS_BYTES {
+        warnings.push(format!("the display hints are longer than {MAX_HINTS_BYTES} bytes and were left out"));
         return None;
     }
     Some(hints)
 }
 
-fn policy(object: &Map<String, Value>, kind: InteractionKind, odd: &mut Vec<String>) -> DecisionPolicy {
+fn policy(object: &Map<String, Value>, kind: InteractionKind, warnings: &mut Vec<String>) -> DecisionPolicy {
     // A missing answer must never accept a risk.
     let standard = if kind == InteractionKind::RiskAck {
         DecisionPolicy::Abort
     } else {
         DecisionPolicy::EngineJudgement
     };
-    let Some(given) = object.get("default_decision_policy").filter(|policy| !policy.is_null()) else {
+    let Some(value) = object.get("default_decision_policy").filter(|policy| !policy.is_null()) else {
         return standard;
     };
-    match given.as_str().map(normal).as_deref() {
+    match value.as_str().map(normalize_name).as_deref() {
         Some("engine_judgement" | "engine_judgment") => DecisionPolicy::EngineJudgement,
         Some("safe_default") => DecisionPolicy::SafeDefault,
         Some("abort") => DecisionPolicy::Abort,
         Some(_) | None => {
-            odd.push(format!("the policy {} is unknown", short(&given.to_string())));
+            warnings.push(format!("the policy {} is unknown", truncate_for_warning(&value.to_string())));
             standard
         }
     }
 }
 
-fn short(text: &str) -> String {
-    bounded(text.to_owned(), 60, "a name", &mut vec![])
+fn truncate_for_warning(text: &str) -> String {
+    truncate(text.to_owned(), 60, "a name", &mut vec![])
 }

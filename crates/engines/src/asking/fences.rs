@@ -6,17 +6,17 @@
 
 use std::ops::Range;
 
-use super::patch::FENCE;
+use super::patch::QUESTION_FENCE;
 
 /// A fenced block, as byte ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FencedBlock {
     /// The content that the info string declares.
-    pub(super) holds: FenceContent,
+    pub(super) content: FenceContent,
     /// The bytes between the fences.
     pub(super) body: Range<usize>,
     /// The block with its fences.
-    pub(super) whole: Range<usize>,
+    pub(super) range: Range<usize>,
 }
 
 /// The content that an info string declares.
@@ -36,53 +36,57 @@ struct FenceLine {
     /// Offset of the line's end, without the newline.
     end: usize,
     mark: u8,
-    run: usize,
-    holds: FenceContent,
+    length: usize,
+    content: FenceContent,
     /// Offset of the body, if it is on the same line.
     inline_body: Option<usize>,
     /// Whether the info string makes this inline code instead of a fence.
-    inert: bool,
+    is_inline_code: bool,
     /// Whether the line contains only the fence.
-    bare: bool,
+    is_bare: bool,
 }
 
 /// All blocks, in order. A block without a closing fence reaches to the end of the text. Of unclosed blocks that are
 /// not questions, only the last is returned.
 pub(super) fn blocks(text: &str) -> Vec<FencedBlock> {
     let fences = fences(text);
-    let enders = enders(&fences);
+    let closing_fences = longest_closing_fences(&fences);
     let (mut blocks, mut unclosed) = (vec![], None);
     let mut at = 0;
     while let Some(fence) = fences.get(at) {
         at += 1;
-        if fence.inert {
+        if fence.is_inline_code {
             continue;
         }
         let body = fence.inline_body.unwrap_or_else(|| after_newline(text, fence.end));
         let line = text.get(..fence.end).unwrap_or(text).trim_end();
         let trailing = line.bytes().rev().take_while(|byte| *byte == fence.mark).count();
-        if fence.inline_body.is_some_and(|body| trailing >= fence.run && line.len() - trailing > body) {
+        if fence.inline_body.is_some_and(|body| trailing >= fence.length && line.len() - trailing > body) {
             let body = body..line.len() - trailing;
-            blocks.push(FencedBlock { holds: fence.holds, body, whole: fence.start..fence.end });
+            blocks.push(FencedBlock { content: fence.content, body, range: fence.start..fence.end });
             continue;
         }
-        let may_end = enders.get(at).is_some_and(|longest| longest.of(fence.mark) >= fence.run);
+        let may_end = closing_fences.get(at).is_some_and(|longest| longest.of(fence.mark) >= fence.length);
         let mut later = fences.iter().enumerate().skip(at);
-        match if may_end { later.find(|(_, later)| later.ends(fence)) } else { None } {
+        match if may_end { later.find(|(_, later)| later.closes(fence)) } else { None } {
             Some((index, end)) => {
                 // A question that begins inside a block of the same fence length ends that block, whose closing fence
                 // is missing.
-                let whole = if end.bare { fence.start..end.end } else { fence.start..end.start };
-                blocks.push(FencedBlock { holds: fence.holds, body: body..end.start.max(body), whole });
-                at = if end.bare { index + 1 } else { index };
+                let whole = if end.is_bare { fence.start..end.end } else { fence.start..end.start };
+                blocks.push(FencedBlock {
+                    content: fence.content,
+                    body: body..end.start.max(body),
+                    range: whole,
+                });
+                at = if end.is_bare { index + 1 } else { index };
             }
             None => {
                 let block = FencedBlock {
-                    holds: fence.holds,
+                    content: fence.content,
                     body: body..text.len(),
-                    whole: fence.start..text.len(),
+                    range: fence.start..text.len(),
                 };
-                match fence.holds {
+                match fence.content {
                     FenceContent::Question => {
                         blocks.push(block);
                         break;
@@ -94,17 +98,17 @@ pub(super) fn blocks(text: &str) -> Vec<FencedBlock> {
             }
         }
     }
-    let last = blocks.last().map_or(0, |block| block.whole.end);
-    blocks.extend(unclosed.filter(|block| block.whole.start >= last));
+    let last = blocks.last().map_or(0, |block| block.range.end);
+    blocks.extend(unclosed.filter(|block| block.range.start >= last));
     blocks
 }
 
 impl FenceLine {
     /// Whether this fence closes that block.
-    fn ends(&self, opening: &Self) -> bool {
+    fn closes(&self, opening: &Self) -> bool {
         self.mark == opening.mark
-            && self.run >= opening.run
-            && (self.bare || (self.holds == FenceContent::Question && !self.inert))
+            && self.length >= opening.length
+            && (self.is_bare || (self.content == FenceContent::Question && !self.is_inline_code))
     }
 }
 
@@ -122,22 +126,22 @@ impl LongestFences {
 }
 
 /// For each fence, the longest closing fence after it. It prevents searches that cannot succeed.
-fn enders(fences: &[FenceLine]) -> Vec<LongestFences> {
+fn longest_closing_fences(fences: &[FenceLine]) -> Vec<LongestFences> {
     let mut longest = LongestFences::default();
-    let mut enders: Vec<_> = fences
+    let mut closing_fences: Vec<_> = fences
         .iter()
         .rev()
         .map(|fence| {
-            if fence.bare || (fence.holds == FenceContent::Question && !fence.inert) {
+            if fence.is_bare || (fence.content == FenceContent::Question && !fence.is_inline_code) {
                 let of_its_mark =
                     if fence.mark == b'`' { &mut longest.backticks } else { &mut longest.tildes };
-                *of_its_mark = fence.run.max(*of_its_mark);
+                *of_its_mark = fence.length.max(*of_its_mark);
             }
             longest
         })
         .collect();
-    enders.reverse();
-    enders
+    closing_fences.reverse();
+    closing_fences
 }
 
 fn fences(text: &str) -> Vec<FenceLine> {
@@ -152,7 +156,7 @@ fn fences(text: &str) -> Vec<FenceLine> {
             let at = content.get(..at)?.trim_end_matches('`').len();
             let follows = text.get(start + line.len()..)?.trim_start().starts_with('{');
             fence(content, start, at)
-                .filter(|fence| fence.holds == FenceContent::Question && follows && !quoted(content))
+                .filter(|fence| fence.content == FenceContent::Question && follows && !is_quoted(content))
         });
         fences.extend(fence);
         start += line.len();
@@ -160,7 +164,7 @@ fn fences(text: &str) -> Vec<FenceLine> {
     fences
 }
 
-fn quoted(line: &str) -> bool {
+fn is_quoted(line: &str) -> bool {
     line.trim_start().starts_with('>')
 }
 
@@ -173,7 +177,7 @@ fn fence(line: &str, offset: usize, at: usize) -> Option<FenceLine> {
         return None;
     }
     let info = rest.get(run..)?;
-    let (holds, words) = holds(info);
+    let (holds, words) = parse_info_string(info);
     let inline_body = info.get(words..).and_then(|after| {
         let body = after.trim_start();
         body.starts_with('{').then(|| offset + at + run + words + after.len() - body.len())
@@ -183,34 +187,34 @@ fn fence(line: &str, offset: usize, at: usize) -> Option<FenceLine> {
         start: offset + at,
         end: offset + line.len(),
         mark,
-        run,
-        holds,
+        length: run,
+        content: holds,
         inline_body,
-        inert,
-        bare: info.trim().is_empty(),
+        is_inline_code: inert,
+        is_bare: info.trim().is_empty(),
     })
 }
 
 /// The content that an info string declares, and the number of bytes that were evaluated.
-fn holds(info: &str) -> (FenceContent, usize) {
+fn parse_info_string(info: &str) -> (FenceContent, usize) {
     let Some(first) = word(info, 0) else { return (FenceContent::PerhapsJson, 0) };
     let is_one_of = |word: &Range<usize>, names: &[&str]| {
         let written = info.get(word.clone()).unwrap_or_default();
         names.iter().any(|name| written.eq_ignore_ascii_case(name))
     };
-    if is_one_of(&first, &QUESTION) {
+    if is_one_of(&first, &QUESTION_INFO_WORDS) {
         return (FenceContent::Question, first.end);
     }
     if !is_one_of(&first, &["json", "jsonc", "json5"]) {
         return (FenceContent::Other, first.end);
     }
-    match word(info, first.end).filter(|second| is_one_of(second, &QUESTION)) {
+    match word(info, first.end).filter(|second| is_one_of(second, &QUESTION_INFO_WORDS)) {
         Some(second) => (FenceContent::Question, second.end),
         None => (FenceContent::PerhapsJson, first.end),
     }
 }
 
-const QUESTION: [&str; 3] = [FENCE, "abide_question", "abidequestion"];
+const QUESTION_INFO_WORDS: [&str; 3] = [QUESTION_FENCE, "abide_question", "abidequestion"];
 
 /// The first word of an info string from byte `from` on. An object that begins there is the body and not a word.
 fn word(info: &str, from: usize) -> Option<Range<usize>> {

@@ -13,7 +13,7 @@ use abide_ports::engine::{
 use super::patch;
 
 /// Wraps an engine so that each prompt contains the instructions for the run's mode.
-pub fn instructed(engine: Box<dyn Engine>) -> Box<dyn Engine> {
+pub fn with_instructions(engine: Box<dyn Engine>) -> Box<dyn Engine> {
     Box::new(WithInstructions { engine })
 }
 
@@ -27,20 +27,20 @@ struct WithInstructions {
 struct WithReminders {
     interpreter: Box<dyn ProcessInterpreter>,
     mode: ExecutionMode,
-    asking: QuestionStyle,
+    question_style: QuestionStyle,
 }
 
 /// The first turn of a session gets the complete instructions, and later turns a reminder.
-fn told(asking: QuestionStyle, order: &LaunchContext<'_>) -> String {
-    let turn_index = match order.session {
+fn instructed_prompt(question_style: QuestionStyle, context: &LaunchContext<'_>) -> String {
+    let turn_index = match context.session {
         LaunchSession::New | LaunchSession::Named(_) => 1,
-        LaunchSession::Resumed(_) => LATER,
+        LaunchSession::Resumed(_) => LATER_TURN_INDEX,
     };
-    patch::prompt(order.mode, asking, order.prompt, turn_index, order.skill)
+    patch::build_prompt(context.mode, question_style, context.prompt, turn_index, context.skill)
 }
 
 /// Any turn but the first of its session.
-const LATER: u32 = 2;
+const LATER_TURN_INDEX: u32 = 2;
 
 impl Engine for WithInstructions {
     fn name(&self) -> &str {
@@ -59,42 +59,45 @@ impl Engine for WithInstructions {
         self.engine.isolation_scope()
     }
 
-    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
-        self.engine.checks(installation)
+    fn probe_commands(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
+        self.engine.probe_commands(installation)
     }
 
-    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
-        self.engine.judge(observed)
+    fn assess_health(&self, results: &[ProbeResult]) -> EngineHealth {
+        self.engine.assess_health(results)
     }
 
-    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle> {
-        self.engine.name_session(fresh)
+    fn new_session_handle(&self, uuid: &str) -> Option<EngineSessionHandle> {
+        self.engine.new_session_handle(uuid)
     }
 
-    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-        self.engine.launch(&LaunchContext { prompt: &told(self.asking(), order), ..*order })
+    fn launch(&self, context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+        self.engine
+            .launch(&LaunchContext { prompt: &instructed_prompt(self.question_style(), context), ..*context })
     }
 
-    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        let interpreter =
-            self.engine.interpreter(&LaunchContext { prompt: &told(self.asking(), order), ..*order });
-        Box::new(WithReminders { interpreter, mode: order.mode, asking: self.asking() })
+    fn interpreter(&self, context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+        let interpreter = self.engine.interpreter(&LaunchContext {
+            prompt: &instructed_prompt(self.question_style(), context),
+            ..*context
+        });
+        Box::new(WithReminders { interpreter, mode: context.mode, question_style: self.question_style() })
     }
 
     fn skills_folder(&self) -> &str {
         self.engine.skills_folder()
     }
 
-    fn speech(&self) -> OutputFormat {
-        self.engine.speech()
+    fn output_format(&self) -> OutputFormat {
+        self.engine.output_format()
     }
 
-    fn asking(&self) -> QuestionStyle {
-        self.engine.asking()
+    fn question_style(&self) -> QuestionStyle {
+        self.engine.question_style()
     }
 
-    fn evidence(&self) -> AdapterBasis {
-        self.engine.evidence()
+    fn adapter_basis(&self) -> AdapterBasis {
+        self.engine.adapter_basis()
     }
 }
 
@@ -103,32 +106,38 @@ impl ProcessInterpreter for WithReminders {
         self.interpreter.feed(bytes)
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>) -> Vec<EngineFact> {
-        self.interpreter.end(departure)
+    fn on_exit(&mut self, exit: &ProcessExit<'_>) -> Vec<EngineFact> {
+        self.interpreter.on_exit(exit)
     }
 
     fn status(&self) -> EngineSessionStatus {
         self.interpreter.status()
     }
 
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
-        self.interpreter.say(&patch::prompt(self.mode, self.asking, prompt, LATER, None))
+    fn encode_prompt(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+        self.interpreter.encode_prompt(&patch::build_prompt(
+            self.mode,
+            self.question_style,
+            prompt,
+            LATER_TURN_INDEX,
+            None,
+        ))
     }
 
-    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
-        self.interpreter.answer(answer)
+    fn encode_answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
+        self.interpreter.encode_answer(answer)
     }
 
-    fn steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
-        self.interpreter.steer(text)
+    fn encode_steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+        self.interpreter.encode_steer(text)
     }
 
-    fn interrupt(&mut self) -> InterruptMethod {
-        self.interpreter.interrupt()
+    fn interrupt_method(&mut self) -> InterruptMethod {
+        self.interpreter.interrupt_method()
     }
 
-    fn leave(&mut self) -> ShutdownMethod {
-        self.interpreter.leave()
+    fn shutdown_method(&mut self) -> ShutdownMethod {
+        self.interpreter.shutdown_method()
     }
 
     fn checkpoint(&self) -> Option<ReaderCheckpoint> {

@@ -11,13 +11,13 @@ use serde_json::{Map, Value};
 pub(super) struct LenientObject {
     pub(super) object: Map<String, Value>,
     /// Number of bytes that it took, from the beginning of the text.
-    pub(super) taken: usize,
+    pub(super) consumed_bytes: usize,
     /// Whether the text was invalid JSON.
     pub(super) repaired: bool,
 }
 
 /// The object at the beginning of a text.
-pub(super) fn object(text: &str) -> Option<LenientObject> {
+pub(super) fn parse_object(text: &str) -> Option<LenientObject> {
     let start = text.len() - text.trim_start().len();
     let text = text.get(start..).filter(|text| text.starts_with('{'))?;
     let first = |json: &str| {
@@ -27,16 +27,16 @@ pub(super) fn object(text: &str) -> Option<LenientObject> {
             Some(Ok(_) | Err(_)) | None => None,
         }
     };
-    if let Some((object, taken)) = first(text) {
-        return Some(LenientObject { object, taken: start + taken, repaired: false });
+    if let Some((object, consumed)) = first(text) {
+        return Some(LenientObject { object, consumed_bytes: start + consumed, repaired: false });
     }
-    let (repaired, taken) = repaired(text);
+    let (repaired, consumed) = repair(text);
     let (object, _) = first(&repaired)?;
-    Some(LenientObject { object, taken: start + taken, repaired: true })
+    Some(LenientObject { object, consumed_bytes: start + consumed, repaired: true })
 }
 
 /// Repairs the first object of the text. Returns JSON, and the number of bytes read.
-fn repaired(text: &str) -> (String, usize) {
+fn repair(text: &str) -> (String, usize) {
     let mut json = String::with_capacity(text.len() + 16);
     let mut open: Vec<char> = vec![];
     let mut rest = text;
@@ -60,7 +60,7 @@ fn repaired(text: &str) -> (String, usize) {
                 after
             }
             '"' | '\'' | '\u{201c}' | '\u{201d}' | '\u{201e}' | '\u{2018}' | '\u{2019}' => {
-                string(character, after, &mut json)
+                copy_string(character, after, &mut json)
             }
             '/' if after.starts_with('/') => {
                 after.find('\n').and_then(|at| after.get(at..)).unwrap_or_default()
@@ -70,7 +70,7 @@ fn repaired(text: &str) -> (String, usize) {
             }
             // A fence inside an object means that the object is incomplete.
             '`' => break,
-            _ if character.is_alphabetic() || character == '_' => word(rest, &mut json),
+            _ if character.is_alphabetic() || character == '_' => copy_word(rest, &mut json),
             _ => {
                 json.push(character);
                 after
@@ -90,7 +90,7 @@ fn drop_comma(json: &mut String) {
 }
 
 /// Copies a string after its opening quote. Returns the rest of the text.
-fn string<'a>(quote: char, text: &'a str, json: &mut String) -> &'a str {
+fn copy_string<'a>(quote: char, text: &'a str, json: &mut String) -> &'a str {
     let typographic = !matches!(quote, '"' | '\'');
     let closes = |character: char| match character {
         '"' => quote == '"' || typographic,
@@ -108,14 +108,14 @@ fn string<'a>(quote: char, text: &'a str, json: &mut String) -> &'a str {
                     json.push('\\');
                     json.push(escaped);
                 }
-                Some((_, other)) => push(json, other),
+                Some((_, other)) => push_escaped(json, other),
                 None => {}
             },
             _ if closes(character) && ends_string(after) => {
                 json.push('"');
                 return after;
             }
-            _ => push(json, character),
+            _ => push_escaped(json, character),
         }
     }
     json.push('"');
@@ -129,7 +129,7 @@ fn ends_string(after: &str) -> bool {
 }
 
 /// Appends a character with JSON escapes.
-fn push(json: &mut String, character: char) {
+fn push_escaped(json: &mut String, character: char) {
     match character {
         '"' => json.push_str("\\\""),
         '\n' => json.push_str("\\n"),
@@ -141,7 +141,7 @@ fn push(json: &mut String, character: char) {
 }
 
 /// Copies an unquoted word: a literal in the spelling of another language, or a name.
-fn word<'a>(text: &'a str, json: &mut String) -> &'a str {
+fn copy_word<'a>(text: &'a str, json: &mut String) -> &'a str {
     let is_part = |character: char| character.is_alphanumeric() || matches!(character, '_' | '-');
     let end = text.find(|character| !is_part(character)).unwrap_or(text.len());
     let (word, after) = text.split_at(end);
@@ -165,12 +165,12 @@ mod tests {
     use super::*;
 
     fn check(text: &str, json: &str) {
-        let read = object(text).unwrap_or_else(|| panic!("cannot read {text}"));
+        let read = parse_object(text).unwrap_or_else(|| panic!("cannot read {text}"));
         assert_eq!(Value::Object(read.object), serde_json::from_str::<Value>(json).unwrap(), "{text}");
     }
 
     #[test]
-    fn what_models_write_is_read() {
+    fn common_deviations_are_repaired() {
         let plain = r#"{"a":"b","c":[1,true,null]}"#;
         check(plain, plain);
         check(r#"{"a": "b", "c": [1, true, null,],}"#, plain);
@@ -190,16 +190,16 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_object_is_left() {
+    fn text_after_the_object_is_not_consumed() {
         for text in ["{\"a\":1} and more", " {\"a\":1,} and more"] {
-            assert_eq!(object(text).map(|read| &text[read.taken..]), Some(" and more"));
+            assert_eq!(parse_object(text).map(|read| &text[read.consumed_bytes..]), Some(" and more"));
         }
     }
 
     #[test]
-    fn what_is_no_object_is_not_made_one() {
+    fn other_values_are_not_objects() {
         for text in ["", "words", "[1]", "\"{}\"", "{{{{", "{]}", "{\"a\" \"b\"}"] {
-            assert_eq!(object(text), None, "{text}");
+            assert_eq!(parse_object(text), None, "{text}");
         }
     }
 }

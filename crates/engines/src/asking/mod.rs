@@ -2,7 +2,7 @@
 //!
 //! Questions inside a turn use the engine's own protocol and are read by its adapter.
 //!
-//! Reading order: [`patch`] (the instructions), [`instructed()`] (their insertion), [`recognise()`] (the recognition),
+//! Reading order: [`patch`] (the instructions), [`with_instructions()`] (their insertion), [`recognise()`] (the recognition),
 //! and its helpers: `fences` finds blocks in Markdown, `tags` finds them in angle brackets, `lenient` parses JSON as
 //! models write it, and `envelope` converts it to a question.
 
@@ -14,5 +14,5 @@ pub mod patch;
 mod recognise;
 mod tags;
 
-pub use instructed::instructed;
+pub use instructed::with_instructions;
 pub use recognise::{RecognizedAnswer, recognise};

@@ -1,6 +1,6 @@
 //! Text that is added to a prompt or a skill: the location of files, and whether and how to ask (D3).
 //!
-//! The person's words come first and are not changed. The addition is one element at the end, so that [`own_words`] can
+//! The person's words come first and are not changed. The addition is one element at the end, so that [`strip_instructions`] can
 //! separate the two. The selection and the location of the skill are not known here.
 
 use std::ops::Range;
@@ -9,91 +9,96 @@ use abide_domain::settings::ExecutionMode;
 use abide_ports::engine::QuestionStyle;
 
 /// Folder for files for the person, relative to the workspace.
-pub const ARTIFACTS: &str = ".abide/artifacts";
+pub const ARTIFACTS_FOLDER: &str = ".abide/artifacts";
 
 /// The info string of a question block.
-pub const FENCE: &str = "abide-question";
+pub const QUESTION_FENCE: &str = "abide-question";
 
-const OPEN: &str = "\n\n<abide-runtime>";
-const CLOSE: &str = "</abide-runtime>";
+const OPEN_TAG: &str = "\n\n<abide-runtime>";
+const CLOSE_TAG: &str = "</abide-runtime>";
 
 /// The prompt with the instructions for the `turn_index`-th turn of a session, counted from 1. The first turn has the
 /// complete contract. Later turns have a reminder of one line if the mode allows questions. `skill` is the folder of
 /// the run's copy of its skill. It is named by its path, because engines differ in how they call skills but all can
 /// read files. An engine with a built-in way to ask gets later turns unchanged, because they may be secrets.
-pub fn prompt(
+pub fn build_prompt(
     mode: ExecutionMode,
-    asking: QuestionStyle,
+    question_style: QuestionStyle,
     text: &str,
     turn_index: u32,
     skill: Option<&str>,
 ) -> String {
-    let added = match (turn_index <= 1, mode, asking) {
+    let added = match (turn_index <= 1, mode, question_style) {
         (true, ExecutionMode::Auto | ExecutionMode::Interactive | ExecutionMode::Chat, _) => {
-            format!("\n{}{}\n", skill.map(use_skill).unwrap_or_default(), rules(mode, asking))
+            format!(
+                "\n{}{}\n",
+                skill.map(skill_instruction).unwrap_or_default(),
+                run_rules(mode, question_style)
+            )
         }
-        (false, ExecutionMode::Interactive | ExecutionMode::Chat, QuestionStyle::InText) => {
+        (false, ExecutionMode::Interactive | ExecutionMode::Chat, QuestionStyle::InAnswer) => {
             REMINDER.to_owned()
         }
         (false, ExecutionMode::Auto, _)
-        | (false, ExecutionMode::Interactive | ExecutionMode::Chat, QuestionStyle::ByItself) => {
+        | (false, ExecutionMode::Interactive | ExecutionMode::Chat, QuestionStyle::OwnMechanism) => {
             return text.to_owned();
         }
     };
-    format!("{text}{OPEN}{added}{CLOSE}")
+    format!("{text}{OPEN_TAG}{added}{CLOSE_TAG}")
 }
 
 /// The text that is appended to a run's copy of a skill, never to the skill itself.
 pub fn skill_patch(mode: ExecutionMode) -> String {
-    format!("\n\n## How this run works\n\n{}\n", rules(mode, QuestionStyle::InText))
+    format!("\n\n## How this run works\n\n{}\n", run_rules(mode, QuestionStyle::InAnswer))
 }
 
-/// The person's part of a prompt that [`prompt`] made; any other text is returned unchanged.
-pub fn own_words(prompt: &str) -> &str {
-    match prompt.strip_suffix(CLOSE).and_then(|open| open.rfind(OPEN)) {
+/// The person's part of a build_prompt that [`build_prompt`] made; any other text is returned unchanged.
+pub fn strip_instructions(prompt: &str) -> &str {
+    match prompt.strip_suffix(CLOSE_TAG).and_then(|open| open.rfind(OPEN_TAG)) {
         Some(end) => prompt.get(..end).unwrap_or(prompt),
         None => prompt,
     }
 }
 
-/// The ranges of a text that repeat an addition of [`prompt`].
-pub(super) fn repeated(text: &str) -> Vec<Range<usize>> {
+/// The ranges of a text that repeat an addition of [`build_prompt`].
+pub(super) fn repeated_instructions(text: &str) -> Vec<Range<usize>> {
     let mut repeated = vec![];
     let mut from = 0;
-    while let Some(start) = text.get(from..).and_then(|rest| rest.find(OPEN.trim_start())).map(|at| from + at)
+    while let Some(start) =
+        text.get(from..).and_then(|rest| rest.find(OPEN_TAG.trim_start())).map(|at| from + at)
     {
-        let Some(end) = text.get(start..).and_then(|rest| rest.find(CLOSE)) else { break };
-        from = start + end + CLOSE.len();
+        let Some(end) = text.get(start..).and_then(|rest| rest.find(CLOSE_TAG)) else { break };
+        from = start + end + CLOSE_TAG.len();
         repeated.push(start..from);
     }
     repeated
 }
 
-fn use_skill(folder: &str) -> String {
+fn skill_instruction(folder: &str) -> String {
     let name = folder.rsplit('/').next().unwrap_or(folder);
     format!("Use the skill `{name}` for this work: follow `{folder}/SKILL.md` in the workspace.\n\n")
 }
 
-fn rules(mode: ExecutionMode, asking: QuestionStyle) -> String {
-    let asking = match (mode, asking) {
-        (ExecutionMode::Auto, _) => DECIDE,
-        (ExecutionMode::Interactive | ExecutionMode::Chat, QuestionStyle::InText) => ASK,
-        (ExecutionMode::Interactive | ExecutionMode::Chat, QuestionStyle::ByItself) => "",
+fn run_rules(mode: ExecutionMode, question_style: QuestionStyle) -> String {
+    let question_style = match (mode, question_style) {
+        (ExecutionMode::Auto, _) => AUTO_RULES,
+        (ExecutionMode::Interactive | ExecutionMode::Chat, QuestionStyle::InAnswer) => QUESTION_RULES,
+        (ExecutionMode::Interactive | ExecutionMode::Chat, QuestionStyle::OwnMechanism) => "",
     };
     let rules = format!(
-        "Files that are meant for the person (reports, images, exports) go to the folder `{ARTIFACTS}` of the \
+        "Files that are meant for the person (reports, images, exports) go to the folder `{ARTIFACTS_FOLDER}` of the \
          workspace; create it if it is missing. Files that belong to the work itself stay where they belong.\n\n\
-         {asking}"
+         {question_style}"
     );
     rules.trim_end().to_owned()
 }
 
-const DECIDE: &str = "\
+const AUTO_RULES: &str = "\
 Nobody is there to answer questions. Decide for yourself and go on; where something is unclear, choose what changes the \
 least and can be undone, and say in your answer what you decided and why. Stop only at an error that makes it \
 impossible to go on, and then say what it is.";
 
-const ASK: &str = "\
+const QUESTION_RULES: &str = "\
 If you need a decision, information or consent from the person before you can go on, ask and end your turn: write what \
 you have found so far, and as the very last thing one fenced block like this.
 
@@ -121,7 +126,7 @@ const REMINDER: &str =
 mod tests {
     use super::*;
     use crate::asking::recognise;
-    use QuestionStyle::{ByItself, InText};
+    use QuestionStyle::{InAnswer, OwnMechanism};
     use abide_domain::event::TurnOutcome;
 
     const MODES: [ExecutionMode; 3] = [ExecutionMode::Auto, ExecutionMode::Interactive, ExecutionMode::Chat];
@@ -133,70 +138,71 @@ mod tests {
         {
             for mode in MODES {
                 for (turn, skill) in [(1, None), (1, Some(".agents/skills/review")), (2, None), (7, None)] {
-                    let told = prompt(mode, InText, words, turn, skill);
-                    assert!(told.starts_with(words), "{told}");
+                    let prompted = build_prompt(mode, InAnswer, words, turn, skill);
+                    assert!(prompted.starts_with(words), "{prompted}");
                     // A later turn in auto mode has no addition that could be removed.
-                    if told != words {
-                        assert_eq!(own_words(&told), words);
+                    if prompted != words {
+                        assert_eq!(strip_instructions(&prompted), words);
                     }
                 }
             }
         }
-        assert_eq!(own_words("plain"), "plain");
+        assert_eq!(strip_instructions("plain"), "plain");
     }
 
     #[test]
-    fn an_engine_that_repeats_what_it_was_told_does_not_ask() {
+    fn repeated_instructions_are_not_a_question() {
         for mode in MODES {
-            let echo = format!("You said: {} And I say: fine.", prompt(mode, InText, "do it", 1, None));
-            assert!(matches!(recognise(&echo).ending, TurnOutcome::Completed { .. }), "{echo}");
+            let echo =
+                format!("You said: {} And I say: fine.", build_prompt(mode, InAnswer, "do it", 1, None));
+            assert!(matches!(recognise(&echo).outcome, TurnOutcome::Completed { .. }), "{echo}");
             let asks = format!("{echo}\n```abide-question\n{{\"prompt\": \"Really?\"}}\n```");
-            assert!(matches!(recognise(&asks).ending, TurnOutcome::Asked { .. }), "{asks}");
+            assert!(matches!(recognise(&asks).outcome, TurnOutcome::Asked { .. }), "{asks}");
         }
     }
 
     #[test]
-    fn every_mode_is_told_about_artifacts_and_only_some_about_asking() {
+    fn every_mode_mentions_artifacts_and_only_some_questions() {
         for mode in MODES {
-            for told in [prompt(mode, InText, "do it", 1, None), skill_patch(mode)] {
-                assert!(told.contains(ARTIFACTS));
-                assert_eq!(told.contains(FENCE), mode != ExecutionMode::Auto);
-                assert_eq!(told.contains("Decide for yourself"), mode == ExecutionMode::Auto);
+            for prompted in [build_prompt(mode, InAnswer, "do it", 1, None), skill_patch(mode)] {
+                assert!(prompted.contains(ARTIFACTS_FOLDER));
+                assert_eq!(prompted.contains(QUESTION_FENCE), mode != ExecutionMode::Auto);
+                assert_eq!(prompted.contains("Decide for yourself"), mode == ExecutionMode::Auto);
             }
         }
     }
 
     #[test]
-    fn the_first_turn_is_told_which_skill_to_use_and_where_it_lies() {
+    fn the_first_prompt_names_the_skill_and_its_folder() {
         for mode in MODES {
-            let told = prompt(mode, InText, "do it", 1, Some(".agents/skills/review"));
-            assert!(told.contains("the skill `review`"), "{told}");
-            assert!(told.contains("`.agents/skills/review/SKILL.md`"), "{told}");
-            assert!(!prompt(mode, InText, "do it", 1, None).contains("skill"));
+            let prompted = build_prompt(mode, InAnswer, "do it", 1, Some(".agents/skills/review"));
+            assert!(prompted.contains("the skill `review`"), "{prompted}");
+            assert!(prompted.contains("`.agents/skills/review/SKILL.md`"), "{prompted}");
+            assert!(!build_prompt(mode, InAnswer, "do it", 1, None).contains("skill"));
         }
     }
 
     #[test]
     fn later_turns_get_one_line_at_most() {
-        assert_eq!(prompt(ExecutionMode::Auto, InText, "go on", 2, Some("s/review")), "go on");
-        let told = prompt(ExecutionMode::Chat, InText, "go on", 2, Some("s/review"));
-        assert_eq!(told.lines().count(), 3, "the words, a blank line, the reminder: {told}");
+        assert_eq!(build_prompt(ExecutionMode::Auto, InAnswer, "go on", 2, Some("s/review")), "go on");
+        let prompted = build_prompt(ExecutionMode::Chat, InAnswer, "go on", 2, Some("s/review"));
+        assert_eq!(prompted.lines().count(), 3, "the words, a blank line, the reminder: {prompted}");
     }
 
     #[test]
-    fn who_knows_how_to_ask_is_not_told_and_hears_later_turns_word_for_word() {
+    fn engines_with_their_own_questions_get_no_instructions() {
         for mode in MODES {
-            let told = prompt(mode, ByItself, "do it", 1, None);
-            assert!(told.contains(ARTIFACTS) && !told.contains(FENCE), "{told}");
-            assert_eq!(told.contains("Decide for yourself"), mode == ExecutionMode::Auto);
-            assert_eq!(prompt(mode, ByItself, "hunter2", 2, None), "hunter2");
+            let prompted = build_prompt(mode, OwnMechanism, "do it", 1, None);
+            assert!(prompted.contains(ARTIFACTS_FOLDER) && !prompted.contains(QUESTION_FENCE), "{prompted}");
+            assert_eq!(prompted.contains("Decide for yourself"), mode == ExecutionMode::Auto);
+            assert_eq!(build_prompt(mode, OwnMechanism, "hunter2", 2, None), "hunter2");
         }
     }
 
     #[test]
     fn the_example_that_engines_are_shown_is_understood() {
-        let heard = recognise(ASK);
+        let heard = recognise(QUESTION_RULES);
         assert_eq!(heard.warning, None);
-        assert!(matches!(heard.ending, TurnOutcome::Asked { question, .. } if question.options.len() == 2));
+        assert!(matches!(heard.outcome, TurnOutcome::Asked { question, .. } if question.options.len() == 2));
     }
 }

@@ -27,7 +27,7 @@ use super::{ClaudeForm, native};
 use crate::{argument, ids::is_uuid};
 
 /// Variables that Claude Code sets for its children. With them the program would act as a part of another instance.
-const NESTING: [&str; 11] = [
+const INHERITED_CLAUDE_VARIABLES: [&str; 11] = [
     "CLAUDECODE",
     "CLAUDE_CODE_ENTRYPOINT",
     "CLAUDE_CODE_SESSION_ID",
@@ -41,9 +41,9 @@ const NESTING: [&str; 11] = [
     "AI_AGENT",
 ];
 
-pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-    let form = ClaudeForm::of(order);
-    let mut argv = order.installation.command.clone();
+pub(super) fn launch(context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+    let form = ClaudeForm::of(context);
+    let mut argv = context.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     add(&["-p", "--output-format", "stream-json", "--verbose"]);
     match form {
@@ -53,7 +53,7 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
             add(&["--input-format", "stream-json", "--permission-prompt-tool", "stdio"]);
         }
     }
-    match order.sandbox {
+    match context.sandbox {
         None => {}
         Some(SandboxMode::ReadOnly) => add(&[
             "--permission-mode",
@@ -65,50 +65,50 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
         Some(SandboxMode::WorkspaceWrite) => add(&["--permission-mode", "acceptEdits"]),
         Some(SandboxMode::FullAccess) => add(&["--permission-mode", "bypassPermissions"]),
     }
-    if let Some(model) = argument::model(order)? {
+    if let Some(model) = argument::model(context)? {
         add(&["--model", model]);
     }
-    let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
-    add(&own);
-    match order.session {
+    let configured_args: Vec<&str> = context.installation.args.iter().map(String::as_str).collect();
+    add(&configured_args);
+    match context.session {
         LaunchSession::New => {}
         LaunchSession::Named(handle) => add(&["--session-id", session_id(handle)?]),
         LaunchSession::Resumed(handle) => add(&["--resume", session_id(handle)?]),
     }
     Ok(ProcessSpec {
         argv,
-        env: environment(order, form),
-        without_env: NESTING.map(str::to_owned).to_vec(),
+        env: environment(context, form),
+        removed_env: INHERITED_CLAUDE_VARIABLES.map(str::to_owned).to_vec(),
         appended_env: vec![],
         files: vec![],
         stdin: match form {
-            ClaudeForm::Print => ProcessStdin::Whole(order.prompt.as_bytes().to_vec()),
-            ClaudeForm::Stream { .. } => ProcessStdin::Open(native::prompt(order.prompt)),
+            ClaudeForm::Print => ProcessStdin::Complete(context.prompt.as_bytes().to_vec()),
+            ClaudeForm::Stream { .. } => ProcessStdin::KeptOpen(native::prompt_line(context.prompt)),
         },
         not_before: None,
-        outliving: None,
+        surviving_keepers_dir: None,
     })
 }
 
 /// Environment that disables updates during a run. Settings of the owner take precedence.
-pub(super) fn quiet(installation: &EngineInstallation) -> Vec<(String, String)> {
-    merged(installation, &["DISABLE_AUTOUPDATER"])
+pub(super) fn environment_without_updates(installation: &EngineInstallation) -> Vec<(String, String)> {
+    with_switches(installation, &["DISABLE_AUTOUPDATER"])
 }
 
-fn environment(order: &LaunchContext<'_>, form: ClaudeForm) -> Vec<(String, String)> {
+fn environment(context: &LaunchContext<'_>, form: ClaudeForm) -> Vec<(String, String)> {
     let mut switches = vec!["DISABLE_AUTOUPDATER"];
     if matches!(form, ClaudeForm::Stream { .. }) {
         // The end of a background task, or a timer, makes the program begin a turn without a prompt, and a prompt that
         // arrives then is lost in it. The print form waits for such tasks itself.
         switches.extend(["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "CLAUDE_CODE_DISABLE_CRON"]);
     }
-    if order.sandbox == Some(SandboxMode::FullAccess) {
+    if context.sandbox == Some(SandboxMode::FullAccess) {
         switches.push("IS_SANDBOX");
     }
-    merged(order.installation, &switches)
+    with_switches(context.installation, &switches)
 }
 
-fn merged(installation: &EngineInstallation, switches: &[&str]) -> Vec<(String, String)> {
+fn with_switches(installation: &EngineInstallation, switches: &[&str]) -> Vec<(String, String)> {
     let mut env: BTreeMap<String, String> =
         switches.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect();
     env.extend(installation.env.clone());
@@ -140,22 +140,22 @@ mod tests {
         sandbox: Option<SandboxMode>,
         session: &LaunchSession,
     ) -> ProcessSpec {
-        let installation = EngineInstallation::named("claude");
+        let installation = EngineInstallation::for_program("claude");
         launch(&LaunchContext {
             installation: &installation,
             kind,
             session,
             prompt: "-hello",
             workspace: "/somewhere",
-            private: "/elsewhere",
+            private_dir: "/elsewhere",
             mode,
             model: None,
             sandbox,
             isolation: Default::default(),
             skill: None,
-            session_since: None,
+            session_started_at: None,
             resume_detail: "",
-            prompted: abide_ports::engine::PromptSource::ByMessage,
+            prompt_source: abide_ports::engine::PromptSource::Message,
         })
         .expect("the session id is one")
     }
@@ -183,7 +183,7 @@ mod tests {
             let has = |option: &str| launch.argv.iter().any(|argument| argument == option);
             assert_eq!(has("--input-format"), streams, "{kind:?} {mode:?}");
             assert_eq!(has("--permission-prompt-tool"), asks, "{kind:?} {mode:?}");
-            assert_eq!(matches!(launch.stdin, ProcessStdin::Open(_)), streams, "{kind:?} {mode:?}");
+            assert_eq!(matches!(launch.stdin, ProcessStdin::KeptOpen(_)), streams, "{kind:?} {mode:?}");
         }
     }
 

@@ -22,7 +22,7 @@ use abide_ports::engine::{
     ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
-use crate::{failing::unusable, tongue::LineInterpreter};
+use crate::{failing::missing_program_failure, tongue::LineInterpreter};
 
 #[derive(Debug)]
 pub(crate) struct ClaudeEngine;
@@ -42,8 +42,8 @@ enum ClaudeForm {
 }
 
 impl ClaudeForm {
-    fn of(order: &LaunchContext<'_>) -> Self {
-        match (order.kind, order.mode) {
+    fn of(context: &LaunchContext<'_>) -> Self {
+        match (context.kind, context.mode) {
             (ProfileKind::Resumable, ExecutionMode::Auto) => Self::Print,
             (ProfileKind::StickyProcess, ExecutionMode::Auto) => Self::Stream { asks: false },
             (
@@ -70,21 +70,21 @@ impl Engine for ClaudeEngine {
     }
 
     fn installation(&self) -> EngineInstallation {
-        EngineInstallation::named("claude").passing(&["ANTHROPIC_*", "CLAUDE_*"])
+        EngineInstallation::for_program("claude").with_pass_env(&["ANTHROPIC_*", "CLAUDE_*"])
     }
 
-    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
+    fn probe_commands(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |argument: &str| {
             let mut check =
-                ProbeCommand::command(installation.command.iter().cloned().chain([argument.to_owned()]));
-            check.env = launch::quiet(installation);
+                ProbeCommand::to_exit(installation.command.iter().cloned().chain([argument.to_owned()]));
+            check.env = launch::environment_without_updates(installation);
             check
         };
         vec![call("--version"), call("--help")]
     }
 
-    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
-        let [version, help] = observed else { return EngineHealth::unseen() };
+    fn assess_health(&self, results: &[ProbeResult]) -> EngineHealth {
+        let [version, help] = results else { return EngineHealth::unchecked() };
         let shows = |option: &str| help.success().is_some_and(|help| help.contains(option));
         let resumes = shows("--resume");
         let mut abilities = self.abilities();
@@ -95,7 +95,7 @@ impl Engine for ClaudeEngine {
             (EngineAbility::Gates, "--input-format"),
         ] {
             if !shows(option) {
-                abilities = abilities.except(ability);
+                abilities = abilities.without(ability);
             }
         }
         let detail = if resumes {
@@ -106,7 +106,7 @@ impl Engine for ClaudeEngine {
         EngineHealth {
             // The output is, for instance, "2.1.325 (Claude Code)".
             version: version.version(),
-            trouble: unusable(NAME, version, "npm install -g @anthropic-ai/claude-code"),
+            failure: missing_program_failure(NAME, version, "npm install -g @anthropic-ai/claude-code"),
             resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
@@ -116,21 +116,21 @@ impl Engine for ClaudeEngine {
         }
     }
 
-    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle> {
+    fn new_session_handle(&self, uuid: &str) -> Option<EngineSessionHandle> {
         Some(EngineSessionHandle {
             engine: NAME.to_owned(),
             handle_type: HandleType::SessionId,
-            handle_value: fresh.to_owned(),
+            handle_value: uuid.to_owned(),
             created_at_turn: 1,
         })
     }
 
-    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-        launch::launch(order)
+    fn launch(&self, context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+        launch::launch(context)
     }
 
-    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        Box::new(LineInterpreter::new(reader::ClaudeReader::new(order)))
+    fn interpreter(&self, context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+        Box::new(LineInterpreter::new(reader::ClaudeReader::new(context)))
     }
 
     fn skills_folder(&self) -> &str {

@@ -177,7 +177,7 @@ pub(super) struct AskedOption {
 }
 
 /// The line that starts a turn.
-pub(super) fn prompt(text: &str) -> Vec<u8> {
+pub(super) fn prompt_line(text: &str) -> Vec<u8> {
     #[derive(Serialize)]
     struct PromptLine<'a> {
         r#type: &'a str,
@@ -198,7 +198,7 @@ pub(super) fn prompt(text: &str) -> Vec<u8> {
 }
 
 /// The line that interrupts a turn.
-pub(super) fn interruption(request_id: &str) -> Vec<u8> {
+pub(super) fn interrupt_request(request_id: &str) -> Vec<u8> {
     #[derive(Serialize)]
     struct InterruptLine<'a> {
         r#type: &'a str,
@@ -230,12 +230,12 @@ pub(super) enum PermissionDecision<'a> {
 }
 
 /// The line that answers a request.
-pub(super) fn response(request_id: &str, response: &PermissionDecision<'_>) -> Vec<u8> {
+pub(super) fn permission_response(request_id: &str, response: &PermissionDecision<'_>) -> Vec<u8> {
     control_response(&ControlResponse::Success { request_id, response })
 }
 
 /// The line that refuses an unknown request. Without it the turn would wait forever.
-pub(super) fn refusal(request_id: &str, error: &str) -> Vec<u8> {
+pub(super) fn error_response(request_id: &str, error: &str) -> Vec<u8> {
     control_response(&ControlResponse::Error { request_id, error })
 }
 
@@ -263,8 +263,8 @@ fn line(value: &impl Serialize) -> Vec<u8> {
 
 impl ClaudeToolInput<'_> {
     /// The first line of the most informative field, truncated for display.
-    pub(super) fn gist(&self) -> Option<String> {
-        let told = [
+    pub(super) fn summary(&self) -> Option<String> {
+        let fields = [
             &self.command,
             &self.file_path,
             &self.notebook_path,
@@ -274,16 +274,17 @@ impl ClaudeToolInput<'_> {
             &self.query,
             &self.description,
         ];
-        told.into_iter()
+        fields
+            .into_iter()
             .find_map(LenientText::get)
             .and_then(|text| text.lines().next())
-            .map(|line| shown(line, 200))
+            .map(|line| truncate_for_display(line, 200))
     }
 }
 
 /// The first `most` characters of a text, with an ellipsis if there are more.
-pub(super) fn shown(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
+pub(super) fn truncate_for_display(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
         None => text.to_owned(),
         Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
     }
@@ -373,11 +374,11 @@ impl<'de> Visitor<'de> for ClaudeBlocksVisitor {
     }
 
     fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(plain(Cow::Borrowed(text)))
+        Ok(text_block(Cow::Borrowed(text)))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(plain(Cow::Owned(text.to_owned())))
+        Ok(text_block(Cow::Owned(text.to_owned())))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
@@ -389,7 +390,7 @@ impl<'de> Visitor<'de> for ClaudeBlocksVisitor {
     }
 }
 
-fn plain(text: Cow<'_, str>) -> ClaudeBlocks<'_> {
+fn text_block(text: Cow<'_, str>) -> ClaudeBlocks<'_> {
     ClaudeBlocks(vec![ClaudeBlock {
         kind: Cow::Borrowed("text"),
         text: LenientText(Some(text)),

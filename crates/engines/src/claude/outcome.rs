@@ -6,7 +6,7 @@ use abide_domain::failure::{FailureCode, RunFailure};
 use abide_ports::engine::ProcessExit;
 
 use super::native;
-use crate::failing::{complaint, engine_failed, went_silently};
+use crate::failing::{engine_failed, exit_without_result, stderr_tail};
 
 /// The outcome of a turn that the program reported.
 #[derive(Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -18,7 +18,7 @@ pub(super) enum ClaudeOutcome {
 }
 
 /// Converts a `result` line.
-pub(super) fn of(line: &native::ClaudeResultLine<'_>) -> ClaudeOutcome {
+pub(super) fn from_result(line: &native::ClaudeResultLine<'_>) -> ClaudeOutcome {
     if !line.is_error {
         return ClaudeOutcome::Answered(line.result.or_empty().to_owned());
     }
@@ -33,39 +33,39 @@ pub(super) fn of(line: &native::ClaudeResultLine<'_>) -> ClaudeOutcome {
         (_, []) => format!("the turn failed: {}", reason.replace('_', " ")),
         (_, errors) => errors.join("; "),
     };
-    if about_the_session(&message) {
-        return ClaudeOutcome::Failed(unusable_session(&message));
+    if is_session_error(&message) {
+        return ClaudeOutcome::Failed(session_failure(&message));
     }
     let mut failure = engine_failed(&message);
     if line.api_error_status == Some(401) {
         failure.code = FailureCode::EngineAuthRequired;
     }
-    ClaudeOutcome::Failed(advised(failure))
+    ClaudeOutcome::Failed(with_login_advice(failure))
 }
 
 /// The failure of a process that exited without a result.
-pub(super) fn of_departure(departure: &ProcessExit<'_>) -> RunFailure {
-    let complaint = complaint(departure.stderr);
-    if about_the_session(&complaint) {
-        unusable_session(&complaint)
+pub(super) fn failure_from_exit(exit: &ProcessExit<'_>) -> RunFailure {
+    let stderr_tail = stderr_tail(exit.stderr);
+    if is_session_error(&stderr_tail) {
+        session_failure(&stderr_tail)
     } else {
-        advised(went_silently(departure))
+        with_login_advice(exit_without_result(exit))
     }
 }
 
 /// Whether a message says that the session to resume is missing, or that the session to create exists.
-fn about_the_session(message: &str) -> bool {
+fn is_session_error(message: &str) -> bool {
     message.contains("No conversation found with session ID")
         || message.contains("--resume requires a valid session")
         || (message.contains("Session ID") && message.contains("is already in use"))
 }
 
-fn unusable_session(message: &str) -> RunFailure {
+fn session_failure(message: &str) -> RunFailure {
     let message = format!("the session cannot be used: {message}");
     RunFailure::new(FailureCode::SessionResumeFailed, message)
 }
 
-fn advised(mut failure: RunFailure) -> RunFailure {
+fn with_login_advice(mut failure: RunFailure) -> RunFailure {
     if failure.code == FailureCode::EngineAuthRequired {
         failure
             .message

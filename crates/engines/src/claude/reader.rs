@@ -53,10 +53,10 @@ pub(super) struct ClaudeReader {
 }
 
 impl ClaudeReader {
-    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
+    pub(super) fn new(context: &LaunchContext<'_>) -> Self {
         Self {
-            form: ClaudeForm::of(order),
-            mode: order.mode,
+            form: ClaudeForm::of(context),
+            mode: context.mode,
             session: None,
             ended: 0,
             at_work: true,
@@ -68,40 +68,46 @@ impl ClaudeReader {
     }
 
     /// Processes a line; `None` if it is unknown.
-    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
+    fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         let kind = match kind::leading(line) {
             Some(kind) => Cow::Borrowed(kind),
             None => {
-                let late: Option<native::ClaudeResultLine<'_>> = serde_json::from_slice(line).ok();
-                if let Some(result) = late.filter(|late| late.kind == "result") {
-                    self.result(&result, facts);
+                let result_line: Option<native::ClaudeResultLine<'_>> = serde_json::from_slice(line).ok();
+                if let Some(result) = result_line.filter(|result_line| result_line.kind == "result") {
+                    self.on_result(&result, facts);
                     return Some(());
                 }
                 kind::of(line)?
             }
         };
         match kind.as_ref() {
-            "system" => self.system(&serde_json::from_slice(line).ok()?, facts)?,
+            "system" => self.on_system(&serde_json::from_slice(line).ok()?, facts)?,
             "assistant" => {
-                let spoken: ClaudeMessageLine<'_> = serde_json::from_slice(line).ok()?;
-                let by_subagent = spoken.parent_tool_use_id.get().is_some();
-                if !spoken.is_api_error_message && !self.stray {
-                    spoken.message.content.0.iter().for_each(|block| said(block, by_subagent, facts));
+                let message_line: ClaudeMessageLine<'_> = serde_json::from_slice(line).ok()?;
+                let by_subagent = message_line.parent_tool_use_id.get().is_some();
+                if !message_line.is_api_error_message && !self.stray {
+                    message_line
+                        .message
+                        .content
+                        .0
+                        .iter()
+                        .for_each(|block| report_block(block, by_subagent, facts));
                 }
             }
             // Results of tools may be long, and are only needed while requests are open.
-            "user" if self.gates.is_empty() => kind::is_whole(line)?,
+            "user" if self.gates.is_empty() => kind::check_json(line)?,
             "user" => {
-                let spoken: ClaudeMessageLine<'_> = serde_json::from_slice(line).ok()?;
-                let over = spoken.message.content.0.iter().filter_map(|block| block.tool_use_id.get());
-                over.for_each(|id| self.gates.over(id));
+                let message_line: ClaudeMessageLine<'_> = serde_json::from_slice(line).ok()?;
+                let ended_calls =
+                    message_line.message.content.0.iter().filter_map(|block| block.tool_use_id.get());
+                ended_calls.for_each(|id| self.gates.remove_by_tool_use(id));
             }
-            "result" => self.result(&serde_json::from_slice(line).ok()?, facts),
-            "control_request" => self.asked(line, facts)?,
+            "result" => self.on_result(&serde_json::from_slice(line).ok()?, facts),
+            "control_request" => self.on_control_request(line, facts)?,
             "control_cancel_request" => {
                 let cancel: ControlCancel = serde_json::from_slice(line).ok()?;
                 if self.gates.withdraw(&cancel.request_id) {
-                    facts.say(FactKind::Withdrawn { gate: cancel.request_id });
+                    facts.push(FactKind::GateWithdrawn { gate_id: cancel.request_id });
                 }
             }
             // Echoes of our own lines, and parts of messages that follow completely.
@@ -111,21 +117,21 @@ impl ClaudeReader {
         Some(())
     }
 
-    fn system(&mut self, system: &ClaudeSystemLine<'_>, facts: &mut FactSink) -> Option<()> {
+    fn on_system(&mut self, system: &ClaudeSystemLine<'_>, facts: &mut FactSink) -> Option<()> {
         match system.subtype.or_empty() {
             "init" => {
-                let id = system.session_id.get().filter(|id| argument::is_session(id))?;
+                let id = system.session_id.get().filter(|id| argument::is_valid_session_id(id))?;
                 self.at_work |= !self.stray;
                 // The session is announced in each turn; only a new id is reported.
                 if self.session.as_deref() != Some(id) {
                     self.session = Some(id.to_owned());
                     let value = id.to_owned();
-                    facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
+                    facts.push(FactKind::Session { handle_type: HandleType::SessionId, value });
                 }
             }
             "api_retry" => {
                 let status = system.error_status.map_or_else(String::new, |status| format!(" {status}"));
-                facts.say(FactKind::Warning(format!(
+                facts.push(FactKind::Warning(format!(
                     "the model's service failed ({}{status}); retry {} of {}",
                     system.error.get().unwrap_or("unknown"),
                     system.attempt.unwrap_or_default(),
@@ -134,19 +140,19 @@ impl ClaudeReader {
             }
             "permission_denied" => {
                 let (tool, message) = (system.tool_name.or_empty(), system.message.or_empty());
-                facts.say(FactKind::Progress(format!("was refused {tool}: {message}")));
+                facts.push(FactKind::Progress(format!("was refused {tool}: {message}")));
             }
-            "informational" => facts.say(FactKind::Warning(system.content.or_empty().to_owned())),
+            "informational" => facts.push(FactKind::Warning(system.content.or_empty().to_owned())),
             "task_started" | "task_progress" if !self.stray => {
                 if let Some(description) = system.description.get() {
-                    facts.say(FactKind::Progress(description.to_owned()));
+                    facts.push(FactKind::Progress(description.to_owned()));
                 }
             }
             "task_notification" => {
                 self.stray |= matches!(self.form, ClaudeForm::Stream { .. }) && !self.at_work
             }
             "background_tasks_changed" => self.busy_behind = !system.tasks.is_empty(),
-            "compact_boundary" => facts.say(FactKind::Progress("summarised the conversation".to_owned())),
+            "compact_boundary" => facts.push(FactKind::Progress("summarised the conversation".to_owned())),
             "status" | "task_started" | "task_progress" | "task_updated" | "hook_started"
             | "hook_progress" | "hook_response" => {}
             _ => return None,
@@ -154,26 +160,26 @@ impl ClaudeReader {
         Some(())
     }
 
-    fn result(&mut self, line: &native::ClaudeResultLine<'_>, facts: &mut FactSink) {
+    fn on_result(&mut self, line: &native::ClaudeResultLine<'_>, facts: &mut FactSink) {
         let ours =
             line.origin.as_ref().and_then(|origin| origin.kind.get()).is_none_or(|kind| kind == "human");
         if ours && self.mode == ExecutionMode::Auto && !line.permission_denials.is_empty() {
             let denied = line
                 .permission_denials
                 .iter()
-                .map(|denial| called(denial.tool_name.or_empty(), &denial.tool_input));
+                .map(|denial| call_summary(denial.tool_name.or_empty(), &denial.tool_input));
             let denied: Vec<String> = denied.collect();
-            facts.say(FactKind::Warning(format!(
+            facts.push(FactKind::Warning(format!(
                 "refused, because a run in auto mode asks nobody and its sandbox does not allow it: {}",
                 denied.join("; ")
             )));
         }
-        let outcome = outcome::of(line);
+        let outcome = outcome::from_result(line);
         match self.form {
             ClaudeForm::Print => {
                 self.outcome = Some(outcome);
                 if !self.busy_behind {
-                    facts.say(FactKind::Finishing);
+                    facts.push(FactKind::OutputComplete);
                 }
             }
             ClaudeForm::Stream { .. } => {
@@ -185,10 +191,10 @@ impl ClaudeReader {
                     self.at_work = false;
                     self.ended += 1;
                     match outcome {
-                        ClaudeOutcome::Answered(text) => facts.answered(self.ended, &text),
-                        ClaudeOutcome::Stopped => facts.ended(self.ended, TurnOutcome::Interrupted),
+                        ClaudeOutcome::Answered(text) => facts.end_turn_with_answer(self.ended, &text),
+                        ClaudeOutcome::Stopped => facts.end_turn(self.ended, TurnOutcome::Interrupted),
                         ClaudeOutcome::Failed(failure) => {
-                            facts.ended(self.ended, TurnOutcome::Failed { failure })
+                            facts.end_turn(self.ended, TurnOutcome::Failed { failure })
                         }
                     }
                 }
@@ -196,7 +202,7 @@ impl ClaudeReader {
         }
     }
 
-    fn asked(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
+    fn on_control_request(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         if self.form == ClaudeForm::Print {
             return None;
         }
@@ -205,44 +211,48 @@ impl ClaudeReader {
         if control.request.subtype != "can_use_tool" {
             // Unsupported. Without a response the turn would wait forever.
             let error = format!("{} is not supported by this client", control.request.subtype);
-            facts.say(FactKind::Write(native::refusal(id, &error)));
+            facts.push(FactKind::WriteStdin(native::error_response(id, &error)));
             return None;
         }
         if self.stray || !self.at_work || self.session.is_none() {
             let message = "No turn is at work that a person could be asked for.";
-            facts.say(FactKind::Write(native::response(id, &PermissionDecision::Deny { message })));
+            facts.push(FactKind::WriteStdin(native::permission_response(
+                id,
+                &PermissionDecision::Deny { message },
+            )));
             return Some(());
         }
-        facts.say(self.gates.raise(control));
+        facts.push(self.gates.raise(control));
         Some(())
     }
 }
 
 /// Reports a part of the model's message as progress. Text of subagents is not part of the answer.
-fn said(block: &ClaudeBlock<'_>, by_subagent: bool, facts: &mut FactSink) {
+fn report_block(block: &ClaudeBlock<'_>, by_subagent: bool, facts: &mut FactSink) {
     match (block.kind.as_ref(), block.text.get()) {
-        ("text", Some(text)) if !by_subagent => facts.say(FactKind::Text(text.to_owned())),
-        ("thinking", _) => facts.say(FactKind::Progress("thinks".to_owned())),
+        ("text", Some(text)) if !by_subagent => facts.push(FactKind::Text(text.to_owned())),
+        ("thinking", _) => facts.push(FactKind::Progress("thinks".to_owned())),
         ("tool_use" | "server_tool_use", _) => {
-            facts.say(FactKind::Progress(called(block.name.or_empty(), &block.input)));
+            facts.push(FactKind::Progress(call_summary(block.name.or_empty(), &block.input)));
         }
         _ => {}
     }
 }
 
-fn called(tool: &str, input: &native::ClaudeToolInput<'_>) -> String {
-    input.gist().map_or_else(|| tool.to_owned(), |gist| format!("{tool}: {gist}"))
+fn call_summary(tool: &str, input: &native::ClaudeToolInput<'_>) -> String {
+    input.summary().map_or_else(|| tool.to_owned(), |gist| format!("{tool}: {gist}"))
 }
 
 /// The outcome of a turn in the print form.
-fn ending(outcome: Option<ClaudeOutcome>, departure: &ProcessExit<'_>) -> Result<String, TurnOutcome> {
-    let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
+fn print_outcome(outcome: Option<ClaudeOutcome>, exit: &ProcessExit<'_>) -> Result<String, TurnOutcome> {
+    let exited_normally =
+        exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
     match outcome {
-        Some(ClaudeOutcome::Answered(text)) if left_well => Ok(text),
+        Some(ClaudeOutcome::Answered(text)) if exited_normally => Ok(text),
         Some(ClaudeOutcome::Stopped) => Err(TurnOutcome::Interrupted),
-        _ if departure.cause == ExitCause::Interrupted => Err(TurnOutcome::Interrupted),
+        _ if exit.cause == ExitCause::Interrupted => Err(TurnOutcome::Interrupted),
         Some(ClaudeOutcome::Answered(_)) => {
-            let how = match departure.exit {
+            let how = match exit.status {
                 ExitStatus::Code(code) => format!("left with code {code}"),
                 ExitStatus::Unseen => "is gone".to_owned(),
             };
@@ -250,25 +260,28 @@ fn ending(outcome: Option<ClaudeOutcome>, departure: &ProcessExit<'_>) -> Result
             Err(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, message) })
         }
         Some(ClaudeOutcome::Failed(failure)) => Err(TurnOutcome::Failed { failure }),
-        None => Err(TurnOutcome::Failed { failure: outcome::of_departure(departure) }),
+        None => Err(TurnOutcome::Failed { failure: outcome::failure_from_exit(exit) }),
     }
 }
 
 impl LineProtocol for ClaudeReader {
     const VERSION: &'static str = "claude/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
-        if self.known(line, facts).is_none() {
-            facts.unknown(line);
+    fn on_line(&mut self, line: &[u8], facts: &mut FactSink) {
+        if self.try_line(line, facts).is_none() {
+            facts.push_unknown_line(line);
         }
     }
 
-    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
+    fn on_long_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
         let Some(members) = JsonMembers::of(line.head) else { return };
         let kind = members.text("type");
         let failure = match (kind.as_deref(), self.form) {
             (Some("control_request"), ClaudeForm::Stream { .. }) => match members.text("request_id") {
-                Some(id) => return facts.say(FactKind::Write(native::refusal(&id, &LongLine::refusal()))),
+                Some(id) => {
+                    return facts
+                        .push(FactKind::WriteStdin(native::error_response(&id, &LongLine::refusal())));
+                }
                 None => line.failure("a request"),
             },
             (Some("result"), _) => line.failure("its answer"),
@@ -283,18 +296,18 @@ impl LineProtocol for ClaudeReader {
                 self.gates.clear();
                 self.at_work = false;
                 self.ended += 1;
-                facts.ended(self.ended, TurnOutcome::Failed { failure });
+                facts.end_turn(self.ended, TurnOutcome::Failed { failure });
             }
             ClaudeForm::Stream { .. } => {}
         }
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
+    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
         if self.at_work {
             let turn = self.ended + 1;
-            match ending(self.outcome.take(), departure) {
-                Ok(text) => facts.answered(turn, &text),
-                Err(ending) => facts.ended(turn, ending),
+            match print_outcome(self.outcome.take(), exit) {
+                Ok(text) => facts.end_turn_with_answer(turn, &text),
+                Err(ending) => facts.end_turn(turn, ending),
             }
         }
     }
@@ -302,7 +315,7 @@ impl LineProtocol for ClaudeReader {
     fn status(&self) -> EngineSessionStatus {
         match self.session {
             None => EngineSessionStatus::Starting,
-            Some(_) if self.gates.wait() => EngineSessionStatus::AtGate,
+            Some(_) if self.gates.any_open() => EngineSessionStatus::WaitingForAnswer,
             Some(_) if self.at_work => EngineSessionStatus::Working,
             Some(_) => EngineSessionStatus::BetweenTurns,
         }
@@ -315,7 +328,7 @@ impl LineProtocol for ClaudeReader {
             }),
             ClaudeForm::Stream { .. } => {
                 self.at_work = true;
-                Ok(native::prompt(prompt))
+                Ok(native::prompt_line(prompt))
             }
         }
     }
@@ -329,7 +342,7 @@ impl LineProtocol for ClaudeReader {
             // SIGINT makes the program record the interruption in the session; SIGTERM would leave an unfinished turn.
             ClaudeForm::Print => InterruptMethod::Signal(ProcessSignal::Interrupt),
             ClaudeForm::Stream { .. } => {
-                InterruptMethod::Write(native::interruption(&format!("interrupt-{}", self.ended + 1)))
+                InterruptMethod::Write(native::interrupt_request(&format!("interrupt-{}", self.ended + 1)))
             }
         }
     }
@@ -355,77 +368,77 @@ mod tests {
     const DONE: &str = r#"{"is_error":false,"result":"done","type":"result"}"#;
 
     fn interpreter() -> Box<dyn ProcessInterpreter> {
-        let installation = EngineInstallation::named("claude");
+        let installation = EngineInstallation::for_program("claude");
         ClaudeEngine.interpreter(&LaunchContext {
             installation: &installation,
             kind: ProfileKind::StickyProcess,
             session: &LaunchSession::New,
             prompt: "hello",
             workspace: "/somewhere",
-            private: "/elsewhere",
+            private_dir: "/elsewhere",
             mode: ExecutionMode::Chat,
             model: None,
             sandbox: None,
             isolation: Default::default(),
             skill: None,
-            session_since: None,
+            session_started_at: None,
             resume_detail: "",
-            prompted: abide_ports::engine::PromptSource::ByMessage,
+            prompt_source: abide_ports::engine::PromptSource::Message,
         })
     }
 
-    fn fed(interpreter: &mut dyn ProcessInterpreter, lines: &[&str]) -> Vec<FactKind> {
+    fn feed_lines(interpreter: &mut dyn ProcessInterpreter, lines: &[&str]) -> Vec<FactKind> {
         let bytes: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        interpreter.feed(bytes.as_bytes()).into_iter().map(|EngineFact { what, .. }| what).collect()
+        interpreter.feed(bytes.as_bytes()).into_iter().map(|EngineFact { kind: what, .. }| what).collect()
     }
 
-    fn written(what: Option<&FactKind>) -> String {
+    fn written_text(what: Option<&FactKind>) -> String {
         match what {
-            Some(FactKind::Write(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+            Some(FactKind::WriteStdin(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
             other => panic!("{other:?} is no order to write"),
         }
     }
 
     #[test]
-    fn a_request_that_nobody_knows_is_refused_so_that_the_turn_goes_on() {
+    fn an_unknown_request_is_refused_and_the_turn_continues() {
         let odd = r#"{"type":"control_request","request_id":"r9","request":{"subtype":"hook_callback"}}"#;
-        let facts = fed(&mut *interpreter(), &[INIT, odd]);
+        let facts = feed_lines(&mut *interpreter(), &[INIT, odd]);
         let refused = r#"{"type":"control_response","response":{"subtype":"error","request_id":"r9","error":"hook_callback is not supported by this client"}}"#;
-        assert_eq!(written(facts.get(1)).trim_end(), refused);
-        assert_eq!(facts.get(2), Some(&FactKind::Unknown(odd.to_owned())));
+        assert_eq!(written_text(facts.get(1)).trim_end(), refused);
+        assert_eq!(facts.get(2), Some(&FactKind::UnknownLine(odd.to_owned())));
     }
 
     #[test]
-    fn a_turn_that_nobody_ordered_gets_no_permission_and_ends_nothing() {
+    fn a_turn_without_a_prompt_gets_no_permission() {
         let notified = r#"{"type":"system","subtype":"task_notification"}"#;
         let foreign =
             r#"{"is_error":false,"result":"mine","origin":{"kind":"task-notification"},"type":"result"}"#;
         let mut interpreter = interpreter();
-        let facts = fed(&mut *interpreter, &[INIT, DONE, notified, INIT, BASH, foreign]);
+        let facts = feed_lines(&mut *interpreter, &[INIT, DONE, notified, INIT, BASH, foreign]);
         assert_eq!(facts.len(), 3, "a session, an end and an answer: {facts:?}");
-        assert!(written(facts.last()).contains(r#""behavior":"deny""#), "{facts:?}");
+        assert!(written_text(facts.last()).contains(r#""behavior":"deny""#), "{facts:?}");
         assert_eq!(interpreter.status(), EngineSessionStatus::BetweenTurns);
-        let ended = fed(&mut *interpreter, &[INIT, DONE]);
-        assert!(matches!(ended.as_slice(), [FactKind::Ended { turn: 2, .. }]), "{ended:?}");
+        let ended = feed_lines(&mut *interpreter, &[INIT, DONE]);
+        assert!(matches!(ended.as_slice(), [FactKind::TurnEnded { turn: 2, .. }]), "{ended:?}");
     }
 
     #[test]
     fn a_reader_that_never_saw_the_answer_can_still_give_it() {
         let (mut first, mut second) = (interpreter(), interpreter());
-        let answer = GateAnswer { gate: "r1", text: "yes", verdict: Some(ApprovalVerdict::Approved) };
-        assert_eq!(fed(&mut *first, &[INIT, BASH]), fed(&mut *second, &[INIT, BASH]));
-        assert_eq!(first.status(), EngineSessionStatus::AtGate);
-        assert_eq!(first.answer(&answer), second.answer(&answer));
+        let answer = GateAnswer { gate_id: "r1", text: "yes", verdict: Some(ApprovalVerdict::Approved) };
+        assert_eq!(feed_lines(&mut *first, &[INIT, BASH]), feed_lines(&mut *second, &[INIT, BASH]));
+        assert_eq!(first.status(), EngineSessionStatus::WaitingForAnswer);
+        assert_eq!(first.encode_answer(&answer), second.encode_answer(&answer));
         assert_eq!(first.status(), EngineSessionStatus::Working);
         let result = r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t1"}]}}"#;
-        assert_eq!(fed(&mut *first, &[result]), []);
-        assert!(first.answer(&answer).is_err(), "the call is over");
+        assert_eq!(feed_lines(&mut *first, &[result]), []);
+        assert!(first.encode_answer(&answer).is_err(), "the call is over");
     }
 
     #[test]
-    fn what_a_subagent_says_is_not_shown_as_the_answer() {
+    fn text_of_a_subagent_is_not_the_answer() {
         let sub = r#"{"type":"assistant","parent_tool_use_id":"t1","message":{"content":[{"type":"text","text":"sub"}]}}"#;
-        assert_eq!(fed(&mut *interpreter(), &[INIT, sub]).len(), 1);
+        assert_eq!(feed_lines(&mut *interpreter(), &[INIT, sub]).len(), 1);
     }
 
     /// A line of more than 16 MiB with this beginning.
@@ -437,10 +450,10 @@ mod tests {
     #[test]
     fn a_request_that_is_too_long_is_refused_under_its_id() {
         let asked = long(r#"{"type":"control_request","request_id":"r7","request":{"input":""#);
-        let facts = fed(&mut *interpreter(), &[INIT, &asked]);
+        let facts = feed_lines(&mut *interpreter(), &[INIT, &asked]);
         let [_, FactKind::Warning(warning), answer] = facts.as_slice() else { panic!("{facts:?}") };
         assert!(warning.contains("too long"), "{warning}");
-        let answer = written(Some(answer));
+        let answer = written_text(Some(answer));
         assert!(answer.contains(r#""subtype":"error","request_id":"r7""#) && answer.contains("16 MiB"));
     }
 
@@ -450,19 +463,23 @@ mod tests {
         let nameless = r#"{"type":"control_request","request":{"input":""#;
         for head in [result, nameless, r#"{"is_error":false,"result":""#] {
             let mut interpreter = interpreter();
-            let facts = fed(&mut *interpreter, &[INIT, &long(head), DONE]);
-            let ended: Vec<_> = facts.iter().filter(|what| matches!(what, FactKind::Ended { .. })).collect();
-            let Some(FactKind::Ended { turn: 1, ending: TurnOutcome::Failed { failure } }) = ended.first()
+            let facts = feed_lines(&mut *interpreter, &[INIT, &long(head), DONE]);
+            let ended: Vec<_> =
+                facts.iter().filter(|what| matches!(what, FactKind::TurnEnded { .. })).collect();
+            let Some(FactKind::TurnEnded { turn: 1, outcome: TurnOutcome::Failed { failure } }) =
+                ended.first()
             else {
                 panic!("{head}: {ended:?}")
             };
             assert!(failure.message.contains("claude") && failure.message.contains("16 MiB"), "{failure:?}");
         }
         for harmless in [r#"{"type":"user","message":{"content":""#, r#"{"type":"stream_event","x":""#, "x"] {
-            let facts = fed(&mut *interpreter(), &[INIT, &long(harmless), DONE]);
+            let facts = feed_lines(&mut *interpreter(), &[INIT, &long(harmless), DONE]);
             let ended = facts.last();
-            let is_answer =
-                matches!(ended, Some(FactKind::Ended { turn: 1, ending: TurnOutcome::Completed { .. } }));
+            let is_answer = matches!(
+                ended,
+                Some(FactKind::TurnEnded { turn: 1, outcome: TurnOutcome::Completed { .. } })
+            );
             assert!(is_answer, "{harmless}: {ended:?}");
         }
     }
@@ -470,6 +487,6 @@ mod tests {
     #[test]
     fn an_odd_field_does_not_cost_the_line() {
         let odd = r#"{"type":"assistant","parent_tool_use_id":null,"message":{"content":[{"type":"tool_use","name":"mcp","input":{"query":{"a":[1]},"path":7,"url":"u"}}]}}"#;
-        assert_eq!(fed(&mut *interpreter(), &[odd]), [FactKind::Progress("mcp: u".to_owned())]);
+        assert_eq!(feed_lines(&mut *interpreter(), &[odd]), [FactKind::Progress("mcp: u".to_owned())]);
     }
 }

@@ -10,19 +10,19 @@ use abide_ports::engine::{LaunchContext, ProcessSpec, ProcessStdin, UnsupportedO
 
 use crate::{argument, ids::is_uuid};
 
-pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-    let mut argv = order.installation.command.clone();
+pub(super) fn launch(context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+    let mut argv = context.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     add(&["exec", "--json", "--skip-git-repo-check", "--color", "never"]);
-    if let Some(sandbox) = order.sandbox {
+    if let Some(sandbox) = context.sandbox {
         add(&["--sandbox", sandbox.name()]);
     }
-    if let Some(model) = argument::model(order)? {
+    if let Some(model) = argument::model(context)? {
         add(&["--model", model]);
     }
-    let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
-    add(&own);
-    match order.session {
+    let configured_args: Vec<&str> = context.installation.args.iter().map(String::as_str).collect();
+    add(&configured_args);
+    match context.session {
         LaunchSession::New | LaunchSession::Named(_) => {}
         LaunchSession::Resumed(handle) => {
             let id = handle.handle_value.as_str();
@@ -36,12 +36,12 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
     add(&["-"]);
     Ok(ProcessSpec {
         argv,
-        env: order.installation.env.clone().into_iter().collect(),
-        without_env: vec![],
+        env: context.installation.env.clone().into_iter().collect(),
+        removed_env: vec![],
         appended_env: vec![],
         files: vec![],
-        stdin: ProcessStdin::Whole(order.prompt.as_bytes().to_vec()),
+        stdin: ProcessStdin::Complete(context.prompt.as_bytes().to_vec()),
         not_before: None,
-        outliving: None,
+        surviving_keepers_dir: None,
     })
 }

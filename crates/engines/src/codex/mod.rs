@@ -13,7 +13,7 @@ use abide_ports::engine::{
     ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
-use crate::{failing::unusable, tongue::LineInterpreter};
+use crate::{failing::missing_program_failure, tongue::LineInterpreter};
 
 #[derive(Debug)]
 pub(crate) struct CodexEngine;
@@ -30,19 +30,19 @@ impl Engine for CodexEngine {
     }
 
     fn installation(&self) -> EngineInstallation {
-        EngineInstallation::named("codex").passing(&["OPENAI_*", "CODEX_*", "AZURE_OPENAI_*"])
+        EngineInstallation::for_program("codex").with_pass_env(&["OPENAI_*", "CODEX_*", "AZURE_OPENAI_*"])
     }
 
-    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
+    fn probe_commands(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |arguments: &[&str]| {
             let arguments = arguments.iter().map(|argument| (*argument).to_owned());
-            ProbeCommand::command(installation.command.iter().cloned().chain(arguments))
+            ProbeCommand::to_exit(installation.command.iter().cloned().chain(arguments))
         };
         vec![call(&["--version"]), call(&["exec", "resume", "--help"])]
     }
 
-    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
-        let [version, help] = observed else { return EngineHealth::unseen() };
+    fn assess_health(&self, results: &[ProbeResult]) -> EngineHealth {
+        let [version, help] = results else { return EngineHealth::unchecked() };
         let resumes = help.success().is_some_and(|help| help.contains("SESSION_ID"));
         let detail = if resumes {
             "`codex exec resume` takes a session id"
@@ -51,7 +51,7 @@ impl Engine for CodexEngine {
         };
         EngineHealth {
             version: version.version(),
-            trouble: unusable(NAME, version, "npm install -g @openai/codex"),
+            failure: missing_program_failure(NAME, version, "npm install -g @openai/codex"),
             resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
@@ -60,21 +60,21 @@ impl Engine for CodexEngine {
             abilities: if resumes {
                 self.abilities()
             } else {
-                self.abilities().except(EngineAbility::Resume)
+                self.abilities().without(EngineAbility::Resume)
             },
         }
     }
 
-    fn name_session(&self, _fresh: &str) -> Option<EngineSessionHandle> {
+    fn new_session_handle(&self, _uuid: &str) -> Option<EngineSessionHandle> {
         None
     }
 
-    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-        launch::launch(order)
+    fn launch(&self, context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+        launch::launch(context)
     }
 
-    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        Box::new(LineInterpreter::new(reader::CodexReader::new(order)))
+    fn interpreter(&self, context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+        Box::new(LineInterpreter::new(reader::CodexReader::new(context)))
     }
 
     fn skills_folder(&self) -> &str {

@@ -18,13 +18,13 @@ use abide_ports::engine::{
 use super::native::{CodexError, ItemLine, ThreadStarted, TurnFailed};
 use crate::{
     argument,
-    failing::{complaint, engine_failed, left_by_itself, went_silently},
+    failing::{engine_failed, exit_without_result, exited_voluntarily, stderr_tail},
     kind,
     tongue::{FactSink, LineProtocol},
 };
 
 /// A process executes only one turn.
-const TURN: u32 = 1;
+const ONLY_TURN: u32 = 1;
 
 /// The state of the conversation with one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -45,9 +45,9 @@ enum CodexVerdict {
 }
 
 impl CodexReader {
-    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
+    pub(super) fn new(context: &LaunchContext<'_>) -> Self {
         Self {
-            resumes: matches!(order.session, LaunchSession::Resumed(_)),
+            resumes: matches!(context.session, LaunchSession::Resumed(_)),
             has_session: false,
             answer: String::new(),
             trouble: None,
@@ -56,71 +56,71 @@ impl CodexReader {
     }
 
     /// Processes a line; `None` if it is unknown.
-    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
+    fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         let kind = kind::of(line)?;
         match kind.as_ref() {
             "thread.started" => {
                 let started: ThreadStarted<'_> = serde_json::from_slice(line).ok()?;
-                if !argument::is_session(&started.thread_id) {
+                if !argument::is_valid_session_id(&started.thread_id) {
                     return None;
                 }
                 self.has_session = true;
                 let value = started.thread_id.into_owned();
-                facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
+                facts.push(FactKind::Session { handle_type: HandleType::SessionId, value });
             }
-            "turn.started" => kind::is_whole(line)?,
+            "turn.started" => kind::check_json(line)?,
             "item.started" | "item.updated" | "item.completed" => {
                 let ItemLine { item } = serde_json::from_slice(line).ok()?;
-                let whole = kind == "item.completed";
+                let is_completed = kind == "item.completed";
                 match (item.kind.as_ref(), item.text, item.command) {
-                    ("agent_message", Some(text), _) if whole => {
+                    ("agent_message", Some(text), _) if is_completed => {
                         self.answer = text.into_owned();
-                        facts.say(FactKind::Text(self.answer.clone()));
+                        facts.push(FactKind::Text(self.answer.clone()));
                     }
                     ("command_execution", _, Some(command)) => {
-                        facts.say(FactKind::Progress(match item.exit_code {
+                        facts.push(FactKind::Progress(match item.exit_code {
                             Some(code) => format!("{command} ended with {code}"),
                             None => format!("runs {command}"),
                         }));
                     }
                     ("error", ..) => {
                         let message = item.message.unwrap_or_default();
-                        facts.say(FactKind::Warning(message.into_owned()));
+                        facts.push(FactKind::Warning(message.into_owned()));
                     }
-                    (kind, ..) if whole => facts.say(FactKind::Progress(kind.replace('_', " "))),
+                    (kind, ..) if is_completed => facts.push(FactKind::Progress(kind.replace('_', " "))),
                     _ => {}
                 }
             }
             "turn.completed" => {
-                kind::is_whole(line)?;
+                kind::check_json(line)?;
                 self.verdict = Some(CodexVerdict::Completed);
-                facts.say(FactKind::Finishing);
+                facts.push(FactKind::OutputComplete);
             }
             "turn.failed" => {
                 let failed: TurnFailed<'_> = serde_json::from_slice(line).ok()?;
                 self.trouble = Some(failed.error.message.into_owned());
                 self.verdict = Some(CodexVerdict::Failed);
-                facts.say(FactKind::Finishing);
+                facts.push(FactKind::OutputComplete);
             }
             "error" => {
                 let trouble: CodexError<'_> = serde_json::from_slice(line).ok()?;
                 self.trouble = Some(trouble.message.into_owned());
-                facts.say(FactKind::Warning(self.trouble.clone().unwrap_or_default()));
+                facts.push(FactKind::Warning(self.trouble.clone().unwrap_or_default()));
             }
             _ => return None,
         }
         Some(())
     }
 
-    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
-        let said = self.trouble.as_deref();
-        match (said, self.resumes && !self.has_session && left_by_itself(departure)) {
+    fn failure(&self, exit: &ProcessExit<'_>) -> RunFailure {
+        let reported = self.trouble.as_deref();
+        match (reported, self.resumes && !self.has_session && exited_voluntarily(exit)) {
             (_, true) => RunFailure::new(
                 FailureCode::SessionResumeFailed,
-                format!("the thread could not be resumed: {}", complaint(departure.stderr)),
+                format!("the thread could not be resumed: {}", stderr_tail(exit.stderr)),
             ),
             (Some(trouble), false) => engine_failed(trouble),
-            (None, false) => went_silently(departure),
+            (None, false) => exit_without_result(exit),
         }
     }
 }
@@ -128,18 +128,21 @@ impl CodexReader {
 impl LineProtocol for CodexReader {
     const VERSION: &'static str = "codex/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
-        if self.known(line, facts).is_none() {
-            facts.unknown(line);
+    fn on_line(&mut self, line: &[u8], facts: &mut FactSink) {
+        if self.try_line(line, facts).is_none() {
+            facts.push_unknown_line(line);
         }
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
-        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
+    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
+        let exited_normally =
+            exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
         match self.verdict {
-            Some(CodexVerdict::Completed) if left_well => facts.answered(TURN, &self.answer),
-            _ if departure.cause == ExitCause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
-            _ => facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) }),
+            Some(CodexVerdict::Completed) if exited_normally => {
+                facts.end_turn_with_answer(ONLY_TURN, &self.answer)
+            }
+            _ if exit.cause == ExitCause::Interrupted => facts.end_turn(ONLY_TURN, TurnOutcome::Interrupted),
+            _ => facts.end_turn(ONLY_TURN, TurnOutcome::Failed { failure: self.failure(exit) }),
         }
     }
 

@@ -27,48 +27,51 @@ use super::session::is_id;
 use crate::{acp, argument, node::WholeOutput};
 
 /// Name of the policy file in the run's private folder.
-const POLICY: &str = "gemini-policy.toml";
+const POLICY_FILE: &str = "gemini-policy.toml";
 
-pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-    let mut argv = order.installation.command.clone();
+pub(super) fn launch(context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+    let mut argv = context.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-    match order.kind {
+    match context.kind {
         ProfileKind::Resumable => add(&["--output-format", "stream-json"]),
         ProfileKind::StickyProcess => add(&["--acp"]),
     }
     let mut files = vec![];
-    if let Some(sandbox) = order.sandbox {
+    if let Some(sandbox) = context.sandbox {
         add(&["--approval-mode", approval_mode(sandbox)]);
         if let Some(policy) = policy(sandbox) {
-            if order.private.contains(',') {
+            if context.private_dir.contains(',') {
                 // Gemini would parse the path as a list of two, find neither, and continue without the policy.
                 return Err(UnsupportedOperation::Refused {
-                    reason: format!("the path {:?} has a comma; use another data directory", order.private),
+                    reason: format!(
+                        "the path {:?} has a comma; use another data directory",
+                        context.private_dir
+                    ),
                 });
             }
-            add(&["--admin-policy", &format!("{}/{POLICY}", order.private)]);
-            files.push(PrivateFile { path: POLICY.to_owned(), contents: policy.to_owned() });
+            add(&["--admin-policy", &format!("{}/{POLICY_FILE}", context.private_dir)]);
+            files.push(PrivateFile { relative_path: POLICY_FILE.to_owned(), contents: policy.to_owned() });
         }
     }
-    if let Some(model) = argument::model(order)? {
+    if let Some(model) = argument::model(context)? {
         add(&["--model", model]);
     }
-    let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
-    add(&own);
-    if order.kind == ProfileKind::StickyProcess {
+    let configured_args: Vec<&str> = context.installation.args.iter().map(String::as_str).collect();
+    add(&configured_args);
+    if context.kind == ProfileKind::StickyProcess {
         // The protocol creates or loads the session and does not accept our ids.
         return Ok(ProcessSpec {
             argv,
-            env: environment(order.installation),
-            without_env: vec![],
+            env: environment(context.installation),
+            removed_env: vec![],
             appended_env: vec![],
             files,
-            stdin: acp::launch::opening(),
-            not_before: acp::launch::not_before(order),
-            outliving: None,
+            stdin: acp::launch::initialize_stdin(),
+            not_before: acp::launch::not_before(context),
+            surviving_keepers_dir: None,
         });
     }
-    match order.session {
+    match context.session {
         LaunchSession::New => {}
         LaunchSession::Named(handle) => add(&["--session-id", &handle.handle_value]),
         LaunchSession::Resumed(handle) => {
@@ -79,17 +82,17 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
             add(&["--resume", id]);
         }
     }
-    let whole_output = WholeOutput::new(order.private);
+    let whole_output = WholeOutput::new(context.private_dir);
     files.push(whole_output.file);
     Ok(ProcessSpec {
         argv,
-        env: environment(order.installation),
-        without_env: vec![],
+        env: environment(context.installation),
+        removed_env: vec![],
         appended_env: vec![whole_output.env],
         files,
-        stdin: ProcessStdin::Whole(order.prompt.as_bytes().to_vec()),
+        stdin: ProcessStdin::Complete(context.prompt.as_bytes().to_vec()),
         not_before: None,
-        outliving: None,
+        surviving_keepers_dir: None,
     })
 }
 
@@ -143,26 +146,27 @@ mod tests {
         sandbox: Option<SandboxMode>,
         private: &str,
     ) -> Result<(String, Vec<String>), UnsupportedOperation> {
-        let named =
-            GeminiEngine.name_session("01a1e0b7-8feb-7f42-a76c-eeeb075097aa").expect("we name sessions");
+        let named = GeminiEngine
+            .new_session_handle("01a1e0b7-8feb-7f42-a76c-eeeb075097aa")
+            .expect("we name sessions");
         let launch = launch(&LaunchContext {
-            installation: &EngineInstallation::named("gemini"),
+            installation: &EngineInstallation::for_program("gemini"),
             kind: ProfileKind::Resumable,
             session: &LaunchSession::Resumed(named),
             prompt: "-5 + 3?",
             workspace: "/somewhere",
-            private,
+            private_dir: private,
             mode: ExecutionMode::Auto,
             model: None,
             sandbox,
             isolation: Default::default(),
             skill: None,
-            session_since: None,
+            session_started_at: None,
             resume_detail: "",
-            prompted: abide_ports::engine::PromptSource::ByMessage,
+            prompt_source: abide_ports::engine::PromptSource::Message,
         })?;
-        assert_eq!(launch.stdin, ProcessStdin::Whole(b"-5 + 3?".to_vec()));
-        let policies = launch.files.into_iter().filter(|file| file.path == POLICY);
+        assert_eq!(launch.stdin, ProcessStdin::Complete(b"-5 + 3?".to_vec()));
+        let policies = launch.files.into_iter().filter(|file| file.relative_path == POLICY_FILE);
         Ok((launch.argv.join(" "), policies.map(|file| file.contents).collect()))
     }
 
@@ -191,20 +195,20 @@ mod tests {
     #[test]
     fn the_held_form_is_confined_in_the_same_way() {
         let held = launch(&LaunchContext {
-            installation: &EngineInstallation::named("gemini"),
+            installation: &EngineInstallation::for_program("gemini"),
             kind: ProfileKind::StickyProcess,
             session: &LaunchSession::New,
             prompt: "hello",
             workspace: "/somewhere",
-            private: "/elsewhere",
+            private_dir: "/elsewhere",
             mode: ExecutionMode::Interactive,
             model: Some("a-model"),
             sandbox: Some(SandboxMode::ReadOnly),
             isolation: Default::default(),
             skill: None,
-            session_since: None,
+            session_started_at: None,
             resume_detail: "",
-            prompted: abide_ports::engine::PromptSource::ByMessage,
+            prompt_source: abide_ports::engine::PromptSource::Message,
         });
         let held = held.unwrap();
         assert_eq!(
@@ -212,7 +216,7 @@ mod tests {
             "gemini --acp --approval-mode plan --admin-policy /elsewhere/gemini-policy.toml --model a-model"
         );
         assert_eq!(held.files.len(), 1);
-        assert!(matches!(held.stdin, ProcessStdin::Open(_)));
+        assert!(matches!(held.stdin, ProcessStdin::KeptOpen(_)));
     }
 
     #[test]

@@ -23,20 +23,20 @@ use super::native::{
 };
 use crate::{
     argument,
-    failing::{complaint, engine_failed, went_silently},
+    failing::{engine_failed, exit_without_result, stderr_tail},
     kind,
-    tongue::{FactSink, LineProtocol, extend},
+    tongue::{FactSink, LineProtocol, append_bounded},
 };
 
 /// A process executes only one turn.
-const TURN: u32 = 1;
+const ONLY_TURN: u32 = 1;
 
 /// A login is required.
-const NO_AUTHENTICATION: ExitStatus = ExitStatus::Code(41);
+const AUTH_REQUIRED_EXIT: ExitStatus = ExitStatus::Code(41);
 /// The input is invalid; with a session to resume, its id is unknown.
-const BAD_INPUT: ExitStatus = ExitStatus::Code(42);
+const BAD_INPUT_EXIT: ExitStatus = ExitStatus::Code(42);
 /// The directory is not trusted.
-const UNTRUSTED: ExitStatus = ExitStatus::Code(55);
+const UNTRUSTED_DIR_EXIT: ExitStatus = ExitStatus::Code(55);
 
 /// The state of the conversation with one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -54,7 +54,7 @@ pub(super) struct GeminiReader {
 }
 
 /// The `error` line for a model that repeats itself. Its severity is only `warning`.
-const LOOP: &str = "Loop detected";
+const LOOP_MESSAGE: &str = "Loop detected";
 
 /// The outcome of the turn that the program reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -64,9 +64,9 @@ enum GeminiVerdict {
 }
 
 impl GeminiReader {
-    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
+    pub(super) fn new(context: &LaunchContext<'_>) -> Self {
         Self {
-            resumes: matches!(order.session, LaunchSession::Resumed(_)),
+            resumes: matches!(context.session, LaunchSession::Resumed(_)),
             has_session: false,
             answer: String::new(),
             used_tool: false,
@@ -77,29 +77,29 @@ impl GeminiReader {
     }
 
     /// Processes a line; `None` if it is unknown.
-    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
+    fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         match kind::of(line)?.as_ref() {
             "init" => {
                 let init: GeminiInitLine<'_> = serde_json::from_slice(line).ok()?;
-                if !argument::is_session(&init.session_id) {
+                if !argument::is_valid_session_id(&init.session_id) {
                     return None;
                 }
                 self.has_session = true;
                 let value = init.session_id.into_owned();
-                facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
+                facts.push(FactKind::Session { handle_type: HandleType::SessionId, value });
             }
             "message" => {
                 let message: GeminiMessage<'_> = serde_json::from_slice(line).ok()?;
                 match message.role.as_ref() {
                     "user" => {}
-                    "assistant" => self.says(&message.content, facts),
+                    "assistant" => self.on_text(&message.content, facts),
                     _ => return None,
                 }
             }
             "tool_use" => {
                 let GeminiToolUse { tool_name, parameters } = serde_json::from_slice(line).ok()?;
                 self.used_tool = true;
-                facts.say(FactKind::Progress(match (parameters.command, parameters.file_path) {
+                facts.push(FactKind::Progress(match (parameters.command, parameters.file_path) {
                     (Some(command), _) => format!("runs {command}"),
                     (None, Some(path)) => format!("{} {path}", tool_name.replace('_', " ")),
                     (None, None) => tool_name.replace('_', " "),
@@ -110,15 +110,15 @@ impl GeminiReader {
                 self.used_tool = true;
                 if result.status != "success" {
                     let output = result.output.unwrap_or_default();
-                    facts.say(FactKind::Progress(format!("did not work: {output}")));
+                    facts.push(FactKind::Progress(format!("did not work: {output}")));
                 }
             }
             "error" => {
                 let trouble: GeminiError<'_> = serde_json::from_slice(line).ok()?;
                 self.was_cut_short |=
-                    trouble.severity.as_deref() == Some("error") || trouble.message.contains(LOOP);
+                    trouble.severity.as_deref() == Some("error") || trouble.message.contains(LOOP_MESSAGE);
                 self.trouble = Some(trouble.message.clone().into_owned());
-                facts.say(FactKind::Warning(trouble.message.into_owned()));
+                facts.push(FactKind::Warning(trouble.message.into_owned()));
             }
             "result" => {
                 let outcome: GeminiResultLine<'_> = serde_json::from_slice(line).ok()?;
@@ -127,51 +127,53 @@ impl GeminiReader {
                 if let Some(error) = outcome.error {
                     self.trouble = Some(error.message.into_owned());
                 }
-                facts.say(FactKind::Finishing);
+                facts.push(FactKind::OutputComplete);
             }
             _ => return None,
         }
         Some(())
     }
 
-    fn says(&mut self, words: &str, facts: &mut FactSink) {
+    fn on_text(&mut self, words: &str, facts: &mut FactSink) {
         if std::mem::take(&mut self.used_tool) {
             self.answer.clear();
         }
-        extend(&mut self.answer, words);
-        facts.say(FactKind::Text(words.to_owned()));
+        append_bounded(&mut self.answer, words);
+        facts.push(FactKind::Text(words.to_owned()));
     }
 
     /// Whether a reported success is a failure: the model was stopped early, or there is an error and no answer.
-    fn is_empty_handed(&self) -> bool {
+    fn is_false_success(&self) -> bool {
         self.was_cut_short || (self.trouble.is_some() && self.answer.trim().is_empty())
     }
 
-    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
-        let complaint = complaint(departure.stderr);
+    fn failure(&self, exit: &ProcessExit<'_>) -> RunFailure {
+        let stderr_tail = stderr_tail(exit.stderr);
         let refused = !self.has_session;
-        match (departure.exit, &self.trouble) {
-            (BAD_INPUT, _) if refused && self.resumes => RunFailure::new(
+        match (exit.status, &self.trouble) {
+            (BAD_INPUT_EXIT, _) if refused && self.resumes => RunFailure::new(
                 FailureCode::SessionResumeFailed,
                 format!(
-                    "the session could not be resumed: {complaint}\nGemini finds a session only in the directory \
+                    "the session could not be resumed: {stderr_tail}\nGemini finds a session only in the directory \
                      where it was begun, and deletes it when it was not used for 30 days; \
                      general.sessionRetention.enabled = false in its settings makes it keep them"
                 ),
             ),
-            (NO_AUTHENTICATION, _) if refused => RunFailure::new(
+            (AUTH_REQUIRED_EXIT, _) if refused => RunFailure::new(
                 FailureCode::EngineAuthRequired,
-                format!("gemini wants a login; run `gemini` once, or set GEMINI_API_KEY for it: {complaint}"),
+                format!(
+                    "gemini wants a login; run `gemini` once, or set GEMINI_API_KEY for it: {stderr_tail}"
+                ),
             ),
-            (UNTRUSTED, _) if refused => RunFailure::new(
+            (UNTRUSTED_DIR_EXIT, _) if refused => RunFailure::new(
                 FailureCode::WorkspaceUnusable,
                 format!(
                     "gemini does not trust this directory; run `gemini` in it once and trust it, or put --skip-trust \
-                     into engines.gemini.args: {complaint}"
+                     into engines.gemini.args: {stderr_tail}"
                 ),
             ),
             (_, Some(trouble)) => engine_failed(trouble),
-            (_, None) => went_silently(departure),
+            (_, None) => exit_without_result(exit),
         }
     }
 }
@@ -179,20 +181,23 @@ impl GeminiReader {
 impl LineProtocol for GeminiReader {
     const VERSION: &'static str = "gemini/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
-        if self.known(line, facts).is_none() {
-            facts.unknown(line);
+    fn on_line(&mut self, line: &[u8], facts: &mut FactSink) {
+        if self.try_line(line, facts).is_none() {
+            facts.push_unknown_line(line);
         }
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
-        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
+    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
+        let exited_normally =
+            exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
         match self.verdict {
-            Some(GeminiVerdict::Completed) if left_well && self.has_session && !self.is_empty_handed() => {
-                facts.answered(TURN, &self.answer);
+            Some(GeminiVerdict::Completed)
+                if exited_normally && self.has_session && !self.is_false_success() =>
+            {
+                facts.end_turn_with_answer(ONLY_TURN, &self.answer);
             }
-            _ if departure.cause == ExitCause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
-            _ => facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) }),
+            _ if exit.cause == ExitCause::Interrupted => facts.end_turn(ONLY_TURN, TurnOutcome::Interrupted),
+            _ => facts.end_turn(ONLY_TURN, TurnOutcome::Failed { failure: self.failure(exit) }),
         }
     }
 

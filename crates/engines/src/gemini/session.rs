@@ -23,19 +23,19 @@ use crate::ids::is_uuid;
 ///
 /// The end of the UUID comes first, because it is random in all versions, whereas the beginning may be the time. Two
 /// sessions of one minute whose ids begin alike would share a file.
-pub(super) fn spared(fresh: &str) -> String {
-    let (beginning, end) = fresh.rsplit_once('-').unwrap_or(("", fresh));
+pub(super) fn cleanup_safe_id(uuid: &str) -> String {
+    let (beginning, end) = uuid.rsplit_once('-').unwrap_or(("", uuid));
     format!("_{end}-{beginning}")
 }
 
 /// Whether Gemini can only parse the text as a session id, and not as an index in a list (A5), as `latest` or as an
 /// option.
 pub(super) fn is_id(text: &str) -> bool {
-    let of_ours = |text: &str| {
+    let is_reversed_uuid = |text: &str| {
         let (end, beginning) = text.split_once('-')?;
         Some(is_uuid(&format!("{beginning}-{end}")))
     };
-    is_uuid(text) || text.strip_prefix('_').and_then(of_ours).unwrap_or(false)
+    is_uuid(text) || text.strip_prefix('_').and_then(is_reversed_uuid).unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn the_cleaner_finds_no_group_of_files_by_our_ids() {
-        let id = spared("01a1e0b7-8feb-7f42-a76c-eeeb075097aa");
+        let id = cleanup_safe_id("01a1e0b7-8feb-7f42-a76c-eeeb075097aa");
         assert_eq!(id, "_eeeb075097aa-01a1e0b7-8feb-7f42-a76c");
         let short: String = id.chars().take(8).collect();
         assert!(!short.chars().all(|character| character.is_ascii_alphanumeric()));
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn sessions_of_the_same_moment_get_different_files() {
-        let of = |id: &str| spared(id).chars().take(8).collect::<String>();
+        let of = |id: &str| cleanup_safe_id(id).chars().take(8).collect::<String>();
         assert_ne!(of("01a1e0b7-8feb-7f42-a76c-eeeb075097aa"), of("01a1e0b7-8feb-7f42-a76c-1eeb075097aa"));
     }
 

@@ -9,12 +9,12 @@ use abide_ports::engine::{LaunchContext, ProcessSpec, ProcessStdin, SandboxMode,
 
 use crate::{acp, argument};
 
-pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-    let mut argv = order.installation.command.clone();
+pub(super) fn launch(context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+    let mut argv = context.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-    let stdin = match order.kind {
+    let stdin = match context.kind {
         ProfileKind::Resumable => {
-            match order.sandbox {
+            match context.sandbox {
                 None => {}
                 Some(SandboxMode::FullAccess) => add(&["--yolo"]),
                 Some(SandboxMode::ReadOnly | SandboxMode::WorkspaceWrite) => {
@@ -24,19 +24,19 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
                     });
                 }
             }
-            if let Some(model) = argument::model(order)? {
+            if let Some(model) = argument::model(context)? {
                 add(&["--model", model]);
             }
-            ProcessStdin::Whole(order.prompt.as_bytes().to_vec())
+            ProcessStdin::Complete(context.prompt.as_bytes().to_vec())
         }
         ProfileKind::StickyProcess => {
             add(&["--experimental-acp"]);
-            acp::launch::opening()
+            acp::launch::initialize_stdin()
         }
     };
-    let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
-    add(&own);
-    match (order.kind, order.session) {
+    let configured_args: Vec<&str> = context.installation.args.iter().map(String::as_str).collect();
+    add(&configured_args);
+    match (context.kind, context.session) {
         (ProfileKind::StickyProcess, _)
         | (ProfileKind::Resumable, LaunchSession::New | LaunchSession::Named(_)) => {}
         (ProfileKind::Resumable, LaunchSession::Resumed(handle)) => {
@@ -49,12 +49,12 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
     }
     Ok(ProcessSpec {
         argv,
-        env: order.installation.env.clone().into_iter().collect(),
-        without_env: vec![],
+        env: context.installation.env.clone().into_iter().collect(),
+        removed_env: vec![],
         appended_env: vec![],
         files: vec![],
         stdin,
         not_before: None,
-        outliving: None,
+        surviving_keepers_dir: None,
     })
 }

@@ -15,7 +15,7 @@ use abide_ports::engine::{
     OutputFormat, ProbeCommand, ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
-use crate::{acp, failing::unusable, tongue::LineInterpreter};
+use crate::{acp, failing::missing_program_failure, tongue::LineInterpreter};
 
 #[derive(Debug)]
 pub(crate) struct IFlowEngine;
@@ -31,37 +31,37 @@ impl Engine for IFlowEngine {
         AbilitySet::of(&[EngineAbility::Resume, EngineAbility::Hold])
     }
 
-    fn speech(&self) -> OutputFormat {
-        OutputFormat::Prose
+    fn output_format(&self) -> OutputFormat {
+        OutputFormat::PlainText
     }
 
-    fn evidence(&self) -> AdapterBasis {
+    fn adapter_basis(&self) -> AdapterBasis {
         AdapterBasis::Documented
     }
 
     fn installation(&self) -> EngineInstallation {
-        EngineInstallation::named("iflow").passing(&["IFLOW_*"])
+        EngineInstallation::for_program("iflow").with_pass_env(&["IFLOW_*"])
     }
 
-    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
+    fn probe_commands(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |argument: &str| {
             let argv = installation.command.iter().cloned().chain([argument.to_owned()]);
             ProbeCommand {
                 env: installation.env.clone().into_iter().collect(),
-                ..ProbeCommand::command(argv)
+                ..ProbeCommand::to_exit(argv)
             }
         };
         vec![call("--version"), call("--help")]
     }
 
-    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
-        let [version, help] = observed else { return EngineHealth::unseen() };
+    fn assess_health(&self, results: &[ProbeResult]) -> EngineHealth {
+        let [version, help] = results else { return EngineHealth::unchecked() };
         let resumes = help.success().is_some_and(|help| help.contains("--resume"));
         let detail =
             if resumes { "`iflow --help` shows --resume" } else { "`iflow --help` shows no --resume" };
         EngineHealth {
             version: version.version(),
-            trouble: unusable(NAME, version, "npm install -g @iflow-ai/iflow-cli"),
+            failure: missing_program_failure(NAME, version, "npm install -g @iflow-ai/iflow-cli"),
             resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
@@ -70,23 +70,23 @@ impl Engine for IFlowEngine {
             abilities: if resumes {
                 self.abilities()
             } else {
-                self.abilities().except(EngineAbility::Resume)
+                self.abilities().without(EngineAbility::Resume)
             },
         }
     }
 
-    fn name_session(&self, _fresh: &str) -> Option<EngineSessionHandle> {
+    fn new_session_handle(&self, _uuid: &str) -> Option<EngineSessionHandle> {
         None
     }
 
-    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-        launch::launch(order)
+    fn launch(&self, context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+        launch::launch(context)
     }
 
-    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        match order.kind {
-            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::IFlowReader::new(order))),
-            ProfileKind::StickyProcess => acp::interpreter(order),
+    fn interpreter(&self, context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+        match context.kind {
+            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::IFlowReader::new(context))),
+            ProfileKind::StickyProcess => acp::interpreter(context),
         }
     }
 

@@ -19,13 +19,13 @@ use abide_ports::engine::{
 use super::native::{begins_block, split};
 use crate::{
     argument,
-    failing::{complaint, left_by_itself, went_silently},
-    lines::LONGEST,
+    failing::{exit_without_result, exited_voluntarily, stderr_tail},
+    lines::MAX_LINE_BYTES,
     tongue::{FactSink, LineProtocol},
 };
 
 /// A process executes only one turn.
-const TURN: u32 = 1;
+const ONLY_TURN: u32 = 1;
 
 /// The state of the conversation with one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -38,68 +38,71 @@ pub(super) struct IFlowReader {
 }
 
 impl IFlowReader {
-    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
-        let resumes = matches!(order.session, LaunchSession::Resumed(_));
+    pub(super) fn new(context: &LaunchContext<'_>) -> Self {
+        let resumes = matches!(context.session, LaunchSession::Resumed(_));
         Self { resumes, text: String::new(), in_block: false }
     }
 
     /// Appends a line, up to the size limit of a line of other engines. The rest is dropped.
-    fn keep(&mut self, line: &str) {
-        if self.text.len() + line.len() < LONGEST {
+    fn append_line(&mut self, line: &str) {
+        if self.text.len() + line.len() < MAX_LINE_BYTES {
             self.text.push_str(line);
             self.text.push('\n');
         }
     }
 
-    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
+    fn failure(&self, exit: &ProcessExit<'_>) -> RunFailure {
         if self.resumes
-            && left_by_itself(departure)
-            && departure.exit != ExitStatus::Code(0)
+            && exited_voluntarily(exit)
+            && exit.status != ExitStatus::Code(0)
             && self.text.trim().is_empty()
         {
-            let complaint = complaint(departure.stderr);
-            let message = format!("the session could not be resumed: {complaint}");
+            let stderr_tail = stderr_tail(exit.stderr);
+            let message = format!("the session could not be resumed: {stderr_tail}");
             return RunFailure::new(FailureCode::SessionResumeFailed, message);
         }
-        went_silently(departure)
+        exit_without_result(exit)
     }
 }
 
 impl LineProtocol for IFlowReader {
     const VERSION: &'static str = "iflow/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
+    fn on_line(&mut self, line: &[u8], facts: &mut FactSink) {
         let line = String::from_utf8_lossy(line);
         self.in_block = self.in_block || begins_block(&line);
         if !self.in_block {
-            facts.say(FactKind::Text(line.clone().into_owned()));
+            facts.push(FactKind::Text(line.clone().into_owned()));
         }
-        self.keep(&line);
+        self.append_line(&line);
     }
 
-    fn blank_line(&mut self) {
-        self.keep("");
+    fn on_blank_line(&mut self) {
+        self.append_line("");
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
-        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
-        let complaints = String::from_utf8_lossy(departure.stderr);
+    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
+        let exited_normally =
+            exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
+        let stderr = String::from_utf8_lossy(exit.stderr);
         let (answer, info) = match split(&self.text) {
             Some((answer, info)) => (answer, Some(info)),
-            None => (self.text.as_str(), split(&complaints).map(|(_, info)| info)),
+            None => (self.text.as_str(), split(&stderr).map(|(_, info)| info)),
         };
         let answer = answer.trim();
-        let session =
-            info.as_ref().and_then(|info| info.session_id.as_deref()).filter(|id| argument::is_session(id));
+        let session = info
+            .as_ref()
+            .and_then(|info| info.session_id.as_deref())
+            .filter(|id| argument::is_valid_session_id(id));
         if let Some(id) = session {
-            facts.say(FactKind::Session { handle_type: HandleType::SessionId, value: id.to_owned() });
+            facts.push(FactKind::Session { handle_type: HandleType::SessionId, value: id.to_owned() });
         }
-        if left_well && info.is_some() && !answer.is_empty() {
-            facts.answered(TURN, answer);
-        } else if departure.cause == ExitCause::Interrupted {
-            facts.ended(TURN, TurnOutcome::Interrupted);
+        if exited_normally && info.is_some() && !answer.is_empty() {
+            facts.end_turn_with_answer(ONLY_TURN, answer);
+        } else if exit.cause == ExitCause::Interrupted {
+            facts.end_turn(ONLY_TURN, TurnOutcome::Interrupted);
         } else {
-            facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) });
+            facts.end_turn(ONLY_TURN, TurnOutcome::Failed { failure: self.failure(exit) });
         }
     }
 

@@ -11,29 +11,29 @@ use abide_ports::engine::{LaunchContext, ProcessSpec, ProcessStdin, PromptSource
 
 use crate::{argument, ids::is_uuid};
 
-pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-    let mut argv = order.installation.command.clone();
+pub(super) fn launch(context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+    let mut argv = context.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     add(&["agent", "run", "--json", "--again"]);
-    match order.prompted {
-        PromptSource::ByMessage => add(&["--message", "-"]),
-        PromptSource::ByReply => add(&["--say", "-"]),
+    match context.prompt_source {
+        PromptSource::Message => add(&["--message", "-"]),
+        PromptSource::Reply => add(&["--say", "-"]),
     }
-    match order.mode {
+    match context.mode {
         ExecutionMode::Auto => add(&["--auto"]),
         ExecutionMode::Interactive => {}
         // In a chat, stateful tools keep running until the next message.
         ExecutionMode::Chat => add(&["--keep-sessions"]),
     }
     // The agent isolates and restricts its tools itself, and checks whether this machine supports that.
-    if let Some(sandbox) = order.sandbox {
+    if let Some(sandbox) = context.sandbox {
         add(&["--sandbox", sandbox.name()]);
     }
-    add(&["--isolation", order.isolation.name()]);
-    if let Some(model) = argument::model(order)? {
+    add(&["--isolation", context.isolation.name()]);
+    if let Some(model) = argument::model(context)? {
         add(&["--model", model]);
     }
-    let outliving = match order.session {
+    let outliving = match context.session {
         // Only a daemon that found no resume in the program's help gets here, and then there is no second turn.
         LaunchSession::New => None,
         LaunchSession::Named(handle) | LaunchSession::Resumed(handle) => {
@@ -46,19 +46,19 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
             Some(format!("agents/{id}/sessions"))
         }
     };
-    if let LaunchSession::Resumed(_) = order.session {
+    if let LaunchSession::Resumed(_) = context.session {
         add(&["--resume"]);
     }
-    let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
-    add(&own);
+    let configured_args: Vec<&str> = context.installation.args.iter().map(String::as_str).collect();
+    add(&configured_args);
     Ok(ProcessSpec {
         argv,
-        env: order.installation.env.clone().into_iter().collect(),
-        without_env: vec![],
+        env: context.installation.env.clone().into_iter().collect(),
+        removed_env: vec![],
         appended_env: vec![],
         files: vec![],
-        stdin: ProcessStdin::Whole(order.prompt.as_bytes().to_vec()),
+        stdin: ProcessStdin::Complete(context.prompt.as_bytes().to_vec()),
         not_before: None,
-        outliving,
+        surviving_keepers_dir: outliving,
     })
 }

@@ -18,7 +18,7 @@ use abide_ports::engine::{
     ProbeCommand, ProbeResult, ProcessInterpreter, ProcessSpec, QuestionStyle, UnsupportedOperation,
 };
 
-use crate::{failing::unusable, tongue::LineInterpreter};
+use crate::{failing::missing_program_failure, tongue::LineInterpreter};
 
 #[derive(Debug)]
 pub(crate) struct AbideAgentEngine;
@@ -34,29 +34,33 @@ impl Engine for AbideAgentEngine {
         AbilitySet::of(&[EngineAbility::Resume, EngineAbility::NamedSessions, EngineAbility::Progress])
     }
 
-    fn asking(&self) -> QuestionStyle {
-        QuestionStyle::ByItself
+    fn question_style(&self) -> QuestionStyle {
+        QuestionStyle::OwnMechanism
     }
 
     fn installation(&self) -> EngineInstallation {
         // The path of the running program is not known here. The composition root replaces `abide` by it.
-        EngineInstallation::named("abide").passing(&["ABIDE_HOME", "ABIDE_MODEL*", "OPENAI_API_KEY"])
+        EngineInstallation::for_program("abide").with_pass_env(&[
+            "ABIDE_HOME",
+            "ABIDE_MODEL*",
+            "OPENAI_API_KEY",
+        ])
     }
 
     fn isolation_scope(&self) -> IsolationScope {
         IsolationScope::Tools
     }
 
-    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
+    fn probe_commands(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |arguments: &[&str]| {
             let arguments = arguments.iter().map(|argument| (*argument).to_owned());
-            ProbeCommand::command(installation.command.iter().cloned().chain(arguments))
+            ProbeCommand::to_exit(installation.command.iter().cloned().chain(arguments))
         };
         vec![call(&["--version"]), call(&["agent", "run", "--help"])]
     }
 
-    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
-        let [version, help] = observed else { return EngineHealth::unseen() };
+    fn assess_health(&self, results: &[ProbeResult]) -> EngineHealth {
+        let [version, help] = results else { return EngineHealth::unchecked() };
         let resumes = help.success().is_some_and(|help| help.contains("--resume"));
         let detail = if resumes {
             "`abide agent run --resume` goes on with a session"
@@ -65,7 +69,7 @@ impl Engine for AbideAgentEngine {
         };
         EngineHealth {
             version: version.version(),
-            trouble: unusable(NAME, version, "cargo install abide"),
+            failure: missing_program_failure(NAME, version, "cargo install abide"),
             resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
@@ -74,26 +78,26 @@ impl Engine for AbideAgentEngine {
             abilities: if resumes {
                 self.abilities()
             } else {
-                self.abilities().except(EngineAbility::Resume)
+                self.abilities().without(EngineAbility::Resume)
             },
         }
     }
 
-    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle> {
+    fn new_session_handle(&self, uuid: &str) -> Option<EngineSessionHandle> {
         Some(EngineSessionHandle {
             engine: NAME.to_owned(),
             handle_type: HandleType::SessionId,
-            handle_value: fresh.to_owned(),
+            handle_value: uuid.to_owned(),
             created_at_turn: 1,
         })
     }
 
-    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-        launch::launch(order)
+    fn launch(&self, context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+        launch::launch(context)
     }
 
-    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        Box::new(LineInterpreter::new(reader::AbideAgentReader::new(order)))
+    fn interpreter(&self, context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+        Box::new(LineInterpreter::new(reader::AbideAgentReader::new(context)))
     }
 
     fn skills_folder(&self) -> &str {

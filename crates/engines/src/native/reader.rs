@@ -22,19 +22,19 @@ use super::journal::{
 };
 use crate::{
     argument,
-    failing::{complaint, engine_failed, left_by_itself, went_silently},
+    failing::{engine_failed, exit_without_result, exited_voluntarily, stderr_tail},
     kind,
     tongue::{FactSink, LineProtocol},
 };
 
 /// A process executes only one turn.
-const TURN: u32 = 1;
+const ONLY_TURN: u32 = 1;
 
 /// Maximum number of characters of a call's arguments in progress texts.
-const LONGEST: usize = 300;
+const MAX_ARGUMENT_CHARS: usize = 300;
 
 /// The tool for questions. Its question is reported with the outcome.
-const ASKS: &str = "ask_human";
+const QUESTION_TOOL: &str = "ask_human";
 
 /// The state of the conversation with one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -58,9 +58,9 @@ enum AbideAgentOutcome {
 }
 
 impl AbideAgentReader {
-    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
+    pub(super) fn new(context: &LaunchContext<'_>) -> Self {
         Self {
-            resumes: matches!(order.session, LaunchSession::Resumed(_)),
+            resumes: matches!(context.session, LaunchSession::Resumed(_)),
             has_session: false,
             calls: vec![],
             said: String::new(),
@@ -69,53 +69,57 @@ impl AbideAgentReader {
     }
 
     /// Processes a line; `None` if it is unknown.
-    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
+    fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         match kind::of(line)?.as_ref() {
             "session" => {
                 let session: journal::AgentSessionLine<'_> = serde_json::from_slice(line).ok()?;
-                let value = Some(session.session_id.into_owned()).filter(|id| argument::is_session(id))?;
+                let value =
+                    Some(session.session_id.into_owned()).filter(|id| argument::is_valid_session_id(id))?;
                 self.has_session = true;
-                facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
+                facts.push(FactKind::Session { handle_type: HandleType::SessionId, value });
             }
-            "RUN_START" | "RUN_END" | "USER_MESSAGE" => kind::is_whole(line)?,
-            "THOUGHT" => self.thought(payload(line)?, facts),
-            "ACTION_REQUEST" => self.request(payload(line)?, facts),
-            "ACTION_RESULT" => self.result(&payload(line)?, facts),
+            "RUN_START" | "RUN_END" | "USER_MESSAGE" => kind::check_json(line)?,
+            "THOUGHT" => self.on_thought(payload(line)?, facts),
+            "ACTION_REQUEST" => self.on_tool_request(payload(line)?, facts),
+            "ACTION_RESULT" => self.on_tool_result(&payload(line)?, facts),
             "SYSTEM_MESSAGE" => {
                 let AgentNoticeLine { level, content } = payload(line)?;
-                let said = if level == "WARN" { FactKind::Warning } else { FactKind::Progress };
-                facts.say(said(content.into_owned()));
+                let fact = if level == "WARN" { FactKind::Warning } else { FactKind::Progress };
+                facts.push(fact(content.into_owned()));
             }
             "outcome" => {
-                self.outcome = Some(outcome(serde_json::from_slice(line).ok()?)?);
-                facts.say(FactKind::Finishing);
+                self.outcome = Some(parse_outcome(serde_json::from_slice(line).ok()?)?);
+                facts.push(FactKind::OutputComplete);
             }
             _ => return None,
         }
         Some(())
     }
 
-    fn thought(&mut self, thought: AgentThoughtLine<'_>, facts: &mut FactSink) {
+    fn on_thought(&mut self, thought: AgentThoughtLine<'_>, facts: &mut FactSink) {
         let text = thought.text.unwrap_or_default().into_owned();
         if text.trim().is_empty() {
             return self.said.clear();
         }
         self.said.clone_from(&text);
-        facts.say(if thought.calls == 0 { FactKind::Text(text) } else { FactKind::Progress(text) });
+        facts.push(if thought.calls == 0 { FactKind::Text(text) } else { FactKind::Progress(text) });
     }
 
-    fn request(&mut self, request: AgentRequestLine<'_>, facts: &mut FactSink) {
+    fn on_tool_request(&mut self, request: AgentRequestLine<'_>, facts: &mut FactSink) {
         let (action, tool) = (request.action_id.into_owned(), request.tool_name.into_owned());
-        if tool != ASKS {
-            facts.say(FactKind::Progress(format!("calls {tool} {}", short(request.tool_args.get()))));
+        if tool != QUESTION_TOOL {
+            facts.push(FactKind::Progress(format!(
+                "calls {tool} {}",
+                truncate_arguments(request.tool_args.get())
+            )));
         }
         self.calls.push((action, tool));
     }
 
-    fn result(&mut self, result: &journal::AgentResultLine<'_>, facts: &mut FactSink) {
+    fn on_tool_result(&mut self, result: &journal::AgentResultLine<'_>, facts: &mut FactSink) {
         let at = self.calls.iter().position(|(action, _)| *action == result.action_id);
         let tool = match at.map(|at| self.calls.swap_remove(at).1) {
-            Some(tool) if tool == ASKS => return,
+            Some(tool) if tool == QUESTION_TOOL => return,
             Some(tool) => tool,
             // An earlier process requested the call. The only such call that succeeds is the question, which is now
             // answered.
@@ -123,19 +127,20 @@ impl AbideAgentReader {
             None => "an earlier call".to_owned(),
         };
         match (result.status.as_ref(), result.exit_code) {
-            ("unknown", _) => facts.say(FactKind::Warning(format!("what came of {tool} is unknown"))),
-            ("success", None | Some(0)) => facts.say(FactKind::Progress(format!("{tool} is done"))),
-            (_, Some(code)) => facts.say(FactKind::Progress(format!("{tool} ended with {code}"))),
-            (status, None) => facts.say(FactKind::Progress(format!("{tool}: {}", status.replace('_', " ")))),
+            ("unknown", _) => facts.push(FactKind::Warning(format!("what came of {tool} is unknown"))),
+            ("success", None | Some(0)) => facts.push(FactKind::Progress(format!("{tool} is done"))),
+            (_, Some(code)) => facts.push(FactKind::Progress(format!("{tool} ended with {code}"))),
+            (status, None) => facts.push(FactKind::Progress(format!("{tool}: {}", status.replace('_', " ")))),
         }
     }
 
     /// The failure of a process that reported no outcome.
-    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
-        let said = complaint(departure.stderr);
-        let trouble = said.lines().rev().find_map(|line| serde_json::from_str::<AgentErrorLine>(line).ok());
-        let is_lost = self.resumes && !self.has_session && left_by_itself(departure);
-        match trouble {
+    fn failure(&self, exit: &ProcessExit<'_>) -> RunFailure {
+        let stderr_tail = stderr_tail(exit.stderr);
+        let error_line =
+            stderr_tail.lines().rev().find_map(|line| serde_json::from_str::<AgentErrorLine>(line).ok());
+        let is_lost = self.resumes && !self.has_session && exited_voluntarily(exit);
+        match error_line {
             // The session may exist; the definition of the agent is invalid.
             Some(AgentErrorLine { code, detail }) if code == "BAD_DEFINITION" => {
                 RunFailure::new(FailureCode::EngineFailed, detail)
@@ -143,15 +148,15 @@ impl AbideAgentReader {
             Some(AgentErrorLine { code, detail }) if code == "KEY_MISSING" => {
                 RunFailure::new(FailureCode::EngineAuthRequired, detail)
             }
-            Some(AgentErrorLine { detail, .. }) if is_lost => lost(&detail),
-            None if is_lost => lost(&said),
+            Some(AgentErrorLine { detail, .. }) if is_lost => session_lost_failure(&detail),
+            None if is_lost => session_lost_failure(&stderr_tail),
             Some(AgentErrorLine { detail, .. }) => engine_failed(&detail),
-            None => went_silently(departure),
+            None => exit_without_result(exit),
         }
     }
 }
 
-fn lost(reason: &str) -> RunFailure {
+fn session_lost_failure(reason: &str) -> RunFailure {
     RunFailure::new(
         FailureCode::SessionResumeFailed,
         format!("the agent's session could not be resumed: {reason}"),
@@ -164,7 +169,7 @@ fn payload<'a, T: serde::Deserialize<'a>>(line: &'a [u8]) -> Option<T> {
     Some(payload)
 }
 
-fn outcome(end: AgentOutcomeLine<'_>) -> Option<AbideAgentOutcome> {
+fn parse_outcome(end: AgentOutcomeLine<'_>) -> Option<AbideAgentOutcome> {
     let reason = end.reason.unwrap_or_default();
     Some(match end.status.as_ref() {
         "COMPLETED" => AbideAgentOutcome::Completed(end.answer?.into_owned()),
@@ -197,8 +202,8 @@ fn question(asked: AgentQuestionLine<'_>) -> Question {
     }
 }
 
-fn short(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
+fn truncate_arguments(text: &str) -> String {
+    match text.char_indices().nth(MAX_ARGUMENT_CHARS) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
     }
@@ -207,24 +212,28 @@ fn short(text: &str) -> String {
 impl LineProtocol for AbideAgentReader {
     const VERSION: &'static str = "native/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
-        if self.known(line, facts).is_none() {
-            facts.unknown(line);
+    fn on_line(&mut self, line: &[u8], facts: &mut FactSink) {
+        if self.try_line(line, facts).is_none() {
+            facts.push_unknown_line(line);
         }
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
+    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
         match self.outcome.take() {
-            Some(AbideAgentOutcome::Completed(answer)) => facts.answered(TURN, &answer),
+            Some(AbideAgentOutcome::Completed(answer)) => facts.end_turn_with_answer(ONLY_TURN, &answer),
             Some(AbideAgentOutcome::Asked(question)) if self.has_session => {
                 let text = std::mem::take(&mut self.said);
-                facts.ended(TURN, TurnOutcome::Asked { text, question });
+                facts.end_turn(ONLY_TURN, TurnOutcome::Asked { text, question });
             }
-            Some(AbideAgentOutcome::Failed(failure)) => facts.ended(TURN, TurnOutcome::Failed { failure }),
-            Some(AbideAgentOutcome::Interrupted) => facts.ended(TURN, TurnOutcome::Interrupted),
-            None if departure.cause == ExitCause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
+            Some(AbideAgentOutcome::Failed(failure)) => {
+                facts.end_turn(ONLY_TURN, TurnOutcome::Failed { failure })
+            }
+            Some(AbideAgentOutcome::Interrupted) => facts.end_turn(ONLY_TURN, TurnOutcome::Interrupted),
+            None if exit.cause == ExitCause::Interrupted => {
+                facts.end_turn(ONLY_TURN, TurnOutcome::Interrupted)
+            }
             Some(AbideAgentOutcome::Asked(_)) | None => {
-                facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) });
+                facts.end_turn(ONLY_TURN, TurnOutcome::Failed { failure: self.failure(exit) });
             }
         }
     }

@@ -12,43 +12,43 @@ use abide_ports::engine::{
 use super::permission;
 use crate::{acp, argument};
 
-pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-    let mut env = environment(order.installation).into_iter().collect();
-    permission::configure(order, &mut env)?;
-    let mut argv = order.installation.command.clone();
+pub(super) fn launch(context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+    let mut env = environment(context.installation).into_iter().collect();
+    permission::configure(context, &mut env)?;
+    let mut argv = context.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-    let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
-    let stdin = match order.kind {
+    let configured_args: Vec<&str> = context.installation.args.iter().map(String::as_str).collect();
+    let stdin = match context.kind {
         ProfileKind::StickyProcess => {
-            add(&["acp", "--cwd", order.workspace]);
-            add(&own);
-            acp::launch::opening()
+            add(&["acp", "--cwd", context.workspace]);
+            add(&configured_args);
+            acp::launch::initialize_stdin()
         }
         ProfileKind::Resumable => {
-            add(&["run", "--format", "json", "--dir", order.workspace]);
-            if let Some(sandbox) = order.sandbox {
+            add(&["run", "--format", "json", "--dir", context.workspace]);
+            if let Some(sandbox) = context.sandbox {
                 add(&["--agent", permission::agent(sandbox)]);
             }
-            if let Some(model) = argument::model(order)? {
+            if let Some(model) = argument::model(context)? {
                 add(&["--model", model]);
             }
-            add(&own);
-            match order.session {
+            add(&configured_args);
+            match context.session {
                 LaunchSession::New | LaunchSession::Named(_) => {}
                 LaunchSession::Resumed(handle) => add(&[&format!("--session={}", handle.handle_value)]),
             }
-            ProcessStdin::Whole(order.prompt.as_bytes().to_vec())
+            ProcessStdin::Complete(context.prompt.as_bytes().to_vec())
         }
     };
     Ok(ProcessSpec {
         argv,
         env: env.into_iter().collect(),
-        without_env: vec![],
+        removed_env: vec![],
         appended_env: vec![],
         files: vec![],
         stdin,
         not_before: None,
-        outliving: None,
+        surviving_keepers_dir: None,
     })
 }
 

@@ -16,7 +16,7 @@ use abide_ports::engine::{
     ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
-use crate::{acp, failing::unusable, tongue::LineInterpreter};
+use crate::{acp, failing::missing_program_failure, tongue::LineInterpreter};
 
 #[derive(Debug)]
 pub(crate) struct OpenCodeEngine;
@@ -34,7 +34,7 @@ impl Engine for OpenCodeEngine {
     }
 
     fn installation(&self) -> EngineInstallation {
-        EngineInstallation::named("opencode").passing(&[
+        EngineInstallation::for_program("opencode").with_pass_env(&[
             "OPENCODE_*",
             "OPENAI_*",
             "ANTHROPIC_*",
@@ -43,17 +43,17 @@ impl Engine for OpenCodeEngine {
         ])
     }
 
-    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
+    fn probe_commands(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |arguments: &[&str]| {
             let arguments = arguments.iter().map(|argument| (*argument).to_owned());
             let argv = installation.command.iter().cloned().chain(arguments);
-            ProbeCommand { env: launch::environment(installation), ..ProbeCommand::command(argv) }
+            ProbeCommand { env: launch::environment(installation), ..ProbeCommand::to_exit(argv) }
         };
         vec![call(&["--version"]), call(&["run", "--help"])]
     }
 
-    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
-        let [version, help] = observed else { return EngineHealth::unseen() };
+    fn assess_health(&self, results: &[ProbeResult]) -> EngineHealth {
+        let [version, help] = results else { return EngineHealth::unchecked() };
         let resumes = match help {
             // The program prints its help on either stream.
             ProbeResult::Ran { stdout, stderr, .. } => {
@@ -68,7 +68,7 @@ impl Engine for OpenCodeEngine {
         };
         EngineHealth {
             version: version.version(),
-            trouble: unusable(NAME, version, "npm install -g opencode-ai"),
+            failure: missing_program_failure(NAME, version, "npm install -g opencode-ai"),
             resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
@@ -77,24 +77,24 @@ impl Engine for OpenCodeEngine {
             abilities: if resumes {
                 self.abilities()
             } else {
-                self.abilities().except(EngineAbility::Resume)
+                self.abilities().without(EngineAbility::Resume)
             },
         }
     }
 
-    fn name_session(&self, _fresh: &str) -> Option<EngineSessionHandle> {
+    fn new_session_handle(&self, _uuid: &str) -> Option<EngineSessionHandle> {
         None
     }
 
-    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-        launch::launch(order)
+    fn launch(&self, context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+        launch::launch(context)
     }
 
-    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        match order.kind {
-            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::OpenCodeReader::new(order))),
+    fn interpreter(&self, context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+        match context.kind {
+            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::OpenCodeReader::new(context))),
             // The launch has set the sandbox.
-            ProfileKind::StickyProcess => acp::interpreter(&LaunchContext { sandbox: None, ..*order }),
+            ProfileKind::StickyProcess => acp::interpreter(&LaunchContext { sandbox: None, ..*context }),
         }
     }
 

@@ -20,7 +20,7 @@ use abide_ports::engine::{LaunchContext, SandboxMode, UnsupportedOperation};
 use serde_json::{Map, Value, json};
 
 /// The variable with configuration as text; it takes precedence over all files.
-const VARIABLE: &str = "OPENCODE_CONFIG_CONTENT";
+const CONFIG_VARIABLE: &str = "OPENCODE_CONFIG_CONTENT";
 
 /// The name of a sandbox's agent.
 pub(super) fn agent(sandbox: SandboxMode) -> &'static str {
@@ -33,32 +33,32 @@ pub(super) fn agent(sandbox: SandboxMode) -> &'static str {
 
 /// Adds the sandbox's agent to the configuration in the environment.
 pub(super) fn configure(
-    order: &LaunchContext<'_>,
+    context: &LaunchContext<'_>,
     environment: &mut BTreeMap<String, String>,
 ) -> Result<(), UnsupportedOperation> {
-    let Some(sandbox) = order.sandbox else { return Ok(()) };
-    let mut config: Map<String, Value> = match environment.get(VARIABLE) {
+    let Some(sandbox) = context.sandbox else { return Ok(()) };
+    let mut config: Map<String, Value> = match environment.get(CONFIG_VARIABLE) {
         None => Map::new(),
         Some(own) => serde_json::from_str(own).map_err(|error| UnsupportedOperation::Refused {
-            reason: format!("{VARIABLE} in the engine's configuration is not a JSON object: {error}"),
+            reason: format!("{CONFIG_VARIABLE} in the engine's configuration is not a JSON object: {error}"),
         })?,
     };
     let agents = config.entry("agent").or_insert_with(|| json!({}));
     let own = json!({
         "description": "Works within the sandbox of an Abide run.",
         "mode": "primary",
-        "permission": rules(sandbox, order.kind),
+        "permission": rules(sandbox, context.kind),
     });
     match agents.as_object_mut() {
         Some(agents) => agents.insert(agent(sandbox).to_owned(), own),
         None => {
             return Err(UnsupportedOperation::Refused {
-                reason: format!("agent in {VARIABLE} of the engine's configuration is not an object"),
+                reason: format!("agent in {CONFIG_VARIABLE} of the engine's configuration is not an object"),
             });
         }
     };
     config.insert("default_agent".to_owned(), agent(sandbox).into());
-    environment.insert(VARIABLE.to_owned(), Value::Object(config).to_string());
+    environment.insert(CONFIG_VARIABLE.to_owned(), Value::Object(config).to_string());
     Ok(())
 }
 
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_named_is_allowed() {
+    fn only_listed_tools_are_allowed() {
         for kind in [ProfileKind::Resumable, ProfileKind::StickyProcess] {
             for sandbox in [SandboxMode::ReadOnly, SandboxMode::WorkspaceWrite] {
                 assert_eq!(rules(sandbox, kind).to_string().find("{\"*\":\"deny\""), Some(0));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_asked_for_where_somebody_can_be_asked() {
+    fn commands_need_approval_if_the_run_may_ask() {
         assert_eq!(rules(SandboxMode::WorkspaceWrite, ProfileKind::Resumable)["bash"], "deny");
         assert_eq!(rules(SandboxMode::WorkspaceWrite, ProfileKind::StickyProcess)["bash"], "ask");
     }

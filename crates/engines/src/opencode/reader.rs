@@ -18,16 +18,16 @@ use abide_ports::engine::{
 use super::native::{ErrorLine, OpenCodeError, PartLine, SessionLine, StepPart, TextPart, ToolPart};
 use crate::{
     argument,
-    failing::{complaint, engine_failed, left_by_itself, went_silently},
+    failing::{engine_failed, exit_without_result, exited_voluntarily, stderr_tail},
     kind,
-    tongue::{FactSink, LineProtocol, extend},
+    tongue::{FactSink, LineProtocol, append_bounded},
 };
 
 /// A process executes only one turn.
-const TURN: u32 = 1;
+const ONLY_TURN: u32 = 1;
 
 /// Part of the message about a request that would have required a person.
-const REFUSED: &str = "rejected permission";
+const REFUSED_MESSAGE: &str = "rejected permission";
 
 /// The state of the conversation with one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -53,9 +53,9 @@ enum OpenCodeStep {
 }
 
 impl OpenCodeReader {
-    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
+    pub(super) fn new(context: &LaunchContext<'_>) -> Self {
         Self {
-            resumes: matches!(order.session, LaunchSession::Resumed(_)),
+            resumes: matches!(context.session, LaunchSession::Resumed(_)),
             session: None,
             answer: String::new(),
             message: String::new(),
@@ -65,39 +65,39 @@ impl OpenCodeReader {
     }
 
     /// Processes a line; `None` if it is unknown.
-    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
+    fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         match kind::of(line)?.as_ref() {
             "step_start" => {
                 let SessionLine { session_id } = serde_json::from_slice(line).ok()?;
-                self.named(&session_id, facts);
+                self.on_session_id(&session_id, facts);
                 self.last_step = OpenCodeStep::Open;
                 // The program continued, so the earlier error did not end the turn.
                 self.trouble = None;
             }
             "text" => {
                 let PartLine::<'_, TextPart<'_>> { session_id, part } = serde_json::from_slice(line).ok()?;
-                self.named(&session_id, facts);
+                self.on_session_id(&session_id, facts);
                 if self.message != part.message_id {
                     self.answer.clear();
                     self.message = part.message_id.into_owned();
                 } else if !self.answer.is_empty() {
                     self.answer.push_str("\n\n");
                 }
-                extend(&mut self.answer, &part.text);
-                facts.say(FactKind::Text(part.text.into_owned()));
+                append_bounded(&mut self.answer, &part.text);
+                facts.push(FactKind::Text(part.text.into_owned()));
             }
             "tool_use" => {
                 let PartLine::<'_, ToolPart<'_>> { session_id, part } = serde_json::from_slice(line).ok()?;
-                self.named(&session_id, facts);
+                self.on_session_id(&session_id, facts);
                 let title = part.state.title.filter(|title| !title.is_empty()).unwrap_or(part.tool);
-                facts.say(FactKind::Progress(match &part.state.error {
+                facts.push(FactKind::Progress(match &part.state.error {
                     Some(error) => format!("{title}: {error}"),
                     None => format!("{title}: {}", part.state.status),
                 }));
                 if let Some(error) = part.state.error {
                     // If no later line succeeds, this error is the cause of the turn's end.
                     let mut message = format!("{title}: {error}");
-                    if error.contains(REFUSED) {
+                    if error.contains(REFUSED_MESSAGE) {
                         message.push_str(
                             " Nobody can be asked inside a turn of `opencode run`; allow it by the run's sandbox or \
                              in OpenCode's own permissions.",
@@ -108,16 +108,16 @@ impl OpenCodeReader {
             }
             "reasoning" => {
                 let SessionLine { session_id } = serde_json::from_slice(line).ok()?;
-                self.named(&session_id, facts);
-                facts.say(FactKind::Progress("thinks".to_owned()));
+                self.on_session_id(&session_id, facts);
+                facts.push(FactKind::Progress("thinks".to_owned()));
             }
             "step_finish" => {
                 let PartLine::<'_, StepPart<'_>> { session_id, part } = serde_json::from_slice(line).ok()?;
-                self.named(&session_id, facts);
+                self.on_session_id(&session_id, facts);
                 match part.reason.as_ref() {
                     "stop" => {
                         self.last_step = OpenCodeStep::Stopped;
-                        facts.say(FactKind::Finishing);
+                        facts.push(FactKind::OutputComplete);
                     }
                     "tool-calls" | "unknown" => {}
                     "length" => {
@@ -133,10 +133,10 @@ impl OpenCodeReader {
             }
             "error" => {
                 let ErrorLine { session_id, error } = serde_json::from_slice(line).ok()?;
-                self.named(&session_id, facts);
+                self.on_session_id(&session_id, facts);
                 self.last_step = OpenCodeStep::Open;
                 let failure = failure(&error);
-                facts.say(FactKind::Warning(failure.message.clone()));
+                facts.push(FactKind::Warning(failure.message.clone()));
                 self.trouble = Some(failure);
             }
             _ => return None,
@@ -145,22 +145,22 @@ impl OpenCodeReader {
     }
 
     /// Each line names the session; only a new id is reported.
-    fn named(&mut self, session: &str, facts: &mut FactSink) {
-        if argument::is_session(session) && self.session.as_deref() != Some(session) {
+    fn on_session_id(&mut self, session: &str, facts: &mut FactSink) {
+        if argument::is_valid_session_id(session) && self.session.as_deref() != Some(session) {
             let value = session.to_owned();
             self.session = Some(value.clone());
-            facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
+            facts.push(FactKind::Session { handle_type: HandleType::SessionId, value });
         }
     }
 
-    fn failed(&self, departure: &ProcessExit<'_>) -> RunFailure {
+    fn exit_failure(&self, exit: &ProcessExit<'_>) -> RunFailure {
         match &self.trouble {
             Some(failure) => failure.clone(),
-            None if self.resumes && self.session.is_none() && left_by_itself(departure) => RunFailure::new(
+            None if self.resumes && self.session.is_none() && exited_voluntarily(exit) => RunFailure::new(
                 FailureCode::SessionResumeFailed,
-                format!("the session could not be resumed: {}", complaint(departure.stderr)),
+                format!("the session could not be resumed: {}", stderr_tail(exit.stderr)),
             ),
-            None => went_silently(departure),
+            None => exit_without_result(exit),
         }
     }
 }
@@ -180,21 +180,22 @@ fn failure(trouble: &OpenCodeError<'_>) -> RunFailure {
 impl LineProtocol for OpenCodeReader {
     const VERSION: &'static str = "opencode/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
-        if self.known(line, facts).is_none() {
-            facts.unknown(line);
+    fn on_line(&mut self, line: &[u8], facts: &mut FactSink) {
+        if self.try_line(line, facts).is_none() {
+            facts.push_unknown_line(line);
         }
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
-        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
+    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
+        let exited_normally =
+            exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
         match self.last_step {
-            OpenCodeStep::Stopped if left_well => facts.answered(TURN, &self.answer),
-            OpenCodeStep::Stopped | OpenCodeStep::Open if departure.cause == ExitCause::Interrupted => {
-                facts.ended(TURN, TurnOutcome::Interrupted);
+            OpenCodeStep::Stopped if exited_normally => facts.end_turn_with_answer(ONLY_TURN, &self.answer),
+            OpenCodeStep::Stopped | OpenCodeStep::Open if exit.cause == ExitCause::Interrupted => {
+                facts.end_turn(ONLY_TURN, TurnOutcome::Interrupted);
             }
             OpenCodeStep::Stopped | OpenCodeStep::Open => {
-                facts.ended(TURN, TurnOutcome::Failed { failure: self.failed(departure) });
+                facts.end_turn(ONLY_TURN, TurnOutcome::Failed { failure: self.exit_failure(exit) });
             }
         }
     }

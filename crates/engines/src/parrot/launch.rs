@@ -12,45 +12,45 @@ use crate::argument;
 
 pub(super) fn launch(
     form: ParrotForm,
-    order: &LaunchContext<'_>,
+    context: &LaunchContext<'_>,
 ) -> Result<ProcessSpec, UnsupportedOperation> {
-    let mut argv = order.installation.command.clone();
+    let mut argv = context.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-    if let Some(sandbox) = order.sandbox {
+    if let Some(sandbox) = context.sandbox {
         add(&["--sandbox", sandbox.name()]);
     }
-    if let Some(model) = argument::model(order)? {
+    if let Some(model) = argument::model(context)? {
         add(&["--model", model]);
     }
-    let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
-    add(&own);
-    match (form, order.session) {
+    let configured_args: Vec<&str> = context.installation.args.iter().map(String::as_str).collect();
+    add(&configured_args);
+    match (form, context.session) {
         (ParrotForm::Sticky, LaunchSession::Resumed(_)) => {
-            return Err(UnsupportedOperation::Lacks { ability: EngineAbility::Resume });
+            return Err(UnsupportedOperation::MissingAbility { ability: EngineAbility::Resume });
         }
         (ParrotForm::Sticky, LaunchSession::New | LaunchSession::Named(_)) => add(&["--sticky"]),
         (ParrotForm::Resumable, LaunchSession::New) => {}
         (ParrotForm::Resumable, LaunchSession::Named(handle)) => {
-            add(&["--session-id", named(&handle.handle_value)?])
+            add(&["--session-id", check_session_id(&handle.handle_value)?])
         }
         (ParrotForm::Resumable, LaunchSession::Resumed(handle)) => {
-            add(&["--resume", named(&handle.handle_value)?])
+            add(&["--resume", check_session_id(&handle.handle_value)?])
         }
     }
     Ok(ProcessSpec {
         argv,
-        env: order.installation.env.clone().into_iter().collect(),
-        without_env: vec![],
+        env: context.installation.env.clone().into_iter().collect(),
+        removed_env: vec![],
         appended_env: vec![],
         files: vec![],
-        stdin: ProcessStdin::Open(ParrotCommand::Prompt { text: order.prompt }.line()),
+        stdin: ProcessStdin::KeptOpen(ParrotCommand::Prompt { text: context.prompt }.line()),
         not_before: None,
-        outliving: None,
+        surviving_keepers_dir: None,
     })
 }
 
 /// Checks a session id, which becomes a file name and must not look like an option.
-fn named(id: &str) -> Result<&str, UnsupportedOperation> {
+fn check_session_id(id: &str) -> Result<&str, UnsupportedOperation> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if id.is_empty() || id.starts_with('-') || !id.bytes().all(allowed) {
         return Err(UnsupportedOperation::Refused { reason: format!("{id:?} is not a parrot's session id") });

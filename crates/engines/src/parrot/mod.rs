@@ -16,7 +16,7 @@ use abide_ports::engine::{
     ProbeCommand, ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
-use crate::{failing::unusable, tongue::LineInterpreter};
+use crate::{failing::missing_program_failure, tongue::LineInterpreter};
 
 #[derive(Debug)]
 pub(crate) struct ParrotEngine(pub(crate) ParrotForm);
@@ -32,8 +32,8 @@ pub(crate) enum ParrotForm {
 
 impl ParrotEngine {
     /// The form of a launch: a run that holds its process needs the sticky one.
-    fn form(&self, order: &LaunchContext<'_>) -> ParrotForm {
-        match order.kind {
+    fn form(&self, context: &LaunchContext<'_>) -> ParrotForm {
+        match context.kind {
             ProfileKind::Resumable => self.0,
             ProfileKind::StickyProcess => ParrotForm::Sticky,
         }
@@ -61,22 +61,23 @@ impl Engine for ParrotEngine {
     fn installation(&self) -> EngineInstallation {
         // The path of the running program is not known here. The composition root replaces `abide` by it.
         let command = vec!["abide".to_owned(), "__parrot".to_owned()];
-        EngineInstallation { command, ..EngineInstallation::default() }.passing(&["ABIDE_HOME", "PARROT_*"])
+        EngineInstallation { command, ..EngineInstallation::default() }
+            .with_pass_env(&["ABIDE_HOME", "PARROT_*"])
     }
 
     fn isolation_scope(&self) -> IsolationScope {
-        IsolationScope::Nothing
+        IsolationScope::None
     }
 
-    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
+    fn probe_commands(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |argument: &str| {
-            ProbeCommand::command(installation.command.iter().cloned().chain([argument.to_owned()]))
+            ProbeCommand::to_exit(installation.command.iter().cloned().chain([argument.to_owned()]))
         };
         vec![call("--version"), call("--help")]
     }
 
-    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
-        let [version, help] = observed else { return EngineHealth::unseen() };
+    fn assess_health(&self, results: &[ProbeResult]) -> EngineHealth {
+        let [version, help] = results else { return EngineHealth::unchecked() };
         let offers = help.success().is_some_and(|help| help.contains("--resume"));
         let (supported, detail) = match self.0 {
             ParrotForm::Resumable if offers => (true, "`abide __parrot --help` offers --resume"),
@@ -85,7 +86,7 @@ impl Engine for ParrotEngine {
         };
         EngineHealth {
             version: version.version(),
-            trouble: unusable(self.name(), version, "cargo install abide"),
+            failure: missing_program_failure(self.name(), version, "cargo install abide"),
             resume: EngineResumeCapability {
                 supported,
                 probe_method: ProbeMethod::Command,
@@ -94,29 +95,29 @@ impl Engine for ParrotEngine {
             abilities: if supported {
                 self.abilities()
             } else {
-                self.abilities().except(EngineAbility::Resume)
+                self.abilities().without(EngineAbility::Resume)
             },
         }
     }
 
-    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle> {
+    fn new_session_handle(&self, uuid: &str) -> Option<EngineSessionHandle> {
         match self.0 {
             ParrotForm::Resumable => Some(EngineSessionHandle {
                 engine: self.name().to_owned(),
                 handle_type: HandleType::SessionId,
-                handle_value: fresh.to_owned(),
+                handle_value: uuid.to_owned(),
                 created_at_turn: 1,
             }),
             ParrotForm::Sticky => None,
         }
     }
 
-    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-        launch::launch(self.form(order), order)
+    fn launch(&self, context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+        launch::launch(self.form(context), context)
     }
 
-    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        Box::new(LineInterpreter::new(reader::ParrotReader::new(self.form(order), order)))
+    fn interpreter(&self, context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+        Box::new(LineInterpreter::new(reader::ParrotReader::new(self.form(context), context)))
     }
 
     fn skills_folder(&self) -> &str {

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     argument, covered,
-    failing::{complaint, engine_failed, went_silently},
+    failing::{engine_failed, exit_without_result, stderr_tail},
     head::JsonMembers,
     kind,
     tongue::{FactSink, LineProtocol, LongLine},
@@ -57,10 +57,10 @@ enum ParrotOutcome {
 }
 
 impl ParrotReader {
-    pub(super) fn new(form: ParrotForm, order: &LaunchContext<'_>) -> Self {
+    pub(super) fn new(form: ParrotForm, context: &LaunchContext<'_>) -> Self {
         Self {
             form,
-            resumes: matches!(order.session, LaunchSession::Resumed(_)),
+            resumes: matches!(context.session, LaunchSession::Resumed(_)),
             has_session: false,
             begun: 0,
             ended: 0,
@@ -70,40 +70,40 @@ impl ParrotReader {
     }
 
     /// Processes a line; `None` if it is unknown.
-    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
+    fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         let kind = kind::of(line)?;
-        let speech: Option<fn(String) -> FactKind> = match kind.as_ref() {
+        let fact_kind: Option<fn(String) -> FactKind> = match kind.as_ref() {
             "text" | "output" => Some(FactKind::Text),
             "progress" => Some(FactKind::Progress),
             _ => None,
         };
-        let spoken = match speech {
-            Some(_) => Some(words(line)?),
-            None => kind::is_whole(line).map(|()| None)?,
+        let text = match fact_kind {
+            Some(_) => Some(parse_text(line)?),
+            None => kind::check_json(line).map(|()| None)?,
         };
         if !matches!(kind.as_ref(), "gate" | "withdrawn") {
             // A parrot prints nothing while a gate is open, so this line shows that the gates are closed.
             self.gates.clear();
         }
-        if let (Some(speech), Some(words)) = (speech, spoken) {
-            facts.say(speech(words));
+        if let (Some(fact_kind), Some(words)) = (fact_kind, text) {
+            facts.push(fact_kind(words));
             return Some(());
         }
         match kind.as_ref() {
             "session" => {
                 let ParrotIdLine { id } = serde_json::from_slice(line)
                     .ok()
-                    .filter(|named: &ParrotIdLine<'_>| argument::is_session(&named.id))?;
+                    .filter(|named: &ParrotIdLine<'_>| argument::is_valid_session_id(&named.id))?;
                 self.has_session = true;
-                facts.say(FactKind::Session { handle_type: HandleType::SessionId, value: id.into_owned() });
+                facts.push(FactKind::Session { handle_type: HandleType::SessionId, value: id.into_owned() });
             }
             "turn" => self.begun += 1,
             "gate" => {
                 let gate: ParrotGateLine<'_> = serde_json::from_slice(line).ok()?;
                 self.gates.insert(gate.id.clone().into_owned());
                 let question = approval(&gate);
-                facts.say(FactKind::Gate {
-                    gate: gate.id.into_owned(),
+                facts.push(FactKind::Gate {
+                    gate_id: gate.id.into_owned(),
                     purpose: GatePurpose::Approval,
                     question,
                 });
@@ -111,53 +111,53 @@ impl ParrotReader {
             "withdrawn" => {
                 let ParrotIdLine { id } = serde_json::from_slice(line).ok()?;
                 self.gates.remove(id.as_ref());
-                facts.say(FactKind::Withdrawn { gate: id.into_owned() });
+                facts.push(FactKind::GateWithdrawn { gate_id: id.into_owned() });
             }
-            "result" => self.is_over(ParrotOutcome::Result(words(line)?), facts),
+            "result" => self.on_turn_end(ParrotOutcome::Result(parse_text(line)?), facts),
             "failed" => {
                 let failed: ParrotFailureLine<'_> = serde_json::from_slice(line).ok()?;
-                self.is_over(ParrotOutcome::Failed(failed.message.into_owned()), facts);
+                self.on_turn_end(ParrotOutcome::Failed(failed.message.into_owned()), facts);
             }
-            "interrupted" => self.is_over(ParrotOutcome::Interrupted, facts),
+            "interrupted" => self.on_turn_end(ParrotOutcome::Interrupted, facts),
             _ => return None,
         }
         Some(())
     }
 
-    fn is_over(&mut self, said: ParrotOutcome, facts: &mut FactSink) {
+    fn on_turn_end(&mut self, outcome: ParrotOutcome, facts: &mut FactSink) {
         self.ended += 1;
         match self.form {
-            ParrotForm::Resumable => facts.say(FactKind::Finishing),
-            ParrotForm::Sticky => tell(self.ended, &said, facts),
+            ParrotForm::Resumable => facts.push(FactKind::OutputComplete),
+            ParrotForm::Sticky => report_outcome(self.ended, &outcome, facts),
         }
-        self.last = Some(said);
+        self.last = Some(outcome);
     }
 
     /// The failure of a process that exited with an error.
-    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
+    fn failure(&self, exit: &ProcessExit<'_>) -> RunFailure {
         if self.resumes && !self.has_session {
-            let reason = complaint(departure.stderr);
+            let reason = stderr_tail(exit.stderr);
             return RunFailure::new(
                 FailureCode::SessionResumeFailed,
                 format!("the session could not be resumed: {reason}"),
             );
         }
-        went_silently(departure)
+        exit_without_result(exit)
     }
 }
 
 /// Reports the outcome of a turn.
-fn tell(turn: u32, said: &ParrotOutcome, facts: &mut FactSink) {
-    match said {
-        ParrotOutcome::Result(text) => facts.answered(turn, text),
+fn report_outcome(turn: u32, outcome: &ParrotOutcome, facts: &mut FactSink) {
+    match outcome {
+        ParrotOutcome::Result(text) => facts.end_turn_with_answer(turn, text),
         ParrotOutcome::Failed(message) => {
-            facts.ended(turn, TurnOutcome::Failed { failure: engine_failed(message) })
+            facts.end_turn(turn, TurnOutcome::Failed { failure: engine_failed(message) })
         }
-        ParrotOutcome::Interrupted => facts.ended(turn, TurnOutcome::Interrupted),
+        ParrotOutcome::Interrupted => facts.end_turn(turn, TurnOutcome::Interrupted),
     }
 }
 
-fn words(line: &[u8]) -> Option<String> {
+fn parse_text(line: &[u8]) -> Option<String> {
     let words: ParrotTextLine<'_> = serde_json::from_slice(line).ok()?;
     Some(words.text.into_owned())
 }
@@ -165,7 +165,7 @@ fn words(line: &[u8]) -> Option<String> {
 fn approval(gate: &ParrotGateLine<'_>) -> Question {
     let choice = |label: &str, safe| InteractionOption { label: label.to_owned(), safe };
     let options = vec![choice("Approve", false), choice("Decline", true)];
-    if let Some(subject) = covered(gate) {
+    if let Some(subject) = gate_subject(gate) {
         return ApprovalContext::new(subject).into_question(options, None);
     }
     Question {
@@ -180,7 +180,7 @@ fn approval(gate: &ParrotGateLine<'_>) -> Question {
 }
 
 /// The subject of a gate, if it has a kind and a command.
-fn covered(gate: &ParrotGateLine<'_>) -> Option<ApprovalSubject> {
+fn gate_subject(gate: &ParrotGateLine<'_>) -> Option<ApprovalSubject> {
     let (kind, command) = (gate.kind.as_deref()?, gate.command.as_deref()?);
     let (first, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
     let text = |name: &str, text: &str| RequestField {
@@ -208,56 +208,59 @@ fn covered(gate: &ParrotGateLine<'_>) -> Option<ApprovalSubject> {
 impl LineProtocol for ParrotReader {
     const VERSION: &'static str = "parrot/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
-        if self.known(line, facts).is_none() {
-            facts.unknown(line);
+    fn on_line(&mut self, line: &[u8], facts: &mut FactSink) {
+        if self.try_line(line, facts).is_none() {
+            facts.push_unknown_line(line);
         }
     }
 
-    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
+    fn on_long_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
         let Some(members) = JsonMembers::of(line.head) else { return };
         match (members.text("type").as_deref(), members.text("id")) {
             (Some("text" | "output" | "progress" | "session" | "turn" | "withdrawn"), _) => {}
             (Some("gate"), Some(id)) => {
                 let text = &LongLine::refusal();
-                facts.say(FactKind::Write(ParrotCommand::Answer { gate: &id, text, approved: false }.line()));
+                facts.push(FactKind::WriteStdin(
+                    ParrotCommand::Answer { gate: &id, text, approved: false }.line(),
+                ));
             }
             (Some("gate"), None) => {
-                self.is_over(ParrotOutcome::Failed(line.failure("a request").message), facts)
+                self.on_turn_end(ParrotOutcome::Failed(line.failure("a request").message), facts)
             }
             // The line may have been the last one of the turn.
             (Some(_) | None, _) => {
-                self.is_over(ParrotOutcome::Failed(line.failure("a message").message), facts)
+                self.on_turn_end(ParrotOutcome::Failed(line.failure("a message").message), facts)
             }
         }
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
-        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
-        let failed = |reader: &Self| TurnOutcome::Failed { failure: reader.failure(departure) };
+    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
+        let exited_normally =
+            exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
+        let failed = |reader: &Self| TurnOutcome::Failed { failure: reader.failure(exit) };
         match (self.form, &self.last) {
-            (ParrotForm::Resumable, Some(said @ ParrotOutcome::Result(_))) if left_well => {
-                tell(1, said, facts)
+            (ParrotForm::Resumable, Some(said @ ParrotOutcome::Result(_))) if exited_normally => {
+                report_outcome(1, said, facts)
             }
             (ParrotForm::Resumable, Some(said @ (ParrotOutcome::Failed(_) | ParrotOutcome::Interrupted))) => {
-                tell(1, said, facts)
+                report_outcome(1, said, facts)
             }
-            (ParrotForm::Resumable, _) if departure.cause == ExitCause::Interrupted => {
-                facts.ended(1, TurnOutcome::Interrupted)
+            (ParrotForm::Resumable, _) if exit.cause == ExitCause::Interrupted => {
+                facts.end_turn(1, TurnOutcome::Interrupted)
             }
-            (ParrotForm::Resumable, _) => facts.ended(1, failed(self)),
+            (ParrotForm::Resumable, _) => facts.end_turn(1, failed(self)),
             // Between turns there is no turn to end. The keeper reports the exit of the process.
             (ParrotForm::Sticky, _) if self.ended > 0 && self.begun <= self.ended => {}
-            (ParrotForm::Sticky, _) if departure.cause == ExitCause::Interrupted => {
-                facts.ended(self.ended + 1, TurnOutcome::Interrupted);
+            (ParrotForm::Sticky, _) if exit.cause == ExitCause::Interrupted => {
+                facts.end_turn(self.ended + 1, TurnOutcome::Interrupted);
             }
-            (ParrotForm::Sticky, _) => facts.ended(self.ended + 1, failed(self)),
+            (ParrotForm::Sticky, _) => facts.end_turn(self.ended + 1, failed(self)),
         }
     }
 
     fn status(&self) -> EngineSessionStatus {
         if !self.gates.is_empty() {
-            EngineSessionStatus::AtGate
+            EngineSessionStatus::WaitingForAnswer
         } else if self.ended > 0 && self.ended >= self.begun {
             EngineSessionStatus::BetweenTurns
         } else if self.has_session || self.begun > 0 {
@@ -269,13 +272,15 @@ impl LineProtocol for ParrotReader {
 
     fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         match self.form {
-            ParrotForm::Resumable => Err(UnsupportedOperation::Lacks { ability: EngineAbility::Hold }),
+            ParrotForm::Resumable => {
+                Err(UnsupportedOperation::MissingAbility { ability: EngineAbility::Hold })
+            }
             ParrotForm::Sticky => Ok(ParrotCommand::Prompt { text: prompt }.line()),
         }
     }
 
     fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
-        let GateAnswer { gate, text, verdict } = *answer;
+        let GateAnswer { gate_id: gate, text, verdict } = *answer;
         if !self.gates.contains(gate) {
             return Err(UnsupportedOperation::Refused { reason: format!("nothing waits at {gate}") });
         }

@@ -17,39 +17,39 @@ use abide_ports::engine::{
 use crate::{acp, argument, ids::is_uuid, node::WholeOutput};
 
 /// Tools that run commands.
-const COMMANDS: [&str; 2] = ["run_shell_command", "monitor"];
+const COMMAND_TOOLS: [&str; 2] = ["run_shell_command", "monitor"];
 /// Tools that change files.
-const EDITS: [&str; 3] = ["edit", "write_file", "notebook_edit"];
+const EDIT_TOOLS: [&str; 3] = ["edit", "write_file", "notebook_edit"];
 
-pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-    let mut argv = order.installation.command.clone();
-    argv.extend(match order.kind {
+pub(super) fn launch(context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+    let mut argv = context.installation.command.clone();
+    argv.extend(match context.kind {
         ProfileKind::Resumable => ["--output-format".to_owned(), "stream-json".to_owned()].to_vec(),
         ProfileKind::StickyProcess => ["--acp".to_owned()].to_vec(),
     });
     // Resuming needs the recording, which the owner may have disabled.
     argv.push("--chat-recording".to_owned());
-    if let Some(sandbox) = order.sandbox {
-        argv.extend(confined(sandbox, order.workspace)?);
+    if let Some(sandbox) = context.sandbox {
+        argv.extend(sandbox_args(sandbox, context.workspace)?);
     }
-    if let Some(model) = argument::model(order)? {
+    if let Some(model) = argument::model(context)? {
         argv.extend(["--model".to_owned(), model.to_owned()]);
     }
-    argv.extend(order.installation.args.iter().cloned());
-    if order.kind == ProfileKind::StickyProcess {
+    argv.extend(context.installation.args.iter().cloned());
+    if context.kind == ProfileKind::StickyProcess {
         // The protocol creates or loads the session and does not accept our ids.
         return Ok(ProcessSpec {
             argv,
-            env: environment(order.installation),
-            without_env: vec![],
+            env: environment(context.installation),
+            removed_env: vec![],
             appended_env: vec![],
             files: vec![],
-            stdin: acp::launch::opening(),
+            stdin: acp::launch::initialize_stdin(),
             not_before: None,
-            outliving: None,
+            surviving_keepers_dir: None,
         });
     }
-    match order.session {
+    match context.session {
         LaunchSession::New => {}
         LaunchSession::Named(handle) => argv.extend(["--session-id".to_owned(), handle.handle_value.clone()]),
         LaunchSession::Resumed(handle) => {
@@ -61,16 +61,16 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
             argv.extend(["--resume".to_owned(), id.clone()]);
         }
     }
-    let whole_output = WholeOutput::new(order.private);
+    let whole_output = WholeOutput::new(context.private_dir);
     Ok(ProcessSpec {
         argv,
-        env: environment(order.installation),
-        without_env: vec![],
+        env: environment(context.installation),
+        removed_env: vec![],
         appended_env: vec![whole_output.env],
         files: vec![whole_output.file],
-        stdin: ProcessStdin::Whole(order.prompt.as_bytes().to_vec()),
+        stdin: ProcessStdin::Complete(context.prompt.as_bytes().to_vec()),
         not_before: None,
-        outliving: None,
+        surviving_keepers_dir: None,
     })
 }
 
@@ -87,17 +87,17 @@ pub(super) fn environment(installation: &EngineInstallation) -> Vec<(String, Str
 }
 
 /// Derives a session id from a new UUID. The program accepts only versions 1 to 5.
-pub(super) fn accepted_id(fresh: &str) -> String {
+pub(super) fn accepted_id(uuid: &str) -> String {
     let changed = |(at, character)| match (at, character) {
         (14, _) => '4',
         (19, '8' | '9' | 'a' | 'b' | 'A' | 'B') => character,
         (19, _) => '8',
         (_, _) => character,
     };
-    fresh.char_indices().map(changed).collect()
+    uuid.char_indices().map(changed).collect()
 }
 
-fn confined(sandbox: SandboxMode, workspace: &str) -> Result<Vec<String>, UnsupportedOperation> {
+fn sandbox_args(sandbox: SandboxMode, workspace: &str) -> Result<Vec<String>, UnsupportedOperation> {
     let mut arguments = vec!["--approval-mode".to_owned()];
     let mut forbid = |mode: &str, tools: &[&str]| {
         arguments.push(mode.to_owned());
@@ -106,9 +106,9 @@ fn confined(sandbox: SandboxMode, workspace: &str) -> Result<Vec<String>, Unsupp
         }
     };
     match sandbox {
-        SandboxMode::ReadOnly => forbid("plan", &[COMMANDS.as_slice(), EDITS.as_slice()].concat()),
+        SandboxMode::ReadOnly => forbid("plan", &[COMMAND_TOOLS.as_slice(), EDIT_TOOLS.as_slice()].concat()),
         SandboxMode::WorkspaceWrite => {
-            if !workspace.starts_with('/') || workspace.contains(PATTERN) {
+            if !workspace.starts_with('/') || workspace.contains(PATTERN_CHARS) {
                 return Err(UnsupportedOperation::Refused {
                     reason: format!(
                         "qwen cannot be confined to {workspace:?}, because the path would be a pattern; rename the \
@@ -116,8 +116,8 @@ fn confined(sandbox: SandboxMode, workspace: &str) -> Result<Vec<String>, Unsupp
                     ),
                 });
             }
-            forbid("default", &COMMANDS);
-            for tool in EDITS {
+            forbid("default", &COMMAND_TOOLS);
+            for tool in EDIT_TOOLS {
                 // In a rule, an absolute path has a second slash in front.
                 arguments.extend(["--allowed-tools".to_owned(), format!("{tool}(/{workspace}/**)")]);
             }
@@ -128,7 +128,7 @@ fn confined(sandbox: SandboxMode, workspace: &str) -> Result<Vec<String>, Unsupp
 }
 
 /// Characters with a special meaning in a rule.
-const PATTERN: [char; 11] = ['(', ')', '*', '?', '[', ']', '{', '}', ',', '!', '\\'];
+const PATTERN_CHARS: [char; 11] = ['(', ')', '*', '?', '[', ']', '{', '}', ',', '!', '\\'];
 
 #[cfg(test)]
 mod tests {
@@ -146,22 +146,27 @@ mod tests {
 
     #[test]
     fn edits_are_allowed_below_the_workspace_and_commands_nowhere() {
-        let arguments = confined(SandboxMode::WorkspaceWrite, "/some/where").unwrap().join(" ");
+        let arguments = sandbox_args(SandboxMode::WorkspaceWrite, "/some/where").unwrap().join(" ");
         assert_eq!(
             arguments,
             "--approval-mode default --exclude-tools run_shell_command --exclude-tools monitor \
              --allowed-tools edit(//some/where/**) --allowed-tools write_file(//some/where/**) \
              --allowed-tools notebook_edit(//some/where/**)"
         );
-        let read_only = confined(SandboxMode::ReadOnly, "/some/where").unwrap();
-        assert!(EDITS.iter().chain(&COMMANDS).all(|tool| read_only.iter().any(|argument| argument == tool)));
+        let read_only = sandbox_args(SandboxMode::ReadOnly, "/some/where").unwrap();
+        assert!(
+            EDIT_TOOLS
+                .iter()
+                .chain(&COMMAND_TOOLS)
+                .all(|tool| read_only.iter().any(|argument| argument == tool))
+        );
     }
 
     #[test]
     fn a_workspace_that_would_be_a_pattern_is_refused() {
         for path in ["/some/(where)", "/some/*", "relative"] {
             assert!(matches!(
-                confined(SandboxMode::WorkspaceWrite, path),
+                sandbox_args(SandboxMode::WorkspaceWrite, path),
                 Err(UnsupportedOperation::Refused { .. })
             ));
         }

@@ -15,7 +15,7 @@ use abide_ports::engine::{
     ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
-use crate::{acp, failing::unusable, tongue::LineInterpreter};
+use crate::{acp, failing::missing_program_failure, tongue::LineInterpreter};
 
 #[derive(Debug)]
 pub(crate) struct QwenEngine;
@@ -38,36 +38,41 @@ impl Engine for QwenEngine {
     }
 
     fn installation(&self) -> EngineInstallation {
-        EngineInstallation::named("qwen").passing(&["QWEN_*", "DASHSCOPE_*", "BAILIAN_*", "OPENAI_*"])
+        EngineInstallation::for_program("qwen").with_pass_env(&[
+            "QWEN_*",
+            "DASHSCOPE_*",
+            "BAILIAN_*",
+            "OPENAI_*",
+        ])
     }
 
-    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
+    fn probe_commands(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |argument: &str| {
             let argv = installation.command.iter().cloned().chain([argument.to_owned()]);
-            ProbeCommand { env: launch::environment(installation), ..ProbeCommand::command(argv) }
+            ProbeCommand { env: launch::environment(installation), ..ProbeCommand::to_exit(argv) }
         };
         vec![call("--version"), call("--help")]
     }
 
-    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
-        let [version, help] = observed else { return EngineHealth::unseen() };
+    fn assess_health(&self, results: &[ProbeResult]) -> EngineHealth {
+        let [version, help] = results else { return EngineHealth::unchecked() };
         let help = help.success().unwrap_or_default();
         let (resumes, names) = (help.contains("--resume"), help.contains("--session-id"));
         let detail =
             if resumes { "`qwen --resume` takes a session id" } else { "`qwen --help` shows no --resume" };
         let mut abilities = self.abilities();
         if !resumes {
-            abilities = abilities.except(EngineAbility::Resume);
+            abilities = abilities.without(EngineAbility::Resume);
         }
         if !help.contains("--acp") {
-            abilities = abilities.except(EngineAbility::Hold);
+            abilities = abilities.without(EngineAbility::Hold);
         }
         if !names {
-            abilities = abilities.except(EngineAbility::NamedSessions);
+            abilities = abilities.without(EngineAbility::NamedSessions);
         }
         EngineHealth {
             version: version.version(),
-            trouble: unusable(NAME, version, "npm install -g @qwen-code/qwen-code"),
+            failure: missing_program_failure(NAME, version, "npm install -g @qwen-code/qwen-code"),
             resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
@@ -77,25 +82,25 @@ impl Engine for QwenEngine {
         }
     }
 
-    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle> {
+    fn new_session_handle(&self, uuid: &str) -> Option<EngineSessionHandle> {
         Some(EngineSessionHandle {
             engine: NAME.to_owned(),
             handle_type: HandleType::SessionId,
-            handle_value: launch::accepted_id(fresh),
+            handle_value: launch::accepted_id(uuid),
             created_at_turn: 1,
         })
     }
 
-    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-        launch::launch(order)
+    fn launch(&self, context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+        launch::launch(context)
     }
 
-    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        match order.kind {
-            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::QwenReader::new(order))),
+    fn interpreter(&self, context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+        match context.kind {
+            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::QwenReader::new(context))),
             // The command line has set the model and the sandbox.
             ProfileKind::StickyProcess => {
-                acp::interpreter(&LaunchContext { model: None, sandbox: None, ..*order })
+                acp::interpreter(&LaunchContext { model: None, sandbox: None, ..*context })
             }
         }
     }

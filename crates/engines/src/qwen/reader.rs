@@ -17,18 +17,18 @@ use abide_ports::engine::{
 use super::native::{QwenBlock, QwenMessageLine, QwenResultLine, QwenSystemLine};
 use crate::{
     argument,
-    failing::{complaint, engine_failed, went_silently},
+    failing::{engine_failed, exit_without_result, stderr_tail},
     kind,
     tongue::{FactSink, LineProtocol},
 };
 
 /// A process executes only one turn.
-const TURN: u32 = 1;
+const ONLY_TURN: u32 = 1;
 
 /// Part of the message about an unknown session.
-const NO_SUCH_SESSION: &str = "No saved session found";
+const NO_SUCH_SESSION_MESSAGE: &str = "No saved session found";
 /// Part of the message about a missing login.
-const NO_LOGIN: &str = "No auth type is selected";
+const NO_LOGIN_MESSAGE: &str = "No auth type is selected";
 
 /// The state of the conversation with one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -47,39 +47,39 @@ enum QwenVerdict {
 }
 
 impl QwenReader {
-    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
-        let resumes = matches!(order.session, LaunchSession::Resumed(_));
+    pub(super) fn new(context: &LaunchContext<'_>) -> Self {
+        let resumes = matches!(context.session, LaunchSession::Resumed(_));
         Self { resumes, has_session: false, trouble: None, verdict: None }
     }
 
     /// Processes a line; `None` if it is unknown.
-    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
+    fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         match kind::of(line)?.as_ref() {
             "system" => {
                 let system: QwenSystemLine<'_> = serde_json::from_slice(line).ok()?;
-                if system.subtype != "init" || !argument::is_session(&system.session_id) {
+                if system.subtype != "init" || !argument::is_valid_session_id(&system.session_id) {
                     return None;
                 }
                 self.has_session = true;
                 let value = system.session_id.into_owned();
-                facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
+                facts.push(FactKind::Session { handle_type: HandleType::SessionId, value });
             }
             "assistant" | "user" => {
                 let QwenMessageLine { message, parent_tool_use_id } = serde_json::from_slice(line).ok()?;
                 let by_helper = parent_tool_use_id.is_some();
                 for block in message.content {
-                    heard(block, by_helper, facts);
+                    report_block(block, by_helper, facts);
                 }
             }
-            "stream_event" => kind::is_whole(line)?,
+            "stream_event" => kind::check_json(line)?,
             "result" => {
                 let outcome: QwenResultLine<'_> = serde_json::from_slice(line).ok()?;
                 self.verdict = Some(match outcome.result {
                     Some(answer) if outcome.subtype == "success" && !outcome.is_error => {
                         QwenVerdict::Completed { answer: answer.into_owned() }
                     }
-                    Some(complaint) => {
-                        self.trouble = Some(complaint.into_owned());
+                    Some(error_text) => {
+                        self.trouble = Some(error_text.into_owned());
                         QwenVerdict::Failed
                     }
                     None => QwenVerdict::Failed,
@@ -87,48 +87,48 @@ impl QwenReader {
                 if let Some(error) = outcome.error {
                     self.trouble = Some(error.message.into_owned());
                 }
-                facts.say(FactKind::Finishing);
+                facts.push(FactKind::OutputComplete);
             }
             _ => return None,
         }
         Some(())
     }
 
-    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
-        let complaint = complaint(departure.stderr);
+    fn failure(&self, exit: &ProcessExit<'_>) -> RunFailure {
+        let stderr_tail = stderr_tail(exit.stderr);
         match &self.trouble {
-            None if self.resumes && !self.has_session && complaint.contains(NO_SUCH_SESSION) => {
+            None if self.resumes && !self.has_session && stderr_tail.contains(NO_SUCH_SESSION_MESSAGE) => {
                 RunFailure::new(
                     FailureCode::SessionResumeFailed,
                     format!(
                         "the session could not be resumed; Qwen finds a session only in the directory where it was \
-                     begun: {complaint}"
+                     begun: {stderr_tail}"
                     ),
                 )
             }
-            Some(trouble) if trouble.contains(NO_LOGIN) => RunFailure::new(
+            Some(trouble) if trouble.contains(NO_LOGIN_MESSAGE) => RunFailure::new(
                 FailureCode::EngineAuthRequired,
                 format!("qwen wants a login; run `qwen` once and log in: {trouble}"),
             ),
             Some(trouble) => engine_failed(trouble),
-            None => went_silently(departure),
+            None => exit_without_result(exit),
         }
     }
 }
 
 /// Reports a block of a message. Text of sub-agents is not part of the answer.
-fn heard(block: QwenBlock<'_>, by_helper: bool, facts: &mut FactSink) {
+fn report_block(block: QwenBlock<'_>, by_subagent: bool, facts: &mut FactSink) {
     match (block.kind.as_ref(), block.text, block.name) {
-        ("text", Some(text), _) if !by_helper => facts.say(FactKind::Text(text.into_owned())),
+        ("text", Some(text), _) if !by_subagent => facts.push(FactKind::Text(text.into_owned())),
         ("tool_use", _, Some(tool)) => {
-            facts.say(FactKind::Progress(match (block.input.command, block.input.file_path) {
+            facts.push(FactKind::Progress(match (block.input.command, block.input.file_path) {
                 (Some(command), _) => format!("runs {command}"),
                 (None, Some(path)) => format!("{} {path}", tool.replace('_', " ")),
                 (None, None) => tool.replace('_', " "),
             }));
         }
         ("tool_result", ..) if block.is_error == Some(true) => {
-            facts.say(FactKind::Progress("that did not work".to_owned()));
+            facts.push(FactKind::Progress("that did not work".to_owned()));
         }
         _ => {}
     }
@@ -137,20 +137,21 @@ fn heard(block: QwenBlock<'_>, by_helper: bool, facts: &mut FactSink) {
 impl LineProtocol for QwenReader {
     const VERSION: &'static str = "qwen/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
-        if self.known(line, facts).is_none() {
-            facts.unknown(line);
+    fn on_line(&mut self, line: &[u8], facts: &mut FactSink) {
+        if self.try_line(line, facts).is_none() {
+            facts.push_unknown_line(line);
         }
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
-        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
+    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
+        let exited_normally =
+            exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
         match &self.verdict {
-            Some(QwenVerdict::Completed { answer }) if left_well && self.has_session => {
-                facts.answered(TURN, answer);
+            Some(QwenVerdict::Completed { answer }) if exited_normally && self.has_session => {
+                facts.end_turn_with_answer(ONLY_TURN, answer);
             }
-            _ if departure.cause == ExitCause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
-            _ => facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) }),
+            _ if exit.cause == ExitCause::Interrupted => facts.end_turn(ONLY_TURN, TurnOutcome::Interrupted),
+            _ => facts.end_turn(ONLY_TURN, TurnOutcome::Failed { failure: self.failure(exit) }),
         }
     }
 

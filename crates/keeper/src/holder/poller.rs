@@ -11,14 +11,14 @@ use crate::protocol::OutputStream;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PollSource {
     Signals,
-    Door,
+    Listener,
     Reports,
     Terminal,
-    Input,
+    CommandInput,
     Stdin,
-    Tick,
-    Vanishing,
-    Lane(u64, OutputStream),
+    CheckTimer,
+    DeletionWatch,
+    OutputPipe(u64, OutputStream),
     Client(u64),
 }
 
@@ -26,31 +26,31 @@ impl PollSource {
     pub(super) fn pack(self) -> u64 {
         match self {
             Self::Signals => 0,
-            Self::Door => 1,
+            Self::Listener => 1,
             Self::Reports => 2,
             Self::Terminal => 3,
-            Self::Lane(number, stream) => number << 8 | (4 + stream.index() as u64),
+            Self::OutputPipe(number, stream) => number << 8 | (4 + stream.index() as u64),
             Self::Client(number) => number << 8 | 6,
-            Self::Input => 7,
-            Self::Tick => 8,
+            Self::CommandInput => 7,
+            Self::CheckTimer => 8,
             Self::Stdin => 9,
-            Self::Vanishing => 10,
+            Self::DeletionWatch => 10,
         }
     }
 
     pub(super) fn unpack(packed: u64) -> Option<Self> {
         Some(match packed & 0xff {
             0 => Self::Signals,
-            1 => Self::Door,
+            1 => Self::Listener,
             2 => Self::Reports,
             3 => Self::Terminal,
-            4 => Self::Lane(packed >> 8, OutputStream::Stdout),
-            5 => Self::Lane(packed >> 8, OutputStream::Stderr),
+            4 => Self::OutputPipe(packed >> 8, OutputStream::Stdout),
+            5 => Self::OutputPipe(packed >> 8, OutputStream::Stderr),
             6 => Self::Client(packed >> 8),
-            7 => Self::Input,
-            8 => Self::Tick,
+            7 => Self::CommandInput,
+            8 => Self::CheckTimer,
             9 => Self::Stdin,
-            10 => Self::Vanishing,
+            10 => Self::DeletionWatch,
             _ => return None,
         })
     }
@@ -63,15 +63,15 @@ pub(super) struct Poller(pub(super) OwnedFd);
 impl Poller {
     pub(super) fn add(
         &self,
-        end: impl AsFd,
+        fd: impl AsFd,
         source: PollSource,
         flags: epoll::EventFlags,
     ) -> Result<(), Errno> {
-        epoll::add(&self.0, end, epoll::EventData::new_u64(source.pack()), flags)
+        epoll::add(&self.0, fd, epoll::EventData::new_u64(source.pack()), flags)
     }
 
-    pub(super) fn change(&self, end: impl AsFd, source: PollSource, flags: epoll::EventFlags) {
+    pub(super) fn change(&self, fd: impl AsFd, source: PollSource, flags: epoll::EventFlags) {
         // A closed descriptor is no longer in the poller.
-        epoll::modify(&self.0, end, epoll::EventData::new_u64(source.pack()), flags).ok();
+        epoll::modify(&self.0, fd, epoll::EventData::new_u64(source.pack()), flags).ok();
     }
 }

@@ -8,54 +8,57 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::ChildSupervisor;
 use super::clients::ClientConnections;
-use super::commands::WATCH;
-use crate::clock::ticks;
-use crate::lane::{OutputPipes, name_of, path_of};
-use crate::launch::FIRST;
+use super::commands::CHECK_INTERVAL_US;
+use crate::clock::boottime_micros;
+use crate::lane::{OutputPipes, fd_link_target};
+use crate::launch::FIRST_RESPONSE_TAG;
 use crate::protocol::{CommandInput, KeeperRefusal, KeeperResponse, OutputStream};
 
 /// Number of repairs before the shell is replaced.
 pub(super) const MAX_REPAIRS: u8 = 3;
+/// The reason for a new shell if new pipes cannot be shared with the present one.
+const PIPES_LOST_REASON: &str =
+    "a program in the session ended or stopped the process that holds the shell's pipes";
 /// Number of checks on a shell that has not restored its output yet. The first `YIELDS` checks follow at once, later
 /// ones after a pause.
-const SETTLE: usize = 20_000;
-const YIELDS: usize = 4;
+const MAX_STREAM_CHECKS: usize = 20_000;
+const YIELDING_STREAM_CHECKS: usize = 4;
 
 /// State of the shell's standard streams and of their repair.
 #[derive(Debug)]
 pub(super) struct StreamRepair {
     pub(super) needed: bool,
     pub(super) running_since: Option<u64>,
-    pub(super) tries: u8,
+    pub(super) attempts: u8,
     /// Tracing was on; it is enabled again inside the next command.
-    pub(super) trace: bool,
+    pub(super) restores_trace: bool,
     /// The shell was still reporting during the check of its streams.
-    pub(super) unsettled: bool,
+    pub(super) awaits_report_end: bool,
     /// The shell has reported at least once.
-    pub(super) ready: bool,
+    pub(super) shell_has_reported: bool,
     /// Number of consecutive checks in which the shell waited for input without having reported.
-    pub(super) silent: u8,
+    pub(super) silent_checks: u8,
     pub(super) input: Option<(OwnedFd, OwnedFd)>,
 }
 
 /// The targets of the shell's standard streams.
 enum StreamPlacement {
-    Ours,
-    Moved,
+    KeeperPipes,
+    Redirected,
     /// The shell has temporarily redirected an output to the report pipe, to write its report.
-    Lent,
+    ReportPipe,
 }
 
 impl StreamRepair {
-    pub(super) fn first() -> Self {
+    pub(super) fn initial() -> Self {
         Self {
             needed: true,
             running_since: None,
-            tries: 0,
-            trace: false,
-            unsettled: false,
-            ready: false,
-            silent: 0,
+            attempts: 0,
+            restores_trace: false,
+            awaits_report_end: false,
+            shell_has_reported: false,
+            silent_checks: 0,
             input: None,
         }
     }
@@ -71,144 +74,162 @@ impl ChildSupervisor {
     pub(super) fn start_repair(&mut self, input: Option<()>) -> Result<(), KeeperRefusal> {
         let system = |error: Errno| KeeperRefusal::System(error.to_string());
         let io = |error: std::io::Error| KeeperRefusal::System(error.to_string());
-        self.drain_all();
-        if self.repair.ready {
-            let job = self.jobs;
-            let (lane, _writers) = OutputPipes::new(self.lane + 1, job).map_err(io)?;
-            self.add_lane(lane).map_err(system)?;
+        self.drain_all_pipes();
+        if self.repair.shell_has_reported {
+            let job = self.last_job_id;
+            let (pipes, _writers) = OutputPipes::new(self.current_pipes + 1, job).map_err(io)?;
+            if self.add_output_pipes(pipes).is_err() {
+                self.abandon_shell(PIPES_LOST_REASON.to_owned());
+                return Ok(());
+            }
         }
         let mut path = "/dev/null".to_owned();
         self.repair.input = None;
         if input.is_some() {
             let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(system)?;
             rustix::io::ioctl_fionbio(&writer, true).map_err(system)?;
-            path = path_of(&reader);
+            let shared_path = self.shell_driver.as_mut().map(|driver| driver.share_input(&reader));
+            match shared_path {
+                Some(Ok(shared_path)) => path = shared_path,
+                Some(Err(_)) => {
+                    self.abandon_shell(PIPES_LOST_REASON.to_owned());
+                    return Ok(());
+                }
+                None => {}
+            }
             self.repair.input = Some((reader, writer));
         }
-        let (Some(prompter), Some(lane)) = (&mut self.prompter, self.lanes.get(&self.lane)) else {
+        let (Some(driver), Some(pipes)) =
+            (&mut self.shell_driver, self.output_pipes.get(&self.current_pipes))
+        else {
             return Ok(());
         };
-        let text = prompter.repair(lane, &path);
-        prompter.give(text.as_bytes()).map_err(io)?;
-        self.repair.running_since = Some(ticks());
-        self.repair.silent = 0;
-        self.watch_at = ticks() + WATCH / 2;
-        self.ticker.start();
+        let text = driver.repair_text(pipes, &path);
+        driver.send_command(text.as_bytes()).map_err(io)?;
+        self.repair.running_since = Some(boottime_micros());
+        self.repair.silent_checks = 0;
+        self.next_check_at = boottime_micros() + CHECK_INTERVAL_US / 2;
+        self.check_timer.start();
         Ok(())
     }
 
     /// After a command: checks whether the shell's streams are unchanged, and whether other processes hold the output
     /// pipes.
-    pub(super) fn inspect(&mut self, flags: &str) {
-        let here: Vec<u32> = self.living_children();
-        self.repair.needed |= here.iter().any(|pid| !self.known.contains(pid));
-        self.known = here;
+    pub(super) fn inspect_streams(&mut self, flags: &str) {
+        let living_pids: Vec<u32> = self.living_children();
+        self.repair.needed |= living_pids.iter().any(|pid| !self.pids_before_command.contains(pid));
+        self.pids_before_command = living_pids;
         if flags.contains('x') {
-            self.repair.trace = true;
+            self.repair.restores_trace = true;
             self.repair.needed = true;
         }
         self.repair.needed |= flags.contains(['e', 'v']);
         if !self.repair.needed {
-            match self.streams("/dev/null") {
-                StreamPlacement::Ours => {}
-                StreamPlacement::Moved => self.repair.needed = true,
-                StreamPlacement::Lent => self.repair.unsettled = true,
+            match self.stream_placement("/dev/null") {
+                StreamPlacement::KeeperPipes => {}
+                StreamPlacement::Redirected => self.repair.needed = true,
+                StreamPlacement::ReportPipe => self.repair.awaits_report_end = true,
             }
         }
     }
 
     /// Before a command: waits until a shell that was still reporting has restored its streams.
-    pub(super) fn settle(&mut self) {
-        if std::mem::take(&mut self.repair.unsettled) {
-            self.repair.needed |= !self.streams_are_ours("/dev/null");
+    pub(super) fn await_restored_streams(&mut self) {
+        if std::mem::take(&mut self.repair.awaits_report_end) {
+            self.repair.needed |= !self.await_keeper_pipes("/dev/null");
         }
     }
 
     pub(super) fn living_children(&self) -> Vec<u32> {
         let [shell, own] = &self.children;
-        let mut all = shell.now();
-        all.extend(own.now().into_iter().filter(|pid| *pid != self.child.pid));
+        let mut all = shell.pids();
+        all.extend(own.pids().into_iter().filter(|pid| *pid != self.child.pid));
         all
     }
 
-    fn streams_are_ours(&self, input: &str) -> bool {
-        let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000 };
-        for turn in 0..SETTLE {
-            match self.streams(input) {
-                StreamPlacement::Ours => return true,
-                StreamPlacement::Moved => return false,
-                StreamPlacement::Lent if turn < YIELDS => rustix::thread::sched_yield(),
+    fn await_keeper_pipes(&self, input: &str) -> bool {
+        let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000 };
+        for turn in 0..MAX_STREAM_CHECKS {
+            match self.stream_placement(input) {
+                StreamPlacement::KeeperPipes => return true,
+                StreamPlacement::Redirected => return false,
+                StreamPlacement::ReportPipe if turn < YIELDING_STREAM_CHECKS => rustix::thread::sched_yield(),
                 // The shell waits for a processor, so the keeper sleeps instead of yielding.
-                StreamPlacement::Lent => drop(rustix::event::poll(&mut [], Some(&moment))),
+                StreamPlacement::ReportPipe => drop(rustix::event::poll(&mut [], Some(&pause))),
             }
         }
         false
     }
 
-    fn streams(&self, input: &str) -> StreamPlacement {
-        let (Some(lane), Some(prompter)) = (self.lanes.get(&self.lane), &self.prompter) else {
-            return StreamPlacement::Moved;
+    fn stream_placement(&self, input: &str) -> StreamPlacement {
+        let (Some(pipes), Some(driver)) = (self.output_pipes.get(&self.current_pipes), &self.shell_driver)
+        else {
+            return StreamPlacement::Redirected;
         };
         let leads_to = |number: &str, name: Option<&PathBuf>| {
-            name.is_some_and(|name| self.descriptors.lead_to(number, name))
+            name.is_some_and(|name| self.descriptors.has_target(number, name))
         };
-        let ours =
-            [leads_to("1", lane.name(OutputStream::Stdout)), leads_to("2", lane.name(OutputStream::Stderr))];
-        let report = prompter.report_name();
-        if !self.descriptors.lead_to("0", Path::new(input)) {
-            return StreamPlacement::Moved;
+        let on_keeper_pipes = [
+            leads_to("1", pipes.link_target(OutputStream::Stdout)),
+            leads_to("2", pipes.link_target(OutputStream::Stderr)),
+        ];
+        let report = driver.report_link_target();
+        if !self.descriptors.has_target("0", Path::new(input)) {
+            return StreamPlacement::Redirected;
         }
-        match ours {
-            [true, true] => StreamPlacement::Ours,
-            [false, true] if leads_to("1", report) => StreamPlacement::Lent,
-            [true, false] if leads_to("2", report) => StreamPlacement::Lent,
-            [false, _] | [true, false] => StreamPlacement::Moved,
+        match on_keeper_pipes {
+            [true, true] => StreamPlacement::KeeperPipes,
+            [false, true] if leads_to("1", report) => StreamPlacement::ReportPipe,
+            [true, false] if leads_to("2", report) => StreamPlacement::ReportPipe,
+            [false, _] | [true, false] => StreamPlacement::Redirected,
         }
     }
 
-    pub(super) fn repaired(&mut self) {
+    pub(super) fn finish_repair(&mut self) {
         self.repair.running_since = None;
         let input = match &self.repair.input {
-            Some((reader, _)) => name_of(reader),
+            Some((reader, _)) => fd_link_target(reader),
             None => Some("/dev/null".into()),
         };
         let input = input.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
-        let whole = self.streams_are_ours(&input);
+        let is_restored = self.await_keeper_pipes(&input);
         // A failed write shows as a missing report.
-        self.offer().ok();
-        if !whole {
-            self.repair.tries += 1;
+        self.advance_prepared_line().ok();
+        if !is_restored {
+            self.repair.attempts += 1;
             let open = self.repair.input.is_some().then_some(());
-            if self.repair.tries >= MAX_REPAIRS || self.start_repair(open).is_err() {
-                self.lose("the shell's streams could not be brought back".to_owned());
+            if self.repair.attempts >= MAX_REPAIRS || self.start_repair(open).is_err() {
+                self.abandon_shell("the shell's streams could not be brought back".to_owned());
             }
             return;
         }
-        self.repair.tries = 0;
+        self.repair.attempts = 0;
         self.repair.needed = false;
-        self.repair.unsettled = false;
-        self.known = self.living_children();
-        if !self.repair.ready {
-            self.repair.ready = true;
-            self.drain_all();
+        self.repair.awaits_report_end = false;
+        self.pids_before_command = self.living_children();
+        if !self.repair.shell_has_reported {
+            self.repair.shell_has_reported = true;
+            self.drain_all_pipes();
             if self.is_replacement {
-                return self.start_waiting();
+                return self.start_queued_command();
             }
-            self.clients
-                .tell((ClientConnections::CREATOR, FIRST), KeeperResponse::Status(Box::new(self.status())));
+            self.clients.send(
+                (ClientConnections::CREATOR_NUMBER, FIRST_RESPONSE_TAG),
+                KeeperResponse::Status(Box::new(self.status())),
+            );
         }
-        self.start_waiting();
+        self.start_queued_command();
     }
 
     /// Sends the shell the command that waited for the repair.
-    pub(super) fn start_waiting(&mut self) {
-        if let Some((run, from)) = self.waiting.take() {
-            if !matches!(run.input, CommandInput::Nothing) && self.repair.input.is_none() {
-                self.waiting = Some((run, from));
+    pub(super) fn start_queued_command(&mut self) {
+        if let Some((command, from)) = self.queued_command.take() {
+            if !matches!(command.input, CommandInput::Nothing) && self.repair.input.is_none() {
+                self.queued_command = Some((command, from));
                 // A failed write shows as a missing report.
                 self.start_repair(Some(())).ok();
-            } else if let Err(refusal) = self.start_job(run, from) {
-                self.clients.tell(from, KeeperResponse::Refused(refusal));
+            } else if let Err(refusal) = self.start_job(command, from) {
+                self.clients.send(from, KeeperResponse::Refused(refusal));
             }
         }
     }

@@ -8,188 +8,200 @@ use std::path::PathBuf;
 
 use super::ChildSupervisor;
 use crate::child::ChildIo;
-use crate::clock::ticks;
-use crate::lane::name_of;
+use crate::clock::boottime_micros;
+use crate::lane::fd_link_target;
 use crate::procs;
 use crate::protocol::{
     ChildExit, IdleState, InputConsumed, KeeperRefusal, KeeperResponse, OutputStream, WriteAndWait,
 };
-use crate::reading::{BlockedReader, InputReadState, look};
+use crate::reading::{BlockedReader, InputReadState, inspect_input};
 
 /// A client that waits until the child reads its input again.
 #[derive(Debug)]
 pub(super) struct InputWait {
     client: (u64, u64),
-    input: Option<PathBuf>,
+    input_link_target: Option<PathBuf>,
     prompt: Vec<u8>,
-    quiet: u64,
-    began: u64,
+    quiet_us: u64,
+    started_at: u64,
     give_up_at: u64,
-    next_look: u64,
+    next_check_at: u64,
     /// Time of the last output, or of the last observation of a working child.
-    stirred_at: u64,
+    last_active_at: u64,
     /// The last bytes that each stream printed since the write.
-    ends: [Vec<u8>; 2],
+    output_tails: [Vec<u8>; 2],
     /// The reader observed before the input was written. If it is unchanged, the input has not been consumed.
-    deaf: Option<BlockedReader>,
+    reader_before_write: Option<BlockedReader>,
     /// The blocked reader of the last check.
-    seen: Option<BlockedReader>,
+    last_reader: Option<BlockedReader>,
 }
 
 /// How long a reader must stay unchanged, in microseconds. It applies to terminals, whose data passes a kernel queue,
 /// and to readers that also wait for other events.
-const STEADY: u64 = 15_000;
+const STEADY_READER_US: u64 = 15_000;
 /// Minimum and maximum interval of checks, in microseconds.
-const SOONEST: u64 = 1_000;
-const LATEST: u64 = 50_000;
+const MIN_CHECK_INTERVAL_US: u64 = 1_000;
+const MAX_CHECK_INTERVAL_US: u64 = 50_000;
 /// Maximum length of a recognised prompt, in bytes.
-const MOST_PROMPT: usize = 256;
+const MAX_PROMPT_BYTES: usize = 256;
 
 impl InputWait {
     pub(super) fn wakes_at(&self) -> u64 {
-        self.next_look.min(self.give_up_at)
+        self.next_check_at.min(self.give_up_at)
     }
 
     /// Records output of the child.
-    pub(super) fn heard(&mut self, stream: OutputStream, bytes: &[u8]) {
-        let now = ticks();
-        self.stirred_at = now;
-        self.next_look = self.next_look.min(now + SOONEST);
-        let end = &mut self.ends[stream.index()];
-        end.extend_from_slice(bytes.get(bytes.len().saturating_sub(MOST_PROMPT)..).unwrap_or_default());
-        let surplus = end.len().saturating_sub(MOST_PROMPT);
+    pub(super) fn record_output(&mut self, stream: OutputStream, bytes: &[u8]) {
+        let now = boottime_micros();
+        self.last_active_at = now;
+        self.next_check_at = self.next_check_at.min(now + MIN_CHECK_INTERVAL_US);
+        let end = &mut self.output_tails[stream.index()];
+        end.extend_from_slice(bytes.get(bytes.len().saturating_sub(MAX_PROMPT_BYTES)..).unwrap_or_default());
+        let surplus = end.len().saturating_sub(MAX_PROMPT_BYTES);
         end.drain(..surplus);
     }
 
-    fn prompted(&self) -> bool {
-        !self.prompt.is_empty() && self.ends.iter().any(|end| end.ends_with(&self.prompt))
+    fn ends_with_prompt(&self) -> bool {
+        !self.prompt.is_empty() && self.output_tails.iter().any(|end| end.ends_with(&self.prompt))
     }
 
     /// Returns the state of the child once it is certain enough.
-    fn judge(&mut self, found: InputReadState, on_terminal: bool, now: u64) -> Option<IdleState> {
+    fn idle_state(&mut self, found: InputReadState, on_terminal: bool, now: u64) -> Option<IdleState> {
         let reader = match found {
-            InputReadState::Reads(reader) | InputReadState::Waits(reader) => Some(reader),
-            InputReadState::Elsewhere | InputReadState::Untold => None,
+            InputReadState::BlockedInRead(reader) | InputReadState::BlockedInPoll(reader) => Some(reader),
+            InputReadState::NotWaiting | InputReadState::Unknown => None,
         };
-        if found == InputReadState::Elsewhere || self.seen != reader {
-            self.stirred_at = now;
+        if found == InputReadState::NotWaiting || self.last_reader != reader {
+            self.last_active_at = now;
         }
-        self.seen = reader;
-        let silent_for = now.saturating_sub(self.stirred_at);
-        let has_heard = reader.is_some() && reader != self.deaf;
+        self.last_reader = reader;
+        let silent_for = now.saturating_sub(self.last_active_at);
+        let has_consumed = reader.is_some() && reader != self.reader_before_write;
         match found {
-            InputReadState::Reads(_) if !on_terminal => Some(IdleState::Reads),
-            InputReadState::Reads(_) if has_heard && silent_for >= STEADY => Some(IdleState::Reads),
-            InputReadState::Waits(_) if has_heard && silent_for >= STEADY && self.prompted() => {
+            InputReadState::BlockedInRead(_) if !on_terminal => Some(IdleState::Reads),
+            InputReadState::BlockedInRead(_) if has_consumed && silent_for >= STEADY_READER_US => {
+                Some(IdleState::Reads)
+            }
+            InputReadState::BlockedInPoll(_)
+                if has_consumed && silent_for >= STEADY_READER_US && self.ends_with_prompt() =>
+            {
                 Some(IdleState::Prompts)
             }
-            InputReadState::Waits(_) if silent_for >= self.quiet => Some(IdleState::Waits),
-            InputReadState::Reads(_) | InputReadState::Untold if silent_for >= self.quiet => {
+            InputReadState::BlockedInPoll(_) if silent_for >= self.quiet_us => Some(IdleState::Waits),
+            InputReadState::BlockedInRead(_) | InputReadState::Unknown if silent_for >= self.quiet_us => {
                 Some(IdleState::Silent)
             }
-            InputReadState::Reads(_)
-            | InputReadState::Waits(_)
-            | InputReadState::Untold
-            | InputReadState::Elsewhere => None,
+            InputReadState::BlockedInRead(_)
+            | InputReadState::BlockedInPoll(_)
+            | InputReadState::Unknown
+            | InputReadState::NotWaiting => None,
         }
     }
 }
 
 impl ChildSupervisor {
     /// Writes input and starts to wait. An earlier waiting client is notified that it was replaced.
-    pub(super) fn say(&mut self, say: WriteAndWait, client: (u64, u64)) -> Result<(), KeeperRefusal> {
-        if self.prompter.is_some() {
+    pub(super) fn write_and_wait(
+        &mut self,
+        say: WriteAndWait,
+        client: (u64, u64),
+    ) -> Result<(), KeeperRefusal> {
+        if self.shell_driver.is_some() {
             return Err(KeeperRefusal::Unsupported("this shell takes commands".to_owned()));
         }
-        if self.exit.is_some() || self.ending.is_some() {
+        if self.exit.is_some() || self.shutdown.is_some() {
             return Err(KeeperRefusal::Ended);
         }
-        let input = self.input_name();
-        let on_terminal = matches!(self.hold, ChildIo::Pty(_));
-        let deaf = match &input {
-            Some(input) if on_terminal && !say.bytes.is_empty() => match look(self.own.pid, input) {
-                InputReadState::Reads(reader) | InputReadState::Waits(reader) => Some(reader),
-                InputReadState::Elsewhere | InputReadState::Untold => None,
-            },
+        let input = self.input_link_target();
+        let on_terminal = matches!(self.child_io, ChildIo::Pty(_));
+        let reader_before_write = match &input {
+            Some(input) if on_terminal && !say.bytes.is_empty() => {
+                match inspect_input(self.own_identity.pid, input) {
+                    InputReadState::BlockedInRead(reader) | InputReadState::BlockedInPoll(reader) => {
+                        Some(reader)
+                    }
+                    InputReadState::NotWaiting | InputReadState::Unknown => None,
+                }
+            }
             Some(_) | None => None,
         };
         if !say.bytes.is_empty() {
-            self.input(&say.bytes, false)?;
+            self.write_input(&say.bytes, false)?;
         }
-        if let Some(earlier) = self.settling.take() {
-            self.clients.tell(earlier.client, KeeperResponse::Refused(KeeperRefusal::Busy));
+        if let Some(earlier) = self.input_wait.take() {
+            self.clients.send(earlier.client, KeeperResponse::Refused(KeeperRefusal::Busy));
         }
-        let now = ticks();
-        self.settling = Some(InputWait {
+        let now = boottime_micros();
+        self.input_wait = Some(InputWait {
             client,
-            input,
+            input_link_target: input,
             prompt: say.prompt,
-            quiet: say.quiet_ms.saturating_mul(1_000),
-            began: now,
+            quiet_us: say.quiet_ms.saturating_mul(1_000),
+            started_at: now,
             give_up_at: now.saturating_add(say.timeout_ms.saturating_mul(1_000)),
-            next_look: now + SOONEST,
-            stirred_at: now,
-            ends: [Vec::new(), Vec::new()],
-            deaf,
-            seen: None,
+            next_check_at: now + MIN_CHECK_INTERVAL_US,
+            last_active_at: now,
+            output_tails: [Vec::new(), Vec::new()],
+            reader_before_write,
+            last_reader: None,
         });
         Ok(())
     }
 
-    pub(super) fn go_on_settling(&mut self, now: u64) {
-        let on_terminal = matches!(self.hold, ChildIo::Pty(_));
-        let unread = self.unread_input();
-        let root = self.own.pid;
-        let Some(settling) = self.settling.as_mut().filter(|settling| now >= settling.wakes_at()) else {
+    pub(super) fn advance_input_wait(&mut self, now: u64) {
+        let on_terminal = matches!(self.child_io, ChildIo::Pty(_));
+        let unread = self.has_unread_input();
+        let root = self.own_identity.pid;
+        let Some(wait) = self.input_wait.as_mut().filter(|wait| now >= wait.wakes_at()) else {
             return;
         };
-        let found = match &settling.input {
+        let found = match &wait.input_link_target {
             // Unread input means that no process waits for it.
-            _ if unread => InputReadState::Elsewhere,
-            Some(input) => look(root, input),
-            None => InputReadState::Untold,
+            _ if unread => InputReadState::NotWaiting,
+            Some(input) => inspect_input(root, input),
+            None => InputReadState::Unknown,
         };
-        let rest = match settling.judge(found, on_terminal, now) {
-            Some(rest) => rest,
-            None if now >= settling.give_up_at => IdleState::Busy,
+        let state = match wait.idle_state(found, on_terminal, now) {
+            Some(state) => state,
+            None if now >= wait.give_up_at => IdleState::Busy,
             None => {
-                let waited = now.saturating_sub(settling.began);
-                settling.next_look = now + (waited / 8).clamp(SOONEST, LATEST);
+                let waited = now.saturating_sub(wait.started_at);
+                wait.next_check_at = now + (waited / 8).clamp(MIN_CHECK_INTERVAL_US, MAX_CHECK_INTERVAL_US);
                 return;
             }
         };
-        self.settled(rest, None);
+        self.finish_input_wait(state, None);
     }
 
     /// Ends the wait because the child has exited.
-    pub(super) fn settle_ended(&mut self, exit: &ChildExit) {
-        self.settled(IdleState::Ended, Some(exit.clone()));
+    pub(super) fn finish_input_wait_on_exit(&mut self, exit: &ChildExit) {
+        self.finish_input_wait(IdleState::Ended, Some(exit.clone()));
     }
 
-    fn settled(&mut self, rest: IdleState, exit: Option<ChildExit>) {
-        let Some(InputWait { client, .. }) = self.settling.take() else { return };
+    fn finish_input_wait(&mut self, state: IdleState, exit: Option<ChildExit>) {
+        let Some(InputWait { client, .. }) = self.input_wait.take() else { return };
         // Output that the child printed before it read again is in the pipes by now.
-        self.drain_all();
+        self.drain_all_pipes();
         self.drain_terminal();
-        self.pump();
-        let printed = self.spool.printed(0);
-        self.clients.tell(client, KeeperResponse::Settled(InputConsumed { rest, printed, exit }));
+        self.send_pending_output();
+        let printed = self.spool.stream_bytes(0);
+        self.clients.send(client, KeeperResponse::Settled(InputConsumed { rest: state, printed, exit }));
     }
 
     /// Whether written input has not been consumed yet.
-    fn unread_input(&self) -> bool {
-        match &self.hold {
+    fn has_unread_input(&self) -> bool {
+        match &self.child_io {
             ChildIo::Pipes(Some(input)) => {
-                self.stdin.waits() || rustix::io::ioctl_fionread(input).is_ok_and(|unread| unread > 0)
+                self.stdin.has_unsent() || rustix::io::ioctl_fionread(input).is_ok_and(|unread| unread > 0)
             }
             ChildIo::Pipes(None) | ChildIo::Shell | ChildIo::Pty(_) => false,
         }
     }
 
-    fn input_name(&self) -> Option<PathBuf> {
-        match &self.hold {
-            ChildIo::Pipes(Some(input)) => name_of(input),
-            ChildIo::Pty(_) => procs::descriptor(self.child.pid, 0),
+    fn input_link_target(&self) -> Option<PathBuf> {
+        match &self.child_io {
+            ChildIo::Pipes(Some(input)) => fd_link_target(input),
+            ChildIo::Pty(_) => procs::fd_link_target(self.child.pid, 0),
             ChildIo::Pipes(None) | ChildIo::Shell => None,
         }
     }
@@ -199,63 +211,70 @@ impl ChildSupervisor {
 mod tests {
     use super::*;
 
-    const READER: BlockedReader = BlockedReader { thread: 7, sleeps: 3 };
-    const WOKEN: BlockedReader = BlockedReader { thread: 7, sleeps: 4 };
+    const READER: BlockedReader = BlockedReader { thread: 7, context_switches: 3 };
+    const WOKEN: BlockedReader = BlockedReader { thread: 7, context_switches: 4 };
 
-    fn settling(prompt: &str, deaf: Option<BlockedReader>) -> InputWait {
+    fn input_wait(prompt: &str, deaf: Option<BlockedReader>) -> InputWait {
         InputWait {
             client: (0, 0),
-            input: None,
+            input_link_target: None,
             prompt: prompt.as_bytes().to_vec(),
-            quiet: 1_000_000,
-            began: 0,
+            quiet_us: 1_000_000,
+            started_at: 0,
             give_up_at: u64::MAX,
-            next_look: 0,
-            stirred_at: 0,
-            ends: [Vec::new(), Vec::new()],
-            deaf,
-            seen: None,
+            next_check_at: 0,
+            last_active_at: 0,
+            output_tails: [Vec::new(), Vec::new()],
+            reader_before_write: deaf,
+            last_reader: None,
         }
     }
 
     /// The judgement for a constant observation every 10 ms, and its time in milliseconds.
-    fn judged(mut settling: InputWait, found: InputReadState, on_terminal: bool) -> Option<(u64, IdleState)> {
-        (1..500).find_map(|ten| Some((ten * 10, settling.judge(found, on_terminal, ten * 10_000)?)))
+    fn first_idle_state(
+        mut settling: InputWait,
+        found: InputReadState,
+        on_terminal: bool,
+    ) -> Option<(u64, IdleState)> {
+        (1..500).find_map(|ten| Some((ten * 10, settling.idle_state(found, on_terminal, ten * 10_000)?)))
     }
 
     #[test]
-    fn a_reader_of_a_pipe_is_known_at_once_and_one_of_a_terminal_when_it_was_woken_and_is_steady() {
+    fn a_pipe_reader_is_idle_at_once_and_a_terminal_reader_after_a_wakeup_and_a_steady_period() {
         assert_eq!(
-            judged(settling("", None), InputReadState::Reads(READER), false),
+            first_idle_state(input_wait("", None), InputReadState::BlockedInRead(READER), false),
             Some((10, IdleState::Reads))
         );
         assert_eq!(
-            judged(settling("", Some(READER)), InputReadState::Reads(WOKEN), true),
+            first_idle_state(input_wait("", Some(READER)), InputReadState::BlockedInRead(WOKEN), true),
             Some((30, IdleState::Reads))
         );
         // The reader has not been woken, so it has not consumed the input. The result is a guess.
         assert_eq!(
-            judged(settling("", Some(READER)), InputReadState::Reads(READER), true),
+            first_idle_state(input_wait("", Some(READER)), InputReadState::BlockedInRead(READER), true),
             Some((1010, IdleState::Silent))
         );
     }
 
     #[test]
-    fn who_waits_for_several_things_is_known_by_the_prompt_and_guessed_about_by_silence() {
-        let mut prompted = settling("> ", None);
-        prompted.ends[0] = b"42\n> ".to_vec();
-        assert_eq!(judged(prompted, InputReadState::Waits(READER), false), Some((30, IdleState::Prompts)));
+    fn a_poller_is_idle_at_its_prompt_or_after_silence() {
+        let mut prompted = input_wait("> ", None);
+        prompted.output_tails[0] = b"42\n> ".to_vec();
         assert_eq!(
-            judged(settling("> ", None), InputReadState::Waits(READER), false),
+            first_idle_state(prompted, InputReadState::BlockedInPoll(READER), false),
+            Some((30, IdleState::Prompts))
+        );
+        assert_eq!(
+            first_idle_state(input_wait("> ", None), InputReadState::BlockedInPoll(READER), false),
             Some((1010, IdleState::Waits))
         );
     }
 
     #[test]
-    fn who_is_seen_at_work_is_never_guessed_about_and_who_cannot_be_seen_always() {
-        assert_eq!(judged(settling("", None), InputReadState::Elsewhere, false), None);
+    fn a_visibly_busy_child_is_never_guessed_idle_and_an_invisible_one_always_is() {
+        assert_eq!(first_idle_state(input_wait("", None), InputReadState::NotWaiting, false), None);
         assert_eq!(
-            judged(settling("", None), InputReadState::Untold, false),
+            first_idle_state(input_wait("", None), InputReadState::Unknown, false),
             Some((1000, IdleState::Silent))
         );
     }

@@ -10,16 +10,16 @@ use signal_hook::consts::signal;
 /// parent ignored them. They also keep SIGHUP of a terminal from ending the keeper.
 #[derive(Debug)]
 pub(super) struct KeeperSignals {
-    pub(super) child: OwnedFd,
-    pub(super) end: Arc<AtomicBool>,
+    pub(super) wakeup: OwnedFd,
+    pub(super) end_requested: Arc<AtomicBool>,
 }
 
 impl KeeperSignals {
     pub(super) fn install() -> std::io::Result<Self> {
-        let (reader, writer) = crate::link::pair()?;
-        let again = writer.try_clone()?;
+        let (reader, writer) = crate::link::socket_pair()?;
+        let term_writer = writer.try_clone()?;
         signal_hook::low_level::pipe::register(signal::SIGCHLD, writer)?;
-        signal_hook::low_level::pipe::register(signal::SIGTERM, again)?;
+        signal_hook::low_level::pipe::register(signal::SIGTERM, term_writer)?;
         let end = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal::SIGTERM, Arc::clone(&end))?;
         let ignored = Arc::new(AtomicBool::new(false));
@@ -39,6 +39,6 @@ impl KeeperSignals {
         ] {
             signal_hook::flag::register(number, Arc::clone(&ignored))?;
         }
-        Ok(Self { child: reader, end })
+        Ok(Self { wakeup: reader, end_requested: end })
     }
 }

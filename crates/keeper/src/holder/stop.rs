@@ -5,17 +5,17 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use super::repair::MAX_REPAIRS;
 use super::{ChildFd, ChildSupervisor};
 use crate::child::ChildIo;
-use crate::clock::ticks;
+use crate::clock::boottime_micros;
 use crate::job::StopStep;
 use crate::procs::{self, ProcessKey, SignalDisposition};
 use crate::protocol::{ChildExit, JobOutputRange, KeeperRefusal, KeeperResponse, OutputStream};
-use crate::reading::{InputReadState, look};
+use crate::reading::{InputReadState, inspect_input};
 use crate::script::{ShellDriver, ShellPosition};
 
 /// Time limit for the start of a shell, in microseconds.
-const START: u64 = 10_000_000;
+const SHELL_START_TIMEOUT_US: u64 = 10_000_000;
 /// Number of consecutive checks with a waiting shell before its report counts as lost.
-const SILENT: u8 = 3;
+const MAX_SILENT_CHECKS: u8 = 3;
 /// Number of scans for processes started while others were being stopped.
 const FREEZE_ROUNDS: usize = 16;
 /// The descriptor limit during a stop, on a terminal: the number of standard streams that a shell must be able to
@@ -23,15 +23,15 @@ const FREEZE_ROUNDS: usize = 16;
 /// free standard descriptor.
 const STANDARD_STREAMS: u64 = 3;
 /// Minimum interval between two attempts to recall the shell, in microseconds.
-const CALL_INTERVAL: u64 = 50_000;
+const RECALL_INTERVAL_US: u64 = 50_000;
 /// How many checks of 200 µs a step waits for processes to end. After that, the shell is handled in the next step.
-const END_LOOKS: usize = 20;
+const MAX_END_CHECKS: usize = 20;
 /// After this many unanswered recalls, an interruptible shell gets SIGINT.
-const PATIENT_CALLS: u32 = 3;
+const RECALLS_BEFORE_SIGINT: u32 = 3;
 /// The reason if the exit code of a command is unknown.
-pub(super) const STATUS_UNKNOWN: &str = "status unknown: the command is over, but something that it defined kept the shell from reporting its status";
+pub(super) const STATUS_UNKNOWN_REASON: &str = "status unknown: the command is over, but something that it defined kept the shell from reporting its status";
 /// The reason if a command has no exit code although its shell exited with one.
-const NEVER_BEGAN: &str =
+const NOT_STARTED_REASON: &str =
     "the shell ended before it began the command, so the command did not run; create a new session";
 
 impl ChildSupervisor {
@@ -40,56 +40,57 @@ impl ChildSupervisor {
     /// All processes are stopped (SIGSTOP) before any is signalled. The processes of the command continue first, with
     /// SIGTERM pending. The shell continues when they have ended, with its own signal pending. Otherwise a shell or
     /// subshell whose child ends first would execute the next word before the signal reaches it.
-    pub(super) fn stop(&mut self, step: StopStep) {
+    pub(super) fn perform_stop_step(&mut self, step: StopStep) {
         let Some(job) = &mut self.job else { return };
         // A command that waits for input reads end-of-file.
         job.input = None;
-        if matches!(self.hold, ChildIo::Pty(_)) && job.pty_from.is_none() {
+        if matches!(self.child_io, ChildIo::Pty(_)) && job.pty_start_offset.is_none() {
             // The shell has not read the text yet; the command is stopped when it reports its beginning.
-            if step == StopStep::GiveUp {
-                self.give_up_shell();
+            if step == StopStep::KillShell {
+                self.kill_command_and_shell();
             }
             return;
         }
-        if job.reported.is_some() {
-            return self.stop_rest(step);
+        if job.reported_exit.is_some() {
+            return self.stop_remaining_processes(step);
         }
         if job.shell_is_held {
-            return self.stop_held(step);
+            return self.stop_while_shell_held(step);
         }
-        let called_lately = job.called_at.is_some_and(|at| ticks().saturating_sub(at) < CALL_INTERVAL);
+        let recalled_recently =
+            job.last_recall_at.is_some_and(|at| boottime_micros().saturating_sub(at) < RECALL_INTERVAL_US);
         if self.is_back_without_report() {
-            return self.heard_nothing(ShellPosition::All);
+            return self.handle_lost_report(ShellPosition::PastAllLines);
         }
-        if step == StopStep::Remind && called_lately {
+        if step == StopStep::Recall && recalled_recently {
             return;
         }
         let is_opening_fifo =
-            self.prompter.as_ref().is_some_and(|prompter| prompter.is_opening_fifo(self.child.pid));
+            self.shell_driver.as_ref().is_some_and(|driver| driver.is_opening_fifo(self.child.pid));
         let frozen = self.freeze();
         // A report written before the freeze ends the command normally.
-        self.hear_reports();
-        let Some(job) = self.job.as_mut().filter(|job| job.reported.is_none()) else {
+        self.read_reports();
+        let Some(job) = self.job.as_mut().filter(|job| job.reported_exit.is_none()) else {
             return self.thaw(&frozen);
         };
-        if step == StopStep::Remind
-            && job.calls > 0
-            && frozen.iter().all(|process| procs::is_copy(process.pid, self.child.pid))
+        if step == StopStep::Recall
+            && job.recalls > 0
+            && frozen.iter().all(|process| procs::is_fork_of(process.pid, self.child.pid))
         {
             // The shell is already returning. The frozen processes are substitutions of its trap, if there are any.
-            job.called_at = Some(ticks());
+            job.last_recall_at = Some(boottime_micros());
             if !frozen.is_empty() {
                 return self.thaw(&frozen);
             }
         }
         let frozen_pids: Vec<u32> = frozen.iter().map(|process| process.pid).collect();
-        job.expanding |= is_opening_fifo
-            || self.prompter.as_ref().is_some_and(|prompter| prompter.is_expanding(self.child.pid))
+        job.was_expanding |= is_opening_fifo
+            || self.shell_driver.as_ref().is_some_and(|driver| driver.is_expanding(self.child.pid))
             || procs::reads_output_of(self.child.pid, &frozen_pids);
-        self.last_directory = procs::directory(self.child.pid).or(self.last_directory.take());
+        self.last_directory = procs::working_directory(self.child.pid).or(self.last_directory.take());
         match step {
-            StopStep::Ask | StopStep::Remind => self.ask(&frozen),
-            StopStep::Kill | StopStep::GiveUp => {
+            StopStep::Terminate | StopStep::Recall => self.terminate_processes(&frozen),
+            StopStep::Kill | StopStep::KillShell => {
                 for process in &frozen {
                     process.signal(Signal::KILL);
                 }
@@ -98,103 +99,103 @@ impl ChildSupervisor {
         for process in &frozen {
             process.signal(Signal::CONT);
         }
-        if step == StopStep::GiveUp {
-            return self.give_up_shell();
+        if step == StopStep::KillShell {
+            return self.kill_command_and_shell();
         }
-        self.call_back_when_alone();
+        self.recall_shell_when_alone();
     }
 
     /// A step while the shell is held stopped until the processes of the command have ended. New processes are
     /// signalled too.
-    fn stop_held(&mut self, step: StopStep) {
-        let mut left = self.command_processes();
-        left.retain(|process| process.pid != self.child.pid);
+    fn stop_while_shell_held(&mut self, step: StopStep) {
+        let mut remaining = self.command_processes();
+        remaining.retain(|process| process.pid != self.child.pid);
         match step {
-            StopStep::Ask | StopStep::Remind => self.ask(&left),
+            StopStep::Terminate | StopStep::Recall => self.terminate_processes(&remaining),
             StopStep::Kill => {
-                for process in &left {
+                for process in &remaining {
                     process.signal(Signal::KILL);
                 }
             }
-            StopStep::GiveUp => return self.give_up_shell(),
+            StopStep::KillShell => return self.kill_command_and_shell(),
         }
-        self.call_back_when_alone();
+        self.recall_shell_when_alone();
     }
 
-    fn call_back_when_alone(&mut self) {
+    fn recall_shell_when_alone(&mut self) {
         let ended = self.await_processes();
         if let Some(job) = &mut self.job {
             job.shell_is_held = !ended;
         }
         if ended {
-            self.call_back_shell();
+            self.recall_shell();
         }
     }
 
     /// Sends SIGTERM to processes that have not received it. A subshell that would survive it is killed, because it
     /// would continue with its next word. A program may use the time to clean up.
-    fn ask(&mut self, frozen: &[ProcessKey]) {
+    fn terminate_processes(&mut self, frozen: &[ProcessKey]) {
         let shell = self.child.pid;
         let Some(job) = &mut self.job else { return };
-        for process in frozen.iter().filter(|process| job.asked.insert(**process)) {
+        for process in frozen.iter().filter(|process| job.term_sent_to.insert(**process)) {
             let pid = process.pid;
             let survives = procs::disposition(pid, Signal::TERM) != SignalDisposition::Default;
-            let subshell = pid != shell && survives && procs::is_copy(pid, shell);
+            let subshell = pid != shell && survives && procs::is_fork_of(pid, shell);
             process.signal(if subshell { Signal::KILL } else { Signal::TERM });
         }
     }
 
     /// Waits up to 4 ms for the processes of the command to end.
     fn await_processes(&self) -> bool {
-        let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000 };
-        for _ in 0..END_LOOKS {
+        let poll_interval = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000 };
+        for _ in 0..MAX_END_CHECKS {
             if self.command_processes().iter().all(|process| process.pid == self.child.pid) {
                 return true;
             }
-            rustix::event::poll(&mut [], Some(&moment)).ok();
+            rustix::event::poll(&mut [], Some(&poll_interval)).ok();
         }
         false
     }
 
     /// Recalls the shell with a signal. A shell that would ignore it and continue with the next word stays stopped.
-    fn call_back_shell(&mut self) {
+    fn recall_shell(&mut self) {
         let shell = self.child.pid;
-        let Some(job) = self.job.as_mut().filter(|_| self.prompter.is_some()) else { return };
-        if procs::program(shell) != self.program {
+        let Some(job) = self.job.as_mut().filter(|_| self.shell_driver.is_some()) else { return };
+        if procs::executable(shell) != self.program {
             // The shell has executed another program, which got SIGTERM like any other.
             return self.signal_child(Signal::CONT);
         }
         if procs::disposition(shell, Signal::URG) != SignalDisposition::Caught {
-            job.shell_is_deaf = true;
+            job.shell_ignores_recall = true;
             return self.check_stopped();
         }
-        job.calls += 1;
-        job.called_at = Some(ticks());
+        job.recalls += 1;
+        job.last_recall_at = Some(boottime_micros());
         self.signal_child(Signal::URG);
-        let (Some(job), Some(prompter)) = (&mut self.job, &mut self.prompter) else { return };
-        let is_expanding = std::mem::take(&mut job.expanding);
+        let (Some(job), Some(driver)) = (&mut self.job, &mut self.shell_driver) else { return };
+        let is_expanding = std::mem::take(&mut job.was_expanding);
         // A shell that is blocked in opening a FIFO without a writer may never run its trap.
-        let is_interruptible = prompter.is_interruptible();
-        let interrupts = is_interruptible && (is_expanding || job.calls > PATIENT_CALLS);
+        let is_interruptible = driver.is_interruptible();
+        let interrupts = is_interruptible && (is_expanding || job.recalls > RECALLS_BEFORE_SIGINT);
         job.interrupted |= interrupts;
-        if matches!(self.hold, ChildIo::Pty(_)) {
-            prompter.let_begin();
+        if matches!(self.child_io, ChildIo::Pty(_)) {
+            driver.release_typed_command();
         }
-        if prompter.needs_descriptor_limit() {
+        if driver.needs_descriptor_limit() {
             self.limit_descriptors(is_expanding);
         }
         // All output of the command has arrived. Later output of an interrupted shell is an empty line and a prompt.
-        match &self.hold {
+        match &self.child_io {
             ChildIo::Pty(_) if interrupts => {
-                self.settle_terminal();
-                let printed = self.spool.printed(0)[0];
+                self.drain_terminal_until_quiet();
+                let printed = self.spool.stream_bytes(0)[0];
                 if let Some(job) = &mut self.job {
-                    job.pty_to.get_or_insert(printed);
+                    job.pty_end_offset.get_or_insert(printed);
                 }
             }
             ChildIo::Shell if is_interruptible => {
-                self.drain_all();
-                self.muted = true;
+                self.drain_all_pipes();
+                self.discards_trace = true;
             }
             ChildIo::Pty(_) | ChildIo::Shell | ChildIo::Pipes(_) => {}
         }
@@ -207,29 +208,31 @@ impl ChildSupervisor {
     /// Whether an interrupted shell reads its next line. Then it has left the command and will not report it.
     fn is_back_without_report(&self) -> bool {
         let shell = self.child.pid;
-        let (Some(job), Some(prompter)) = (&self.job, &self.prompter) else { return false };
-        if job.calls == 0 || !prompter.is_interruptible() {
+        let (Some(job), Some(driver)) = (&self.job, &self.shell_driver) else { return false };
+        if job.recalls == 0 || !driver.is_interruptible() {
             return false;
         }
         let is_pending = procs::is_pending(shell, Signal::INT) || procs::is_pending(shell, Signal::URG);
-        match &self.hold {
+        match &self.child_io {
             _ if is_pending || procs::is_stopped(shell) => false,
             ChildIo::Pty(_) => job.interrupted && self.reads_terminal(),
-            ChildIo::Shell | ChildIo::Pipes(_) => prompter.is_past(shell) == Some(ShellPosition::All),
+            ChildIo::Shell | ChildIo::Pipes(_) => {
+                driver.unreported_position(shell) == Some(ShellPosition::PastAllLines)
+            }
         }
     }
 
     /// Whether a shell on a terminal waits for its next line although it has not begun the command, because it rejected
     /// the typed line. While a command runs, reading the terminal proves nothing, because commands read it too.
     fn is_back_before_command(&self) -> bool {
-        self.job.as_ref().is_some_and(|job| job.pty_from.is_none()) && self.reads_terminal()
+        self.job.as_ref().is_some_and(|job| job.pty_start_offset.is_none()) && self.reads_terminal()
     }
 
     fn reads_terminal(&self) -> bool {
         let shell = self.child.pid;
-        let Some(terminal) = procs::descriptor(shell, 0) else { return false };
-        let found = look(self.own.pid, &terminal);
-        matches!(found, InputReadState::Reads(reader) | InputReadState::Waits(reader) if reader.thread == shell)
+        let Some(terminal) = procs::fd_link_target(shell, 0) else { return false };
+        let found = inspect_input(self.own_identity.pid, &terminal);
+        matches!(found, InputReadState::BlockedInRead(reader) | InputReadState::BlockedInPoll(reader) if reader.thread == shell)
     }
 
     /// Lowers the descriptor limit of a shell that expands a substitution. When the processes of the substitution end,
@@ -238,22 +241,22 @@ impl ChildSupervisor {
     fn limit_descriptors(&mut self, is_expanding: bool) {
         let Some(shell) = i32::try_from(self.child.pid).ok().and_then(Pid::from_raw) else { return };
         // Only once per command: a later substitution belongs to the trap, and the limit would not be raised again.
-        if self.limit.is_some() {
+        if self.original_fd_limit.is_some() {
             return;
         }
         let maximum = procs::descriptor_limit(self.child.pid);
-        let kept = if matches!(self.hold, ChildIo::Pty(_)) { STANDARD_STREAMS } else { 0 };
+        let kept = if matches!(self.child_io, ChildIo::Pty(_)) { STANDARD_STREAMS } else { 0 };
         let limit = Rlimit { current: Some(kept), maximum };
         let before = prlimit(Some(shell), Resource::Nofile, limit).ok();
         if let Some(before) = before.filter(|_| !is_expanding) {
             prlimit(Some(shell), Resource::Nofile, before).ok();
         }
-        self.limit = before;
+        self.original_fd_limit = before;
     }
 
     /// Restores the descriptor limit of the shell.
     pub(super) fn restore_limit(&mut self) {
-        let Some(limit) = self.limit.take() else { return };
+        let Some(limit) = self.original_fd_limit.take() else { return };
         if let Some(shell) = i32::try_from(self.child.pid).ok().and_then(Pid::from_raw) {
             // The shell may have exited.
             prlimit(Some(shell), Resource::Nofile, limit).ok();
@@ -261,17 +264,17 @@ impl ChildSupervisor {
     }
 
     /// A step after the shell has returned, while processes of the command remain. New processes are signalled too.
-    fn stop_rest(&mut self, step: StopStep) {
-        let left = self.command_processes();
+    fn stop_remaining_processes(&mut self, step: StopStep) {
+        let remaining = self.command_processes();
         match step {
-            StopStep::Ask | StopStep::Remind => self.ask(&left),
+            StopStep::Terminate | StopStep::Recall => self.terminate_processes(&remaining),
             StopStep::Kill => {
-                for process in &left {
+                for process in &remaining {
                     process.signal(Signal::KILL);
                 }
             }
             // A process that survives SIGKILL is blocked in the kernel.
-            StopStep::GiveUp => return self.complete_stop(),
+            StopStep::KillShell => return self.complete_stop(),
         }
         self.check_stopped();
     }
@@ -279,21 +282,22 @@ impl ChildSupervisor {
     /// Completes the stop if all processes of the command have ended.
     pub(super) fn check_stopped(&mut self) {
         let Some(job) = &self.job else { return };
-        if !(job.reported.is_some() || job.shell_is_deaf) || !self.command_processes().is_empty() {
+        if !(job.reported_exit.is_some() || job.shell_ignores_recall) || !self.command_processes().is_empty()
+        {
             return;
         }
         self.complete_stop();
     }
 
     fn complete_stop(&mut self) {
-        match self.job.as_mut().and_then(|job| job.reported.take()) {
-            Some((code, flags)) => self.complete(code, &flags),
-            None => self.give_up_shell(),
+        match self.job.as_mut().and_then(|job| job.reported_exit.take()) {
+            Some((code, flags)) => self.complete_command(code, &flags),
+            None => self.kill_command_and_shell(),
         }
     }
 
     /// Kills the shell. Its exit starts a replacement.
-    fn give_up_shell(&mut self) {
+    fn kill_command_and_shell(&mut self) {
         for process in self.command_processes() {
             process.signal(Signal::KILL);
         }
@@ -305,12 +309,12 @@ impl ChildSupervisor {
     pub(super) fn command_processes(&self) -> Vec<ProcessKey> {
         let shell = self.child.pid;
         if matches!(self.child_fd, ChildFd::Reaped) {
-            return procs::descendants(self.own.pid, &self.known);
+            return procs::descendants(self.own_identity.pid, &self.pids_before_command);
         }
-        let mut command = procs::descendants(shell, &self.known);
-        let spared: Vec<u32> = self.known.iter().copied().chain([shell]).collect();
-        command.extend(procs::descendants(self.own.pid, &spared));
-        if procs::program(shell).is_some_and(|program| Some(program) != self.program) {
+        let mut command = procs::descendants(shell, &self.pids_before_command);
+        let excluded_pids: Vec<u32> = self.pids_before_command.iter().copied().chain([shell]).collect();
+        command.extend(procs::descendants(self.own_identity.pid, &excluded_pids));
+        if procs::executable(shell).is_some_and(|program| Some(program) != self.program) {
             command.extend(ProcessKey::of(shell));
         }
         command
@@ -319,7 +323,7 @@ impl ChildSupervisor {
     /// Stops the shell and the processes of the command, repeatedly until no new process appears.
     fn freeze(&self) -> Vec<ProcessKey> {
         self.signal_child(Signal::STOP);
-        procs::await_stop(self.child.pid);
+        procs::await_stopped(self.child.pid);
         let mut frozen: Vec<ProcessKey> = Vec::new();
         for _ in 0..FREEZE_ROUNDS {
             let mut fresh = self.command_processes();
@@ -331,7 +335,7 @@ impl ChildSupervisor {
                 process.signal(Signal::STOP);
             }
             for process in &fresh {
-                procs::await_stop(process.pid);
+                procs::await_stopped(process.pid);
             }
             frozen.extend(fresh);
         }
@@ -346,99 +350,105 @@ impl ChildSupervisor {
     }
 
     /// Checks on a shell that has not reported: it may be stopped, or may have lost the keeper's line.
-    pub(super) fn watch(&mut self) {
-        let held = self.job.as_ref().is_some_and(|job| job.shell_is_deaf || job.shell_is_held);
+    pub(super) fn check_shell(&mut self) {
+        let held = self.job.as_ref().is_some_and(|job| job.shell_ignores_recall || job.shell_is_held);
         if !held && procs::is_stopped(self.child.pid) {
             self.signal_child(Signal::CONT);
         }
-        let past = match &self.hold {
-            ChildIo::Pty(_) => self.is_back_before_command().then_some(ShellPosition::All),
+        let position = match &self.child_io {
+            ChildIo::Pty(_) => self.is_back_before_command().then_some(ShellPosition::PastAllLines),
             ChildIo::Shell | ChildIo::Pipes(_) => {
-                self.prompter.as_ref().and_then(|prompter| prompter.is_past(self.child.pid))
+                self.shell_driver.as_ref().and_then(|driver| driver.unreported_position(self.child.pid))
             }
         };
-        self.repair.silent = if past.is_some() { self.repair.silent + 1 } else { 0 };
-        if let Some(past) = past.filter(|_| self.repair.silent >= SILENT) {
-            self.heard_nothing(past);
+        self.repair.silent_checks = if position.is_some() { self.repair.silent_checks + 1 } else { 0 };
+        if let Some(position) = position.filter(|_| self.repair.silent_checks >= MAX_SILENT_CHECKS) {
+            self.handle_lost_report(position);
         }
-        if self.repair.running_since.is_some_and(|since| ticks().saturating_sub(since) > START) {
-            self.lose("the shell does not answer".to_owned());
+        if self
+            .repair
+            .running_since
+            .is_some_and(|since| boottime_micros().saturating_sub(since) > SHELL_START_TIMEOUT_US)
+        {
+            self.abandon_shell("the shell does not answer".to_owned());
         }
     }
 
     /// Handles a lost report: the shell waits for its next line, so the command has ended without one.
-    pub(super) fn heard_nothing(&mut self, past: ShellPosition) {
-        self.repair.silent = 0;
+    pub(super) fn handle_lost_report(&mut self, position: ShellPosition) {
+        self.repair.silent_checks = 0;
         let Some(job) = self.job.as_mut().filter(|_| !self.repair.is_running()) else {
-            return self.rescue(past);
+            return self.retry_repair(position);
         };
-        if job.ladder.why().is_some() {
-            job.reported = Some((143, String::new()));
-            if let Some(prompter) = &mut self.prompter {
-                prompter.leave_past(past);
+        if job.stop_sequence.reason().is_some() {
+            job.reported_exit = Some((143, String::new()));
+            if let Some(driver) = &mut self.shell_driver {
+                driver.leave_lines_before(position);
             }
             return self.check_stopped();
         }
-        self.finish(143, None, Some(STATUS_UNKNOWN.to_owned()));
-        if matches!(self.hold, ChildIo::Pty(_)) {
+        self.finish_job(143, None, Some(STATUS_UNKNOWN_REASON.to_owned()));
+        if matches!(self.child_io, ChildIo::Pty(_)) {
             // The streams of a shell on a terminal cannot be repaired, so the shell is replaced.
-            return self.lose("the shell did not report its command".to_owned());
+            return self.abandon_shell("the shell did not report its command".to_owned());
         }
-        if let Some(prompter) = &mut self.prompter {
-            prompter.leave_past(past);
+        if let Some(driver) = &mut self.shell_driver {
+            driver.leave_lines_before(position);
         }
         // A failed write shows as a missing report.
-        self.offer().ok();
+        self.advance_prepared_line().ok();
         self.repair.needed = true;
     }
 
     /// Retries an unreported repair, after removing functions that hide builtins.
-    pub(super) fn rescue(&mut self, past: ShellPosition) {
-        self.repair.tries += 1;
+    pub(super) fn retry_repair(&mut self, position: ShellPosition) {
+        self.repair.attempts += 1;
         let input = self.repair.input.is_some().then_some(());
-        if !self.repair.ready || self.repair.tries >= MAX_REPAIRS {
-            return self.lose("the shell does not answer".to_owned());
+        if !self.repair.shell_has_reported || self.repair.attempts >= MAX_REPAIRS {
+            return self.abandon_shell("the shell does not answer".to_owned());
         }
-        if let Some(prompter) = &mut self.prompter {
-            prompter.leave_past(past);
+        if let Some(driver) = &mut self.shell_driver {
+            driver.leave_lines_before(position);
         }
-        if self.offer().and_then(|()| self.start_repair(input)).is_err() {
-            self.lose("the shell does not answer".to_owned());
+        if self.advance_prepared_line().and_then(|()| self.start_repair(input)).is_err() {
+            self.abandon_shell("the shell does not answer".to_owned());
         }
     }
 
     /// Kills the shell. If it had reported before, a new one replaces it.
-    pub(super) fn lose(&mut self, why: String) {
-        self.lost = Some(why);
+    pub(super) fn abandon_shell(&mut self, reason: String) {
+        self.replacement_reason = Some(reason);
         self.repair.running_since = None;
-        for process in procs::descendants(self.child.pid, &self.known) {
+        for process in procs::descendants(self.child.pid, &self.pids_before_command) {
             process.signal(Signal::KILL);
         }
         self.signal_child(Signal::KILL);
     }
 
     /// Handles the exit of the shell, and notifies the waiting clients.
-    pub(super) fn shell_ended(&mut self, exit: &ChildExit) {
-        let lost = self.lost.take();
+    pub(super) fn handle_shell_exit(&mut self, exit: &ChildExit) {
+        let reason = self.replacement_reason.take();
         self.repair.running_since = None;
-        let has_begun = match &self.hold {
-            ChildIo::Pty(_) => self.job.as_ref().is_some_and(|job| job.pty_from.is_some()),
-            ChildIo::Shell | ChildIo::Pipes(_) => !self.prompter.as_ref().is_some_and(ShellDriver::is_unread),
+        let has_begun = match &self.child_io {
+            ChildIo::Pty(_) => self.job.as_ref().is_some_and(|job| job.pty_start_offset.is_some()),
+            ChildIo::Shell | ChildIo::Pipes(_) => {
+                !self.shell_driver.as_ref().is_some_and(ShellDriver::is_unread)
+            }
         };
         // The shell will not read the rest of its command.
-        if let Some(prompter) = &mut self.prompter {
-            prompter.close();
+        if let Some(driver) = &mut self.shell_driver {
+            driver.close();
         }
         if let Some(job) = &self.job {
             // The exit code of the shell is not the status of a command that never ran.
-            let is_stopped = job.ladder.why().is_some();
-            let unread = (!has_begun && !is_stopped).then(|| NEVER_BEGAN.to_owned());
-            self.finish(exit.code, Some(exit.clone()), lost.clone().or(unread));
+            let is_stopped = job.stop_sequence.reason().is_some();
+            let not_started = (!has_begun && !is_stopped).then(|| NOT_STARTED_REASON.to_owned());
+            self.finish_job(exit.code, Some(exit.clone()), reason.clone().or(not_started));
         }
-        if let Some((_, from)) = self.waiting.take() {
-            self.clients.tell(from, KeeperResponse::Refused(KeeperRefusal::Ended));
+        if let Some((_, from)) = self.queued_command.take() {
+            self.clients.send(from, KeeperResponse::Refused(KeeperRefusal::Ended));
         }
-        if !self.repair.ready && !self.is_replacement {
+        if !self.repair.shell_has_reported && !self.is_replacement {
             let printed = self.spool.read(JobOutputRange {
                 job: 0,
                 stream: OutputStream::Stderr,
@@ -447,18 +457,18 @@ impl ChildSupervisor {
             });
             let printed = printed.ok().flatten().map(|piece| piece.bytes).unwrap_or_default();
             let text = String::from_utf8_lossy(&printed).trim().to_owned();
-            let why = lost.unwrap_or(format!("the shell ended at once with status {}", exit.code));
+            let why = reason.unwrap_or(format!("the shell ended at once with status {}", exit.code));
             let why = if text.is_empty() { why } else { format!("{why}: {text}") };
             // The client is notified after the cleanup, so that it finds no trace of the failed session.
-            self.failure = Some(KeeperRefusal::System(why));
-            self.end(true, None, None);
+            self.start_failure = Some(KeeperRefusal::System(why));
+            self.begin_shutdown(true, None, None);
         }
     }
 
     /// Cancels the running command because of the shutdown.
-    pub(super) fn cancel_for_end(&mut self) {
+    pub(super) fn cancel_for_shutdown(&mut self) {
         if let Some(job) = &mut self.job {
-            job.ladder.cancel(ticks());
+            job.stop_sequence.cancel(boottime_micros());
         }
     }
 }

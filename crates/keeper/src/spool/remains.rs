@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::record::SegmentReader;
-use super::{PREFIX, numbers};
+use super::{SEGMENT_FILE_PREFIX, segment_numbers};
 use crate::protocol::OutputStream;
 
 /// Reads the output of a dead keeper's child from its files.
@@ -15,7 +15,7 @@ pub struct DeadSpoolReader {
     segments: VecDeque<u64>,
     records: Option<SegmentReader>,
     /// The next offset of each stream.
-    next: [u64; 2],
+    next_offsets: [u64; 2],
 }
 
 /// An item of a dead keeper's spool.
@@ -32,18 +32,18 @@ pub enum DeadSpoolItem {
 impl DeadSpoolReader {
     /// Reads job 0 of the spool in this directory, from these offsets on.
     pub fn open(directory: &Path, from: [u64; 2]) -> io::Result<Self> {
-        let segments = numbers(directory)?.into();
-        Ok(Self { directory: directory.to_owned(), segments, records: None, next: from })
+        let segments = segment_numbers(directory)?.into();
+        Ok(Self { directory: directory.to_owned(), segments, records: None, next_offsets: from })
     }
 
     /// The next item. A segment ends at the first incomplete record.
-    pub fn next_piece(&mut self) -> io::Result<DeadSpoolItem> {
+    pub fn next_item(&mut self) -> io::Result<DeadSpoolItem> {
         loop {
             let Some(records) = &mut self.records else {
                 let Some(number) = self.segments.pop_front() else {
-                    return Ok(DeadSpoolItem::End(self.next));
+                    return Ok(DeadSpoolItem::End(self.next_offsets));
                 };
-                let path = self.directory.join(format!("{PREFIX}{number}"));
+                let path = self.directory.join(format!("{SEGMENT_FILE_PREFIX}{number}"));
                 self.records = Some(SegmentReader::open(&path, 0)?);
                 continue;
             };
@@ -51,7 +51,7 @@ impl DeadSpoolReader {
                 self.records = None;
                 continue;
             };
-            let next = &mut self.next[header.stream.index()];
+            let next = &mut self.next_offsets[header.stream.index()];
             if header.job != 0 || header.offset + header.length as u64 <= *next {
                 continue;
             }

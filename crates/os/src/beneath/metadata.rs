@@ -8,7 +8,7 @@ use std::{
 
 use rustix::fs::{AtFlags, Dir, FileType, Stat};
 
-use super::system;
+use super::system_error;
 use crate::error::OsError;
 
 /// The kind of a directory entry.
@@ -77,7 +77,7 @@ pub struct DirectoryEntries {
 
 impl DirectoryEntries {
     pub(super) fn read(directory: OwnedFd, path: PathBuf) -> Result<Self, OsError> {
-        let stream = Dir::new(directory).map_err(|errno| system("list", &path, errno))?;
+        let stream = Dir::new(directory).map_err(|errno| system_error("list", &path, errno))?;
         Ok(Self { stream, path })
     }
 }
@@ -89,7 +89,7 @@ impl Iterator for DirectoryEntries {
         loop {
             let entry = match self.stream.read()? {
                 Ok(entry) => entry,
-                Err(errno) => return Some(Err(system("list", &self.path, errno))),
+                Err(errno) => return Some(Err(system_error("list", &self.path, errno))),
             };
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {

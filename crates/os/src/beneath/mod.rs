@@ -1,9 +1,10 @@
 //! A directory that is opened once, and the paths below it.
 //!
-//! The caller names the directory itself, and links on the way to it are followed. Paths below it are relative to its
-//! descriptor and are resolved with `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)`. If the
-//! system refuses that call, each component is opened from the one before it with `O_NOFOLLOW`. A symbolic link
-//! anywhere below the directory is an error that names the link.
+//! The caller names the directory itself. [`Directory::open`] follows links on the way to it;
+//! [`Directory::open_without_links`] refuses them. Paths below it are relative to its descriptor and are resolved with
+//! `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)`. If the system refuses that call, each
+//! component is opened from the one before it with `O_NOFOLLOW`. A symbolic link anywhere below the directory is an
+//! error that names the link.
 //!
 //! Files are opened with `O_NONBLOCK` and examined afterwards. So a FIFO does not block, and the examined file is the
 //! one that is read. Path resolution is in `resolve`.
@@ -25,7 +26,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags, RenameFlags},
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags},
     io::Errno,
 };
 
@@ -46,13 +47,24 @@ pub struct Directory {
 impl Directory {
     /// Opens a directory that the caller trusts. Links in `path` are followed.
     pub fn open(path: &Path) -> Result<Self, OsError> {
-        Self::open_by(path, PathResolution::Kernel)
+        Self::open_with(path, PathResolution::Openat2)
     }
 
-    fn open_by(path: &Path, resolution: PathResolution) -> Result<Self, OsError> {
+    /// Opens a directory by an absolute path that was resolved earlier. A component that is a symbolic link is an error
+    /// that names it: it was put there after the path had been resolved.
+    pub fn open_without_links(path: &Path) -> Result<Self, OsError> {
+        let root = Self::open(Path::new("/"))?;
+        match path.strip_prefix("/") {
+            Ok(relative) if relative.as_os_str().is_empty() => Ok(root),
+            Ok(relative) => root.open_directory(relative),
+            Err(_) => Err(OsError::InvalidPath { path: path.to_owned() }),
+        }
+    }
+
+    fn open_with(path: &Path, resolution: PathResolution) -> Result<Self, OsError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());
-        let descriptor = opened.map_err(|errno| system("open", path, errno))?;
+        let descriptor = opened.map_err(|errno| system_error("open", path, errno))?;
         Ok(Self { descriptor, path: path.to_owned(), resolution })
     }
 
@@ -63,13 +75,13 @@ impl Directory {
 
     /// Device and inode. Equal for two descriptors of the same directory.
     pub fn identity(&self) -> Result<(u64, u64), OsError> {
-        let stat =
-            rustix::fs::fstat(&self.descriptor).map_err(|errno| system("examine", &self.path, errno))?;
+        let stat = rustix::fs::fstat(&self.descriptor)
+            .map_err(|errno| system_error("examine", &self.path, errno))?;
         Ok((stat.st_dev, stat.st_ino))
     }
 
     /// Opens a directory below this one.
-    pub fn directory(&self, relative: impl AsRef<Path>) -> Result<Self, OsError> {
+    pub fn open_directory(&self, relative: impl AsRef<Path>) -> Result<Self, OsError> {
         let relative = relative.as_ref();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let descriptor = self.resolve(relative, flags, Mode::empty(), "open")?;
@@ -78,9 +90,9 @@ impl Directory {
 
     /// Creates one directory, which must not exist yet. The umask applies to `mode`.
     pub fn create_directory(&self, relative: impl AsRef<Path>, mode: u32) -> Result<(), OsError> {
-        let (parent, name) = self.parent(relative.as_ref())?;
-        let made = rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(mode));
-        made.map_err(|errno| self.system("create", relative.as_ref(), errno))
+        let (parent, name) = self.open_parent(relative.as_ref())?;
+        let result = rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(mode));
+        result.map_err(|errno| self.system_error("create", relative.as_ref(), errno))
     }
 
     /// Opens a directory below this one. Missing directories are created with `mode`; existing ones are not changed.
@@ -94,19 +106,19 @@ impl Directory {
                 // A read-only file system returns this error for an existing directory too, so the open decides.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
-                    let existing = above.directory(component).map_err(|_| error)?;
+                    let existing = above.open_directory(component).map_err(|_| error)?;
                     directory = Some(existing);
                     continue;
                 }
             }
-            directory = Some(above.directory(component)?);
+            directory = Some(above.open_directory(component)?);
         }
         directory.ok_or_else(|| OsError::InvalidPath { path: relative.to_owned() })
     }
 
     /// Opens a regular file for reading. Directories, FIFOs, sockets and devices are refused.
     pub fn open_file(&self, relative: impl AsRef<Path>) -> Result<File, OsError> {
-        self.regular(relative.as_ref(), OFlags::RDONLY, 0, "open")
+        self.open_regular(relative.as_ref(), OFlags::RDONLY, 0, "open")
     }
 
     /// Reads a whole regular file of at most `max_bytes` bytes.
@@ -124,19 +136,19 @@ impl Directory {
 
     /// Creates a file, which must not exist yet, and opens it for writing. The umask applies to `mode`.
     pub fn create_file(&self, relative: impl AsRef<Path>, mode: u32) -> Result<File, OsError> {
-        self.regular(relative.as_ref(), OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode, "create")
+        self.open_regular(relative.as_ref(), OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode, "create")
     }
 
     /// Opens a regular file for appending and reading. A missing file is created.
     pub fn append_file(&self, relative: impl AsRef<Path>, mode: u32) -> Result<File, OsError> {
-        self.regular(relative.as_ref(), OFlags::RDWR | OFlags::CREATE | OFlags::APPEND, mode, "open")
+        self.open_regular(relative.as_ref(), OFlags::RDWR | OFlags::CREATE | OFlags::APPEND, mode, "open")
     }
 
     /// Replaces a file atomically: after a crash it has the old contents or the new. An existing file or link is
     /// replaced without being opened; a directory is an error.
     pub fn write_file(&self, relative: impl AsRef<Path>, bytes: &[u8], mode: u32) -> Result<(), OsError> {
         let relative = relative.as_ref();
-        let (_, name) = self.parent(relative)?;
+        let (_, name) = self.open_parent(relative)?;
         let mut temporary = name.to_owned();
         temporary.push(".tmp");
         let temporary = relative.with_file_name(temporary);
@@ -153,83 +165,83 @@ impl Directory {
         })?;
         self.rename(&temporary, self, relative)?;
         match relative.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            Some(parent) => self.directory(parent)?.sync(),
+            Some(parent) => self.open_directory(parent)?.sync(),
             None => self.sync(),
         }
     }
 
     /// Moves a file, link or directory, and replaces what `rename(2)` replaces: a file, a link or an empty directory.
     pub fn rename(&self, from: impl AsRef<Path>, target: &Self, to: impl AsRef<Path>) -> Result<(), OsError> {
-        self.rename_by(from.as_ref(), target, to.as_ref(), RenameFlags::empty())
+        self.rename_with(from.as_ref(), target, to.as_ref(), RenameFlags::empty())
     }
 
     /// Moves a file, link or directory to an unused name; `AlreadyExists` if it is used.
-    pub fn rename_to_free(
+    pub fn rename_no_replace(
         &self,
         from: impl AsRef<Path>,
         target: &Self,
         to: impl AsRef<Path>,
     ) -> Result<(), OsError> {
-        self.rename_by(from.as_ref(), target, to.as_ref(), RenameFlags::NOREPLACE)
+        self.rename_with(from.as_ref(), target, to.as_ref(), RenameFlags::NOREPLACE)
     }
 
-    fn rename_by(&self, from: &Path, target: &Self, to: &Path, flags: RenameFlags) -> Result<(), OsError> {
-        let (source_parent, source_name) = self.parent(from)?;
-        let (target_parent, target_name) = target.parent(to)?;
+    fn rename_with(&self, from: &Path, target: &Self, to: &Path, flags: RenameFlags) -> Result<(), OsError> {
+        let (source_parent, source_name) = self.open_parent(from)?;
+        let (target_parent, target_name) = target.open_parent(to)?;
         let renamed =
             rustix::fs::renameat_with(&source_parent, source_name, &target_parent, target_name, flags);
-        renamed.map_err(|errno| self.system("rename", from, errno))
+        renamed.map_err(|errno| self.system_error("rename", from, errno))
     }
 
     /// Deletes a file or link. A directory is an error: see [`crate::remove`].
     pub fn unlink(&self, relative: impl AsRef<Path>) -> Result<(), OsError> {
-        let (parent, name) = self.parent(relative.as_ref())?;
+        let (parent, name) = self.open_parent(relative.as_ref())?;
         let unlinked = rustix::fs::unlinkat(&parent, name, AtFlags::empty());
-        unlinked.map_err(|errno| self.system("delete", relative.as_ref(), errno))
+        unlinked.map_err(|errno| self.system_error("delete", relative.as_ref(), errno))
     }
 
     /// Creates a symbolic link with this target. The target is not checked.
-    pub fn create_link(&self, text: &Path, relative: impl AsRef<Path>) -> Result<(), OsError> {
-        let (parent, name) = self.parent(relative.as_ref())?;
-        let made = rustix::fs::symlinkat(text, &parent, name);
-        made.map_err(|errno| self.system("create", relative.as_ref(), errno))
+    pub fn create_link(&self, target: &Path, relative: impl AsRef<Path>) -> Result<(), OsError> {
+        let (parent, name) = self.open_parent(relative.as_ref())?;
+        let result = rustix::fs::symlinkat(target, &parent, name);
+        result.map_err(|errno| self.system_error("create", relative.as_ref(), errno))
     }
 
     /// The target of a symbolic link.
     pub fn read_link(&self, relative: impl AsRef<Path>) -> Result<PathBuf, OsError> {
-        let (parent, name) = self.parent(relative.as_ref())?;
+        let (parent, name) = self.open_parent(relative.as_ref())?;
         let read = rustix::fs::readlinkat(&parent, name, Vec::new());
-        let text = read.map_err(|errno| self.system("read", relative.as_ref(), errno))?;
+        let text = read.map_err(|errno| self.system_error("read", relative.as_ref(), errno))?;
         Ok(OsString::from_vec(text.into_bytes()).into())
     }
 
     /// The attributes of a path; a link is described, not followed.
     pub fn metadata(&self, relative: impl AsRef<Path>) -> Result<FileMetadata, OsError> {
-        let (parent, name) = self.parent(relative.as_ref())?;
+        let (parent, name) = self.open_parent(relative.as_ref())?;
         let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
         stat.map(|stat| FileMetadata::from(&stat))
-            .map_err(|errno| self.system("examine", relative.as_ref(), errno))
+            .map_err(|errno| self.system_error("examine", relative.as_ref(), errno))
     }
 
     /// The entries of this directory, without `.` and `..`, in no particular order.
     pub fn entries(&self) -> Result<DirectoryEntries, OsError> {
-        DirectoryEntries::read(self.listable()?, self.path.clone())
+        DirectoryEntries::read(self.open_for_listing()?, self.path.clone())
     }
 
     /// Syncs the directory, so that the names in it are durable.
     pub fn sync(&self) -> Result<(), OsError> {
-        let synced = rustix::fs::fsync(self.listable()?);
-        synced.map_err(|errno| system("sync", &self.path, errno))
+        let synced = rustix::fs::fsync(self.open_for_listing()?);
+        synced.map_err(|errno| system_error("sync", &self.path, errno))
     }
 
     /// The same directory, opened for listing.
-    fn listable(&self) -> Result<OwnedFd, OsError> {
+    fn open_for_listing(&self) -> Result<OwnedFd, OsError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&self.descriptor, ".", flags, Mode::empty());
-        opened.map_err(|errno| system("list", &self.path, errno))
+        opened.map_err(|errno| system_error("list", &self.path, errno))
     }
 
-    fn regular(
+    fn open_regular(
         &self,
         relative: &Path,
         flags: OFlags,
@@ -246,21 +258,37 @@ impl Directory {
     }
 
     /// The parent directory of a path, and its last component.
-    fn parent<'a>(&self, relative: &'a Path) -> Result<(OwnedFd, &'a OsStr), OsError> {
+    fn open_parent<'a>(&self, relative: &'a Path) -> Result<(OwnedFd, &'a OsStr), OsError> {
         let mut components = self.components(relative)?;
         let name = components.pop().ok_or_else(|| OsError::InvalidPath { path: relative.to_owned() })?;
         if components.is_empty() {
             let same = rustix::io::fcntl_dupfd_cloexec(&self.descriptor, 0);
-            return Ok((same.map_err(|errno| system("open", &self.path, errno))?, name));
+            return Ok((same.map_err(|errno| system_error("open", &self.path, errno))?, name));
         }
-        let above: PathBuf = components.iter().collect();
+        let parent_path: PathBuf = components.iter().collect();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        Ok((self.resolve(&above, flags, Mode::empty(), "open")?, name))
+        Ok((self.resolve(&parent_path, flags, Mode::empty(), "open")?, name))
     }
 
-    fn system(&self, action: &'static str, relative: &Path, errno: Errno) -> OsError {
-        system(action, &self.path.join(relative), errno)
+    fn system_error(&self, action: &'static str, relative: &Path, errno: Errno) -> OsError {
+        system_error(action, &self.path.join(relative), errno)
     }
+}
+
+/// Opens any file by an absolute path that was resolved earlier, with `O_PATH`. A symbolic link is an error that names it.
+pub(crate) fn open_path_without_links(path: &Path) -> Result<OwnedFd, OsError> {
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+        // The root directory, or a path that ends in `..`, which is refused.
+        return Ok(Directory::open_without_links(path)?.descriptor);
+    };
+    let (directory, name) = (Directory::open_without_links(above)?, Path::new(name));
+    let opened = directory.resolve(name, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty(), "open")?;
+    // With `O_PATH | O_NOFOLLOW`, a link in the last place is opened itself.
+    let stat = rustix::fs::fstat(&opened).map_err(|errno| system_error("examine", path, errno))?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+        return Err(OsError::SymbolicLink { path: path.to_owned() });
+    }
+    Ok(opened)
 }
 
 impl AsFd for Directory {
@@ -269,7 +297,7 @@ impl AsFd for Directory {
     }
 }
 
-fn system(action: &'static str, path: &Path, errno: Errno) -> OsError {
+fn system_error(action: &'static str, path: &Path, errno: Errno) -> OsError {
     OsError::System { action, path: path.to_owned(), source: errno.into() }
 }
 

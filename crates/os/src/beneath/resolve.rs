@@ -18,10 +18,10 @@ use crate::error::OsError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PathResolution {
     /// With `openat2`, or by components if the system refuses that call.
-    Kernel,
+    Openat2,
     /// Component by component. Only tests select it; systems without `openat2` fall back to it.
     #[cfg_attr(not(test), expect(dead_code, reason = "only tests choose it"))]
-    Steps,
+    Components,
 }
 
 impl Directory {
@@ -53,37 +53,37 @@ impl Directory {
         let path: PathBuf = components.iter().collect();
         let flags = flags | OFlags::CLOEXEC;
         let opened = match self.resolution {
-            PathResolution::Kernel => {
+            PathResolution::Openat2 => {
                 let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
                 match rustix::fs::openat2(&self.descriptor, &path, flags, mode, how) {
                     // Old kernels do not have the call, and seccomp filters of containers forbid it.
-                    Err(Errno::NOSYS | Errno::PERM) => self.by_steps(&components, flags, mode),
+                    Err(Errno::NOSYS | Errno::PERM) => self.open_by_components(&components, flags, mode),
                     opened => opened,
                 }
             }
-            PathResolution::Steps => self.by_steps(&components, flags, mode),
+            PathResolution::Components => self.open_by_components(&components, flags, mode),
         };
         opened.map_err(|errno| match errno {
             Errno::LOOP | Errno::NOTDIR => match self.first_link(&components) {
                 Some(path) => OsError::SymbolicLink { path },
-                None => self.system(action, relative, errno),
+                None => self.system_error(action, relative, errno),
             },
             // A socket cannot be opened, nor a FIFO for writing while it has no reader.
             Errno::NXIO => OsError::NotRegular { path: self.path.join(relative) },
             Errno::ISDIR => OsError::NotRegular { path: self.path.join(relative) },
-            _ => self.system(action, relative, errno),
+            _ => self.system_error(action, relative, errno),
         })
     }
 
-    fn by_steps(&self, components: &[&OsStr], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    fn open_by_components(&self, components: &[&OsStr], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
         let (name, above) = components.split_last().ok_or(Errno::NOENT)?;
-        let parent = self.walk(above)?;
+        let parent = self.open_directories(above)?;
         let parent = parent.as_ref().map_or(self.descriptor.as_fd(), AsFd::as_fd);
         rustix::fs::openat(parent, *name, flags | OFlags::NOFOLLOW, mode)
     }
 
     /// Opens directories one below the other. None if there is no component: it is this directory.
-    fn walk(&self, components: &[&OsStr]) -> Result<Option<OwnedFd>, Errno> {
+    fn open_directories(&self, components: &[&OsStr]) -> Result<Option<OwnedFd>, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut directory: Option<OwnedFd> = None;
         for component in components {

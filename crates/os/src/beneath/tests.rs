@@ -14,25 +14,25 @@ use tempfile::TempDir;
 
 use super::*;
 
-const WAYS: [PathResolution; 2] = [PathResolution::Kernel, PathResolution::Steps];
+const RESOLUTIONS: [PathResolution; 2] = [PathResolution::Openat2, PathResolution::Components];
 
 /// `base` with `sub/file`, and `outside` next to it.
-fn place() -> TempDir {
-    let place = tempfile::tempdir().unwrap();
-    fs::create_dir_all(place.path().join("base/sub")).unwrap();
-    fs::create_dir(place.path().join("outside")).unwrap();
-    fs::write(place.path().join("base/sub/file"), "inside").unwrap();
-    fs::write(place.path().join("outside/file"), "outside").unwrap();
-    place
+fn temp_dir_with_base() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("base/sub")).unwrap();
+    fs::create_dir(dir.path().join("outside")).unwrap();
+    fs::write(dir.path().join("base/sub/file"), "inside").unwrap();
+    fs::write(dir.path().join("outside/file"), "outside").unwrap();
+    dir
 }
 
-fn base(place: &TempDir, way: PathResolution) -> Directory {
-    Directory::open_by(&place.path().join("base"), way).unwrap()
+fn open_base(dir: &TempDir, resolution: PathResolution) -> Directory {
+    Directory::open_with(&dir.path().join("base"), resolution).unwrap()
 }
 
 /// Asserts that the error is a refused link, and names it.
 #[track_caller]
-fn names_link<T: std::fmt::Debug>(result: Result<T, OsError>, link: &Path) {
+fn assert_names_link<T: std::fmt::Debug>(result: Result<T, OsError>, link: &Path) {
     match result {
         Err(OsError::SymbolicLink { path }) => assert_eq!(path, link),
         other => panic!("{other:?}"),
@@ -41,26 +41,26 @@ fn names_link<T: std::fmt::Debug>(result: Result<T, OsError>, link: &Path) {
 
 #[test]
 fn files_and_directories_are_made_read_moved_and_deleted() {
-    for way in WAYS {
-        let place = place();
-        let base = base(&place, way);
+    for way in RESOLUTIONS {
+        let dir = temp_dir_with_base();
+        let base = open_base(&dir, way);
         assert_eq!(base.read_bounded("sub/file", 6).unwrap(), b"inside");
         assert_eq!(base.read_bounded("./sub/./file", 100).unwrap(), b"inside");
         let deep = base.create_directories("a/b/c", 0o755).unwrap();
-        assert_eq!(deep.path(), place.path().join("base/a/b/c"));
+        assert_eq!(deep.path(), dir.path().join("base/a/b/c"));
         deep.create_file("new", 0o600).unwrap().write_all(b"text").unwrap();
         assert_eq!(deep.create_file("new", 0o600).unwrap_err().kind(), ErrorKind::AlreadyExists);
         assert_eq!(base.metadata("a/b/c/new").unwrap().mode, 0o600);
         base.append_file("a/b/c/new", 0o600).unwrap().write_all(b" more").unwrap();
         base.rename("a/b/c/new", &base, "sub/moved").unwrap();
         assert_eq!(base.read_bounded("sub/moved", 100).unwrap(), b"text more");
-        let taken = base.rename_to_free("sub/moved", &base, "sub/file").unwrap_err();
+        let taken = base.rename_no_replace("sub/moved", &base, "sub/file").unwrap_err();
         assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
         base.write_file("sub/moved", b"replaced", 0o600).unwrap();
         base.write_file("top", b"new", 0o600).unwrap();
         assert_eq!(base.read_bounded("sub/moved", 100).unwrap(), b"replaced");
         let mut names: Vec<_> =
-            base.directory("sub").unwrap().entries().unwrap().map(Result::unwrap).collect();
+            base.open_directory("sub").unwrap().entries().unwrap().map(Result::unwrap).collect();
         names.sort_by(|one, other| one.name.cmp(&other.name));
         let regular = |name: &str| DirectoryEntry { name: name.into(), kind: FileKind::Regular };
         assert_eq!(names, [regular("file"), regular("moved")]);
@@ -73,9 +73,9 @@ fn files_and_directories_are_made_read_moved_and_deleted() {
 
 #[test]
 fn reads_are_bounded() {
-    for way in WAYS {
-        let place = place();
-        let error = base(&place, way).read_bounded("sub/file", 5).unwrap_err();
+    for way in RESOLUTIONS {
+        let dir = temp_dir_with_base();
+        let error = open_base(&dir, way).read_bounded("sub/file", 5).unwrap_err();
         assert!(matches!(error, OsError::TooLarge { max_bytes: 5, .. }), "{error}");
         assert!(error.to_string().contains("base/sub/file has more than 5 bytes"), "{error}");
     }
@@ -83,10 +83,10 @@ fn reads_are_bounded() {
 
 #[test]
 fn paths_that_leave_the_directory_are_refused() {
-    for way in WAYS {
-        let place = place();
-        let base = base(&place, way);
-        let absolute = place.path().join("outside/file").to_string_lossy().into_owned();
+    for way in RESOLUTIONS {
+        let dir = temp_dir_with_base();
+        let base = open_base(&dir, way);
+        let absolute = dir.path().join("outside/file").to_string_lossy().into_owned();
         for path in
             ["", ".", "..", "../outside/file", "sub/../../outside/file", "sub/../file", "a\0b", &absolute]
         {
@@ -97,42 +97,42 @@ fn paths_that_leave_the_directory_are_refused() {
             assert!(base.unlink(path).is_err(), "{path:?}");
             assert!(base.rename("sub/file", &base, path).is_err(), "{path:?}");
         }
-        assert_eq!(fs::read_to_string(place.path().join("outside/file")).unwrap(), "outside");
+        assert_eq!(fs::read_to_string(dir.path().join("outside/file")).unwrap(), "outside");
     }
 }
 
 /// A link at every position of a path is refused by every operation, with an error that names it.
 #[test]
 fn a_link_is_refused_and_named() {
-    for way in WAYS {
-        let place = place();
-        let base = base(&place, way);
-        let (link, last) = (place.path().join("base/link"), place.path().join("base/sub/last"));
-        symlink(place.path().join("outside"), &link).unwrap();
+    for way in RESOLUTIONS {
+        let dir = temp_dir_with_base();
+        let base = open_base(&dir, way);
+        let (link, last) = (dir.path().join("base/link"), dir.path().join("base/sub/last"));
+        symlink(dir.path().join("outside"), &link).unwrap();
         symlink("file", &last).unwrap();
-        symlink("sub", place.path().join("base/within")).unwrap();
-        names_link(base.read_bounded("link/file", 100), &link);
-        names_link(base.read_bounded("within/file", 100), &place.path().join("base/within"));
-        names_link(base.read_bounded("sub/last", 100), &last);
-        names_link(base.append_file("sub/last", 0o600), &last);
-        names_link(base.create_file("link/new", 0o600), &link);
-        names_link(base.directory("link"), &link);
-        names_link(base.create_directory("link/new", 0o700), &link);
-        names_link(base.create_directories("link/new", 0o700), &link);
-        names_link(base.unlink("link/file"), &link);
-        names_link(base.rename("link/file", &base, "stolen"), &link);
-        names_link(base.rename("sub/file", &base, "link/planted"), &link);
-        names_link(base.metadata("link/file"), &link);
-        names_link(base.read_link("link/file"), &link);
-        names_link(base.write_file("link/file", b"", 0o600), &link);
+        symlink("sub", dir.path().join("base/within")).unwrap();
+        assert_names_link(base.read_bounded("link/file", 100), &link);
+        assert_names_link(base.read_bounded("within/file", 100), &dir.path().join("base/within"));
+        assert_names_link(base.read_bounded("sub/last", 100), &last);
+        assert_names_link(base.append_file("sub/last", 0o600), &last);
+        assert_names_link(base.create_file("link/new", 0o600), &link);
+        assert_names_link(base.open_directory("link"), &link);
+        assert_names_link(base.create_directory("link/new", 0o700), &link);
+        assert_names_link(base.create_directories("link/new", 0o700), &link);
+        assert_names_link(base.unlink("link/file"), &link);
+        assert_names_link(base.rename("link/file", &base, "stolen"), &link);
+        assert_names_link(base.rename("sub/file", &base, "link/planted"), &link);
+        assert_names_link(base.metadata("link/file"), &link);
+        assert_names_link(base.read_link("link/file"), &link);
+        assert_names_link(base.write_file("link/file", b"", 0o600), &link);
         assert_eq!(base.create_file("link", 0o600).unwrap_err().kind(), ErrorKind::AlreadyExists);
         // The link itself can be looked at, replaced and deleted.
         assert_eq!(base.metadata("link").unwrap().kind, FileKind::SymbolicLink);
-        assert_eq!(base.read_link("link").unwrap(), place.path().join("outside"));
+        assert_eq!(base.read_link("link").unwrap(), dir.path().join("outside"));
         base.write_file("sub/last", b"mine", 0o600).unwrap();
-        assert_eq!(fs::read_to_string(place.path().join("base/sub/file")).unwrap(), "inside");
+        assert_eq!(fs::read_to_string(dir.path().join("base/sub/file")).unwrap(), "inside");
         base.unlink("link").unwrap();
-        let outside = fs::read_dir(place.path().join("outside")).unwrap().count();
+        let outside = fs::read_dir(dir.path().join("outside")).unwrap().count();
         assert_eq!(outside, 1);
         let text = base.read_bounded("within/file", 100).unwrap_err().to_string();
         assert!(text.contains("base/within is a symbolic link"), "{text}");
@@ -141,14 +141,14 @@ fn a_link_is_refused_and_named() {
 
 #[test]
 fn a_fifo_a_socket_a_device_and_a_directory_are_no_files_and_nothing_blocks() {
-    for way in WAYS {
-        let place = place();
-        let base = base(&place, way);
-        let fifo = place.path().join("base/fifo");
+    for way in RESOLUTIONS {
+        let dir = temp_dir_with_base();
+        let base = open_base(&dir, way);
+        let fifo = dir.path().join("base/fifo");
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(CWD, &fifo, kind, Mode::from_raw_mode(0o600), 0).unwrap();
-        let _socket = UnixListener::bind(place.path().join("base/socket")).unwrap();
-        let devices = Directory::open_by(Path::new("/dev"), way).unwrap();
+        let _socket = UnixListener::bind(dir.path().join("base/socket")).unwrap();
+        let devices = Directory::open_with(Path::new("/dev"), way).unwrap();
         let results = [
             base.read_bounded("fifo", 1),
             base.read_bounded("socket", 1),
@@ -166,9 +166,9 @@ fn a_fifo_a_socket_a_device_and_a_directory_are_no_files_and_nothing_blocks() {
 
 #[test]
 fn names_of_any_bytes_work() {
-    for way in WAYS {
-        let place = place();
-        let base = base(&place, way);
+    for way in RESOLUTIONS {
+        let dir = temp_dir_with_base();
+        let base = open_base(&dir, way);
         for name in [&b"new\nline"[..], b"\xff\xfe", b"...", b"-"] {
             let name = OsStr::from_bytes(name);
             base.create_file(name, 0o600).unwrap();
@@ -180,26 +180,26 @@ fn names_of_any_bytes_work() {
 
 #[test]
 fn a_directory_that_cannot_be_listed_can_be_worked_in() {
-    let place = place();
-    fs::set_permissions(place.path().join("base"), Permissions::from_mode(0o300)).unwrap();
-    for way in WAYS {
-        assert_eq!(base(&place, way).read_bounded("sub/file", 100).unwrap(), b"inside");
+    let dir = temp_dir_with_base();
+    fs::set_permissions(dir.path().join("base"), Permissions::from_mode(0o300)).unwrap();
+    for way in RESOLUTIONS {
+        assert_eq!(open_base(&dir, way).read_bounded("sub/file", 100).unwrap(), b"inside");
     }
 }
 
 /// SECURITY finding 17: a directory is replaced by a link between the check of a path and its use.
 #[test]
 fn a_directory_that_is_swapped_for_a_link_meanwhile_does_not_lead_out() {
-    for way in WAYS {
-        let place = place();
-        let base = base(&place, way);
-        let (sub, aside) = (place.path().join("base/sub"), place.path().join("base/aside"));
+    for way in RESOLUTIONS {
+        let dir = temp_dir_with_base();
+        let base = open_base(&dir, way);
+        let (sub, aside) = (dir.path().join("base/sub"), dir.path().join("base/aside"));
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     fs::rename(&sub, &aside).unwrap();
-                    symlink(place.path().join("outside"), &sub).unwrap();
+                    symlink(dir.path().join("outside"), &sub).unwrap();
                     fs::remove_file(&sub).unwrap();
                     fs::rename(&aside, &sub).unwrap();
                 }
@@ -213,6 +213,29 @@ fn a_directory_that_is_swapped_for_a_link_meanwhile_does_not_lead_out() {
             }
             stop.store(true, Ordering::Relaxed);
         });
-        assert_eq!(fs::read_dir(place.path().join("outside")).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(dir.path().join("outside")).unwrap().count(), 1);
     }
+}
+
+#[test]
+fn a_resolved_path_is_opened_again_only_without_links() {
+    let place = temp_dir_with_base();
+    let path = place.path().canonicalize().unwrap();
+    let sub = path.join("base/sub");
+    let opened = Directory::open_without_links(&sub).unwrap();
+    assert_eq!(opened.path(), sub);
+    assert_eq!(opened.identity().unwrap(), Directory::open(&sub).unwrap().identity().unwrap());
+    assert_eq!(Directory::open_without_links(Path::new("/")).unwrap().path(), Path::new("/"));
+    for invalid in ["base/sub", "", "/../tmp"] {
+        let refused = Directory::open_without_links(Path::new(invalid));
+        assert!(matches!(refused, Err(OsError::InvalidPath { .. })), "{invalid}: {refused:?}");
+    }
+    // The parent of the directory is replaced, then the directory itself.
+    fs::rename(path.join("base"), path.join("aside")).unwrap();
+    fs::create_dir(path.join("outside/sub")).unwrap();
+    symlink(path.join("outside"), path.join("base")).unwrap();
+    assert_names_link(Directory::open_without_links(&sub), &path.join("base"));
+    symlink(path.join("outside"), path.join("aside/link")).unwrap();
+    assert_names_link(Directory::open_without_links(&path.join("aside/link")), &path.join("aside/link"));
+    assert!(Directory::open_without_links(&path.join("missing")).unwrap_err().is_not_found());
 }

@@ -12,13 +12,13 @@ use rustix::fs::{Access, FsWord, access, getxattr, statfs};
 pub struct Cgroup2Mount {
     /// The group that appears at the mount point: `/` unless only a part is mounted.
     pub root: PathBuf,
-    pub point: PathBuf,
+    pub mount_point: PathBuf,
     /// Its mount options, such as `rw` and `nosuid`.
     pub options: Vec<String>,
 }
 
 /// `CGROUP2_SUPER_MAGIC`.
-const MAGIC: FsWord = 0x6367_7270;
+const CGROUP2_SUPER_MAGIC: FsWord = 0x6367_7270;
 
 /// All mounts of the hierarchy in this process's mount namespace. Hosts with both versions have it at
 /// `/sys/fs/cgroup/unified`.
@@ -29,18 +29,18 @@ pub fn mounts() -> Vec<Cgroup2Mount> {
 /// The directory of this process's group, or why there is none.
 pub fn own_group() -> Result<PathBuf, String> {
     let table = fs::read("/proc/self/cgroup").map_err(|error| format!("/proc/self/cgroup: {error}"))?;
-    let path = parse_own(&table).ok_or("this process is in no cgroup v2 group")?;
+    let path = parse_own_group(&table).ok_or("this process is in no cgroup v2 group")?;
     let mounts = mounts();
     if mounts.is_empty() {
         return Err("the cgroup v2 hierarchy is not mounted".to_owned());
     }
-    let seen = mounts.iter().filter_map(|mount| locate(mount, &path)).find(|directory| directory.is_dir());
-    seen.ok_or_else(|| format!("the control group {} of this process is not visible", path.display()))
+    let visible = mounts.iter().filter_map(|mount| locate(mount, &path)).find(|directory| directory.is_dir());
+    visible.ok_or_else(|| format!("the control group {} of this process is not visible", path.display()))
 }
 
 /// Whether a directory is a group of the hierarchy.
 pub fn is_group(directory: &Path) -> bool {
-    statfs(directory).is_ok_and(|stat| stat.f_type == MAGIC) && directory.is_dir()
+    statfs(directory).is_ok_and(|stat| stat.f_type == CGROUP2_SUPER_MAGIC) && directory.is_dir()
 }
 
 /// Whether this process may create groups below a group and move processes into them.
@@ -61,10 +61,10 @@ fn locate(mount: &Cgroup2Mount, path: &Path) -> Option<PathBuf> {
     let below = path.strip_prefix(&mount.root).ok()?;
     // A group outside of this cgroup namespace is named with `..`.
     let is_inside = below.components().all(|component| matches!(component, Component::Normal(_)));
-    is_inside.then(|| mount.point.join(below)).map(|directory| directory.components().collect())
+    is_inside.then(|| mount.mount_point.join(below)).map(|directory| directory.components().collect())
 }
 
-fn parse_own(table: &[u8]) -> Option<PathBuf> {
+fn parse_own_group(table: &[u8]) -> Option<PathBuf> {
     let line = table.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"0::"))?;
     (line.first() == Some(&b'/')).then(|| PathBuf::from(OsString::from_vec(line.to_vec())))
 }
@@ -80,12 +80,12 @@ fn parse_mount(line: &[u8]) -> Option<Cgroup2Mount> {
     if *fields.get(separator + 1)? != b"cgroup2" {
         return None;
     }
-    let path = |field: &[u8]| PathBuf::from(OsString::from_vec(unescaped(field)));
+    let path = |field: &[u8]| PathBuf::from(OsString::from_vec(unescape(field)));
     let options = String::from_utf8_lossy(fields.get(5)?).split(',').map(str::to_owned).collect();
-    Some(Cgroup2Mount { root: path(fields.get(3)?), point: path(fields.get(4)?), options })
+    Some(Cgroup2Mount { root: path(fields.get(3)?), mount_point: path(fields.get(4)?), options })
 }
 
-fn unescaped(field: &[u8]) -> Vec<u8> {
+fn unescape(field: &[u8]) -> Vec<u8> {
     let (mut text, mut rest) = (Vec::new(), field);
     while let Some((first, after)) = rest.split_first() {
         let digits = after.get(..3).filter(|_| *first == b'\\');
@@ -116,12 +116,13 @@ mod tests {
         let found = parse_mounts(table);
         let point = PathBuf::from("/sys/fs/cgroup/with blank");
         let options = ["rw", "nosuid"].map(str::to_owned).to_vec();
-        assert_eq!(found, [Cgroup2Mount { root: "/a".into(), point, options }]);
+        assert_eq!(found, [Cgroup2Mount { root: "/a".into(), mount_point: point, options }]);
     }
 
     #[test]
     fn a_group_is_located_only_below_its_mount() {
-        let mount = |root: &str| Cgroup2Mount { root: root.into(), point: "/mnt".into(), options: vec![] };
+        let mount =
+            |root: &str| Cgroup2Mount { root: root.into(), mount_point: "/mnt".into(), options: vec![] };
         let at = |root: &str, path: &str| locate(&mount(root), Path::new(path));
         assert_eq!(at("/", "/"), Some("/mnt".into()));
         assert_eq!(at("/", "/user.slice/a"), Some("/mnt/user.slice/a".into()));
@@ -132,7 +133,7 @@ mod tests {
 
     #[test]
     fn only_the_line_of_version_2_names_the_own_group() {
-        assert_eq!(parse_own(b"9:name=systemd:/\n4:memory:/x\n0::/a b\n"), Some("/a b".into()));
-        assert_eq!(parse_own(b"4:memory:/x\n"), None);
+        assert_eq!(parse_own_group(b"9:name=systemd:/\n4:memory:/x\n0::/a b\n"), Some("/a b".into()));
+        assert_eq!(parse_own_group(b"4:memory:/x\n"), None);
     }
 }

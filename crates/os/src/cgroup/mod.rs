@@ -48,7 +48,7 @@ impl ControlGroupLimits {
     }
 
     /// The controllers of these limits, each with its file and value.
-    fn values(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+    fn controller_values(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         let memory = self.memory_bytes.map(|bytes| ("memory", "memory.max", bytes));
         let pids = self.pids.map(|count| ("pids", "pids.max", count));
         [memory, pids].into_iter().flatten()
@@ -120,7 +120,9 @@ impl ControlGroup {
     /// Creates the group, unless it exists.
     pub fn create(&self) -> Result<(), CgroupError> {
         match fs::create_dir(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(self.failed("make", "")(error)),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(self.io_error("make", "")(error))
+            }
             Ok(()) | Err(_) => Ok(()),
         }
     }
@@ -133,8 +135,8 @@ impl ControlGroup {
     }
 
     /// Sets the limits. Those that are None are not changed.
-    pub fn limit(&self, limits: &ControlGroupLimits) -> Result<(), CgroupError> {
-        for (controller, file, value) in limits.values() {
+    pub fn set_limits(&self, limits: &ControlGroupLimits) -> Result<(), CgroupError> {
+        for (controller, file, value) in limits.controller_values() {
             self.write(file, &value.to_string()).map_err(|error| {
                 if error.is_not_found() && self.exists() {
                     CgroupError::Controller { controller, path: self.path.clone() }
@@ -151,7 +153,7 @@ impl ControlGroup {
     pub fn enable_for_children(&self, limits: &ControlGroupLimits) -> Result<(), CgroupError> {
         let available = self.read("cgroup.controllers")?;
         let enabled = self.read("cgroup.subtree_control")?;
-        for (controller, _, _) in limits.values() {
+        for (controller, _, _) in limits.controller_values() {
             if !available.split_ascii_whitespace().any(|name| name == controller) {
                 return Err(CgroupError::Controller { controller, path: self.path.clone() });
             }
@@ -193,7 +195,7 @@ impl ControlGroup {
             if left.is_zero() {
                 return false;
             }
-            let wait = Timespec { tv_sec: 0, tv_nsec: left.min(LOOK).subsec_nanos().into() };
+            let wait = Timespec { tv_sec: 0, tv_nsec: left.min(MAX_POLL_INTERVAL).subsec_nanos().into() };
             // Only a pause, which a change ends early.
             poll(&mut [PollFd::new(&events, PollFlags::PRI)], Some(&wait)).ok();
         }
@@ -203,7 +205,7 @@ impl ControlGroup {
     /// the group is frozen and its processes are killed one by one.
     pub fn kill(&self) -> Result<(), CgroupError> {
         match self.write("cgroup.kill", "1") {
-            Err(error) if error.is_not_found() && self.exists() => kill::one_by_one(self),
+            Err(error) if error.is_not_found() && self.exists() => kill::kill_one_by_one(self),
             Err(error) if error.is_not_found() => Ok(()),
             killed => killed,
         }
@@ -220,21 +222,21 @@ impl ControlGroup {
         let opened = File::open(self.path.join(name));
         opened
             .and_then(|file| file.take(MAX_FILE_BYTES).read_to_string(&mut text))
-            .map_err(self.failed("read", name))?;
+            .map_err(self.io_error("read", name))?;
         Ok(text)
     }
 
     /// Writes to an existing file: the kernel creates the files of a group.
     fn write(&self, name: &str, value: &str) -> Result<(), CgroupError> {
         let opened = File::options().write(true).open(self.path.join(name));
-        opened.and_then(|mut file| file.write_all(value.as_bytes())).map_err(self.failed("write", name))
+        opened.and_then(|mut file| file.write_all(value.as_bytes())).map_err(self.io_error("write", name))
     }
 
-    fn failed(&self, action: &'static str, name: &str) -> impl FnOnce(io::Error) -> CgroupError {
+    fn io_error(&self, action: &'static str, name: &str) -> impl FnOnce(io::Error) -> CgroupError {
         let path = if name.is_empty() { self.path.clone() } else { self.path.join(name) };
         move |source| CgroupError::System { action, path, source }
     }
 }
 
 /// Maximum interval of checks on a group.
-const LOOK: Duration = Duration::from_millis(20);
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(20);

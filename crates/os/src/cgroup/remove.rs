@@ -18,7 +18,7 @@ pub(super) fn remove(group: &ControlGroup, timeout: Duration) -> Result<(), Cgro
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
         // The group has subgroups or contains processes.
         Err(Errno::BUSY | Errno::NOTEMPTY) => {}
-        Err(error) => return Err(group.failed("remove", "")(error.into())),
+        Err(error) => return Err(group.io_error("remove", "")(error.into())),
     }
     if group.is_populated().unwrap_or(false) {
         return Err(CgroupError::Populated { path: group.path().to_owned() });
@@ -27,7 +27,7 @@ pub(super) fn remove(group: &ControlGroup, timeout: Duration) -> Result<(), Cgro
         |error| match error {
             Errno::NOENT => Ok(()),
             Errno::BUSY => Err(CgroupError::Populated { path: group.path().to_owned() }),
-            error => Err(group.failed("remove", "")(error.into())),
+            error => Err(group.io_error("remove", "")(error.into())),
         },
     )
 }

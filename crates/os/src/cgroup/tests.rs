@@ -8,10 +8,10 @@ use tempfile::TempDir;
 
 use super::*;
 
-const MINUTE: Duration = Duration::from_secs(60);
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A directory with the files that the kernel would create in a group.
-fn fake(files: &[(&str, &str)]) -> (TempDir, ControlGroup) {
+fn fake_group(files: &[(&str, &str)]) -> (TempDir, ControlGroup) {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
         fs::write(folder.path().join(name), text).unwrap();
@@ -24,7 +24,7 @@ fn fake(files: &[(&str, &str)]) -> (TempDir, ControlGroup) {
 struct RealGroup(ControlGroup);
 
 impl RealGroup {
-    fn make(name: &str) -> Option<Self> {
+    fn create(name: &str) -> Option<Self> {
         let own = match find::own_group() {
             Ok(own) => ControlGroup::at(own),
             Err(reason) => {
@@ -44,7 +44,7 @@ impl RealGroup {
 
     /// A shell that enters the group before it runs this script.
     #[expect(clippy::disallowed_methods, reason = "the test needs processes to kill")]
-    fn shell(&self, script: &str) -> Child {
+    fn spawn_shell(&self, script: &str) -> Child {
         let entering = format!("echo 0 >\"$GROUP/cgroup.procs\" || exit 9; {script}");
         let mut shell = std::process::Command::new("sh");
         shell.arg("-c").arg(entering).env("GROUP", self.0.path()).stdin(Stdio::null()).spawn().unwrap()
@@ -54,26 +54,26 @@ impl RealGroup {
 impl Drop for RealGroup {
     fn drop(&mut self) {
         self.0.kill().ok();
-        self.0.wait_until_empty(MINUTE);
-        self.0.remove(MINUTE).ok();
+        self.0.wait_until_empty(REMOVE_TIMEOUT);
+        self.0.remove(REMOVE_TIMEOUT).ok();
     }
 }
 
 #[test]
 fn limits_are_written_as_values() {
-    let (_folder, group) = fake(&[("memory.max", "max"), ("pids.max", "max")]);
-    group.limit(&ControlGroupLimits { memory_bytes: None, pids: Some(64) }).unwrap();
+    let (_folder, group) = fake_group(&[("memory.max", "max"), ("pids.max", "max")]);
+    group.set_limits(&ControlGroupLimits { memory_bytes: None, pids: Some(64) }).unwrap();
     assert_eq!(group.read("memory.max").unwrap(), "max");
-    group.limit(&ControlGroupLimits { memory_bytes: Some(2 << 30), pids: Some(512) }).unwrap();
+    group.set_limits(&ControlGroupLimits { memory_bytes: Some(2 << 30), pids: Some(512) }).unwrap();
     assert_eq!(group.read("memory.max").unwrap(), "2147483648");
     assert_eq!(group.read("pids.max").unwrap(), "512");
 }
 
 #[test]
 fn a_limit_without_its_controller_names_the_controller() {
-    let (_folder, group) = fake(&[("pids.max", "max")]);
+    let (_folder, group) = fake_group(&[("pids.max", "max")]);
     let limits = ControlGroupLimits { memory_bytes: Some(1), pids: Some(2) };
-    let refused = group.limit(&limits).unwrap_err();
+    let refused = group.set_limits(&limits).unwrap_err();
     assert!(matches!(refused, CgroupError::Controller { controller: "memory", .. }), "{refused}");
     assert!(!group.path().join("memory.max").exists(), "the files of a group are the kernel's");
 }
@@ -82,10 +82,10 @@ fn a_limit_without_its_controller_names_the_controller() {
 fn only_controllers_that_are_available_and_missing_are_enabled() {
     let limits = ControlGroupLimits { memory_bytes: Some(1), pids: Some(2) };
     let (_folder, group) =
-        fake(&[("cgroup.controllers", "cpu memory pids\n"), ("cgroup.subtree_control", "memory")]);
+        fake_group(&[("cgroup.controllers", "cpu memory pids\n"), ("cgroup.subtree_control", "memory")]);
     group.enable_for_children(&limits).unwrap();
     assert_eq!(group.read("cgroup.subtree_control").unwrap(), "+pidsy", "one write, over the first bytes");
-    let (_folder, group) = fake(&[("cgroup.controllers", "hugetlb\n"), ("cgroup.subtree_control", "")]);
+    let (_folder, group) = fake_group(&[("cgroup.controllers", "hugetlb\n"), ("cgroup.subtree_control", "")]);
     let refused = group.enable_for_children(&limits).unwrap_err();
     assert!(matches!(refused, CgroupError::Controller { controller: "memory", .. }), "{refused}");
 }
@@ -102,8 +102,8 @@ fn a_name_that_leads_elsewhere_is_refused() {
 }
 
 #[test]
-fn what_is_done_with_a_group_that_is_gone_is_told_or_done_already() {
-    let (folder, group) = fake(&[]);
+fn operations_on_a_missing_group_fail_or_succeed_as_no_ops() {
+    let (folder, group) = fake_group(&[]);
     let gone = group.child("gone").unwrap();
     drop(folder);
     assert!(gone.create().unwrap_err().is_not_found());
@@ -117,7 +117,7 @@ fn what_is_done_with_a_group_that_is_gone_is_told_or_done_already() {
 #[test]
 fn groups_nested_deeper_than_a_path_is_long_are_removed() {
     use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
-    let (_folder, base) = fake(&[]);
+    let (_folder, base) = fake_group(&[]);
     let group = base.child("nested").unwrap();
     group.create().unwrap();
     let mut directory = openat(CWD, group.path(), OFlags::PATH, Mode::empty()).unwrap();
@@ -127,24 +127,24 @@ fn groups_nested_deeper_than_a_path_is_long_are_removed() {
         mkdirat(&directory, "beside", Mode::RWXU).unwrap();
         directory = openat(&directory, &long, OFlags::PATH, Mode::empty()).unwrap();
     }
-    group.remove(MINUTE).unwrap();
+    group.remove(REMOVE_TIMEOUT).unwrap();
     assert!(!group.exists());
 }
 
 /// Issue "Trust boundary", item 4: no descendant escapes, even if it detaches or stops itself.
 #[test]
-fn everything_in_a_group_is_killed_at_once() {
-    let Some(group) = RealGroup::make("kill") else { return };
+fn all_processes_of_a_group_are_killed() {
+    let Some(group) = RealGroup::create("kill") else { return };
     let script = "(setsid sh -c 'sleep 1000 & sleep 1000 & kill -STOP $$' &) & \
         (trap '' TERM HUP INT; (exec sleep 1000) & sleep 1000) & \
         while :; do sleep 0.01 & done";
-    let mut child = group.shell(script);
+    let mut child = group.spawn_shell(script);
     wait::until("there are many processes", || group.0.processes().is_ok_and(|pids| pids.len() > 10));
     assert!(group.0.is_populated().unwrap());
-    assert!(matches!(group.0.remove(MINUTE), Err(CgroupError::Populated { .. })));
+    assert!(matches!(group.0.remove(REMOVE_TIMEOUT), Err(CgroupError::Populated { .. })));
     let members = group.0.processes().unwrap();
     group.0.kill().unwrap();
-    assert!(group.0.wait_until_empty(MINUTE));
+    assert!(group.0.wait_until_empty(REMOVE_TIMEOUT));
     child.wait().unwrap();
     let is_left = |pid: &u32| {
         let group = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
@@ -152,46 +152,46 @@ fn everything_in_a_group_is_killed_at_once() {
         group.contains("os-test-kill-") && !is_zombie
     };
     assert!(!members.iter().any(is_left));
-    group.0.remove(MINUTE).unwrap();
+    group.0.remove(REMOVE_TIMEOUT).unwrap();
     assert!(!group.0.exists());
 }
 
 #[test]
 fn groups_below_are_killed_and_removed_with_it() {
-    let Some(group) = RealGroup::make("nested") else { return };
+    let Some(group) = RealGroup::create("nested") else { return };
     let script =
         "mkdir \"$GROUP/a\" \"$GROUP/a/b\" && echo 0 >\"$GROUP/a/b/cgroup.procs\" && exec sleep 1000";
-    let mut child = group.shell(script);
+    let mut child = group.spawn_shell(script);
     let inner = ControlGroup::at(group.0.path().join("a/b"));
     wait::until("it is in the inner group", || {
         inner.processes().is_ok_and(|pids| pids.contains(&child.id()))
     });
     assert_eq!(group.0.processes().unwrap(), [0; 0]);
     group.0.kill().unwrap();
-    assert!(group.0.wait_until_empty(MINUTE));
+    assert!(group.0.wait_until_empty(REMOVE_TIMEOUT));
     child.wait().unwrap();
-    group.0.remove(MINUTE).unwrap();
+    group.0.remove(REMOVE_TIMEOUT).unwrap();
     assert!(!group.0.exists());
 }
 
 /// Kernels before 5.14 have no `cgroup.kill`.
 #[test]
 fn without_cgroup_kill_the_processes_of_a_group_are_frozen_and_killed_one_by_one() {
-    let Some(group) = RealGroup::make("frozen") else { return };
+    let Some(group) = RealGroup::create("frozen") else { return };
     let script = "mkdir \"$GROUP/a\"; (echo 0 >\"$GROUP/a/cgroup.procs\"; setsid sleep 1000) & while :; do sleep 0.01 & done";
-    let mut child = group.shell(script);
+    let mut child = group.spawn_shell(script);
     wait::until("there are many processes", || group.0.processes().is_ok_and(|pids| pids.len() > 10));
     // The test reaps its own children. The others are orphans and are reaped by init.
-    kill::one_by_one(&group.0).unwrap();
+    kill::kill_one_by_one(&group.0).unwrap();
     child.wait().unwrap();
     assert!(!group.0.is_populated().unwrap());
-    group.0.remove(MINUTE).unwrap();
+    group.0.remove(REMOVE_TIMEOUT).unwrap();
 }
 
 #[test]
 fn a_process_enters_a_group_with_what_it_starts_afterwards() {
-    let Some(group) = RealGroup::make("enter") else { return };
-    let mut child = group.shell("sleep 1000 & wait");
+    let Some(group) = RealGroup::create("enter") else { return };
+    let mut child = group.spawn_shell("sleep 1000 & wait");
     wait::until("both are in it", || group.0.processes().is_ok_and(|pids| pids.len() == 2));
     group.0.kill().unwrap();
     child.wait().unwrap();

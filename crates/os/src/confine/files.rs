@@ -7,28 +7,31 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus,
 };
+use rustix::fs::{FileType, fstat};
 
-use super::{ConfineError, HiddenTree};
+use super::{ConfineError, HiddenTree, open_resolved};
 
-const MECHANISM: &str = "Landlock";
+const MECHANISM_NAME: &str = "Landlock";
 
 /// The permitted access to files. Access that no field forbids is permitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileRules {
     /// A directory whose contents can be neither read nor written.
     pub hidden: Option<HiddenTree>,
-    /// If set, only these paths and their contents can be written. Paths that do not exist are ignored.
+    /// If set, only these paths and their contents can be written. They are absolute, without symbolic links. Paths that
+    /// do not exist are ignored.
     pub writable: Option<Vec<PathBuf>>,
 }
 
 /// Devices that programs write to without changing any state.
-const DEVICES: [&str; 9] = [
+const WRITABLE_DEVICES: [&str; 9] = [
     "/dev/null",
     "/dev/zero",
     "/dev/full",
@@ -41,28 +44,28 @@ const DEVICES: [&str; 9] = [
 ];
 
 /// The newest known access rights. An older kernel does not restrict the rights that it does not have.
-const NEWEST: ABI = ABI::V6;
+const NEWEST_ABI: ABI = ABI::V6;
 
 /// Restricts this process and its future descendants.
 pub fn restrict(rules: &FileRules) -> Result<(), ConfineError> {
-    let all = AccessFs::from_all(NEWEST);
-    let elsewhere = if rules.writable.is_some() { AccessFs::from_read(NEWEST) } else { all };
-    let mut ruleset = ruleset()?;
+    let all = AccessFs::from_all(NEWEST_ABI);
+    let default_access = if rules.writable.is_some() { AccessFs::from_read(NEWEST_ABI) } else { all };
+    let mut ruleset = create_ruleset()?;
     match &rules.hidden {
-        None => ruleset = permit(ruleset, Path::new("/"), elsewhere)?,
+        None => ruleset = permit(ruleset, Path::new("/"), default_access)?,
         Some(tree) => {
-            for path in beside(&tree.directory) {
-                ruleset = permit(ruleset, &path, elsewhere)?;
+            for path in siblings_of_path(&tree.directory) {
+                ruleset = permit(ruleset, &path, default_access)?;
             }
             for path in tree.shown_below() {
-                ruleset = permit(ruleset, path, elsewhere)?;
+                ruleset = permit_resolved(ruleset, path, default_access)?;
             }
         }
     }
     for path in rules.writable.iter().flatten() {
-        ruleset = permit(ruleset, path, all)?;
+        ruleset = permit_resolved(ruleset, path, all)?;
     }
-    for path in DEVICES {
+    for path in WRITABLE_DEVICES {
         let use_of_device = AccessFs::ReadFile
             | AccessFs::WriteFile
             | AccessFs::Truncate
@@ -70,24 +73,24 @@ pub fn restrict(rules: &FileRules) -> Result<(), ConfineError> {
             | AccessFs::ReadDir;
         ruleset = permit(ruleset, Path::new(path), use_of_device)?;
     }
-    let restriction = ruleset.restrict_self().map_err(unavailable)?;
+    let restriction = ruleset.restrict_self().map_err(unavailable_error)?;
     match restriction.ruleset {
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
-        RulesetStatus::NotEnforced => Err(unavailable("the kernel does not enforce it")),
+        RulesetStatus::NotEnforced => Err(unavailable_error("the kernel does not enforce it")),
     }
 }
 
 /// Whether this kernel has Landlock and permits its use.
 pub fn check() -> Result<(), ConfineError> {
-    ruleset().map(drop)
+    create_ruleset().map(drop)
 }
 
-fn ruleset() -> Result<RulesetCreated, ConfineError> {
+fn create_ruleset() -> Result<RulesetCreated, ConfineError> {
     // The first version is required; later ones are used if available.
     let required = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
-    let required = required.handle_access(AccessFs::from_all(ABI::V1)).map_err(unavailable)?;
+    let required = required.handle_access(AccessFs::from_all(ABI::V1)).map_err(unavailable_error)?;
     let best = required.set_compatibility(CompatLevel::BestEffort);
-    best.handle_access(AccessFs::from_all(NEWEST)).and_then(Ruleset::create).map_err(unavailable)
+    best.handle_access(AccessFs::from_all(NEWEST_ABI)).and_then(Ruleset::create).map_err(unavailable_error)
 }
 
 /// Permits access to a path and its contents. A path that cannot be opened needs no rule.
@@ -96,15 +99,36 @@ fn permit(
     path: &Path,
     access: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated, ConfineError> {
-    let Ok(meta) = fs::metadata(path) else { return Ok(ruleset) };
     let Ok(fd) = PathFd::new(path) else { return Ok(ruleset) };
-    let access = if meta.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
-    ruleset.add_rule(PathBeneath::new(fd, access)).map_err(unavailable)
+    permit_opened(ruleset, fd, access)
+}
+
+/// The same for a path that the caller has resolved. A symbolic link that was put into the path since then is an error.
+fn permit_resolved(
+    ruleset: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, ConfineError> {
+    match open_resolved(path)? {
+        Some(opened) => permit_opened(ruleset, opened, access),
+        None => Ok(ruleset),
+    }
+}
+
+fn permit_opened(
+    ruleset: RulesetCreated,
+    opened: impl AsFd,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, ConfineError> {
+    let Ok(stat) = fstat(&opened) else { return Ok(ruleset) };
+    let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    let access = if is_directory { access } else { access & AccessFs::from_file(NEWEST_ABI) };
+    ruleset.add_rule(PathBeneath::new(opened, access)).map_err(unavailable_error)
 }
 
 /// All entries beside a directory and beside each of its parents. Links are left out: their targets have their own
 /// rules.
-fn beside(directory: &Path) -> Vec<PathBuf> {
+fn siblings_of_path(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for inner in directory.ancestors() {
         let Some(parent) = inner.parent() else { break };
@@ -119,6 +143,6 @@ fn beside(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn unavailable(reason: impl ToString) -> ConfineError {
-    ConfineError::Unavailable { mechanism: MECHANISM, source: io::Error::other(reason.to_string()) }
+fn unavailable_error(reason: impl ToString) -> ConfineError {
+    ConfineError::Unavailable { mechanism: MECHANISM_NAME, source: io::Error::other(reason.to_string()) }
 }

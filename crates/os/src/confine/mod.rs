@@ -12,14 +12,18 @@ pub mod files;
 pub mod namespace;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+
+use crate::OsError;
+use crate::beneath::open_path_without_links;
 
 /// A hidden directory, and the paths below it that remain visible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HiddenTree {
     /// Absolute, without symbolic links.
     pub directory: PathBuf,
-    /// Files and directories below it that remain visible. Paths that do not exist are ignored.
+    /// Files and directories below it that remain visible, without symbolic links. Paths that do not exist are ignored.
     pub shown: Vec<PathBuf>,
 }
 
@@ -51,6 +55,18 @@ pub enum ConfineError {
     },
 }
 
-fn step(action: &'static str, path: &Path) -> impl FnOnce(rustix::io::Errno) -> ConfineError {
+/// Opens a path that the caller has resolved. None if it does not exist or cannot be opened. A symbolic link that was put
+/// into the path since then is an error.
+fn open_resolved(path: &Path) -> Result<Option<OwnedFd>, ConfineError> {
+    match open_path_without_links(path) {
+        Ok(opened) => Ok(Some(opened)),
+        Err(link @ OsError::SymbolicLink { .. }) => {
+            Err(ConfineError::Step { action: "open", path: path.to_owned(), source: link.into() })
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+fn step_error(action: &'static str, path: &Path) -> impl FnOnce(rustix::io::Errno) -> ConfineError {
     move |error| ConfineError::Step { action, path: path.to_owned(), source: error.into() }
 }

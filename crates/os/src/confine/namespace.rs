@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::CWD;
+use rustix::fs::{CWD, FileType, fstat};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, mount_remount,
     move_mount, open_tree,
@@ -22,10 +22,11 @@ use rustix::mount::{
 use rustix::process::{getegid, geteuid};
 use rustix::thread::{UnshareFlags, set_no_new_privs};
 
-use super::{ConfineError, HiddenTree, step};
+use super::{ConfineError, HiddenTree, open_resolved, step_error};
+use crate::beneath::Directory;
 use crate::cgroup;
 
-const MECHANISM: &str = "a user and mount namespace";
+const MECHANISM_NAME: &str = "a user and mount namespace";
 
 /// Whether this process needs [`map_all_ids`] from outside: only root has more than one id to keep.
 pub fn needs_mapper() -> bool {
@@ -46,66 +47,86 @@ pub trait IdMapper {
 /// Hides a directory from this process and its future descendants.
 pub fn hide(tree: &HiddenTree, mapper: &mut impl IdMapper) -> Result<(), ConfineError> {
     let directory = tree.directory.as_path();
-    // The working directory refers to the file system before the mount, so `..` would lead around it.
-    let working = std::env::current_dir().map_err(|source| ConfineError::Step {
-        action: "use",
-        path: ".".into(),
-        source,
-    })?;
-    enter(mapper)?;
+    let working_directory = WorkingDirectory::present()?;
+    enter_namespaces(mapper)?;
     // Mounts of the outside propagate inside, but not in the other direction.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        .map_err(step("change the propagation of", Path::new("/")))?;
+        .map_err(step_error("change the propagation of", Path::new("/")))?;
     let shown: Vec<(PathBuf, ShownPathKind, OwnedFd)> = tree
         .shown_below()
-        .filter_map(|path| Some(clone(path)?.map(|(kind, fd)| (path.to_owned(), kind, fd))))
+        .filter_map(|path| Some(clone_mount(path).transpose()?.map(|(kind, fd)| (path.to_owned(), kind, fd))))
         .collect::<Result<_, _>>()?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount("tmpfs", directory, "tmpfs", flags, c"mode=0700,size=256k,nr_inodes=4096")
-        .map_err(step("mount an empty file system on", directory))?;
+        .map_err(step_error("mount an empty file system on", directory))?;
     for (path, kind, cloned) in shown {
-        let made = match kind {
+        let created = match kind {
             ShownPathKind::Directory => fs::create_dir_all(&path),
             ShownPathKind::File => {
                 path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, ""))
             }
         };
-        made.map_err(|source| ConfineError::Step { action: "make", path: path.clone(), source })?;
+        created.map_err(|source| ConfineError::Step { action: "make", path: path.clone(), source })?;
         move_mount(&cloned, "", CWD, &path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-            .map_err(step("mount", &path))?;
+            .map_err(step_error("mount", &path))?;
     }
     // Read-only, so that a program gets an error instead of losing its data.
     mount_remount(directory, flags | MountFlags::BIND | MountFlags::RDONLY, "")
-        .map_err(step("make read-only", directory))?;
-    protect_groups();
+        .map_err(step_error("make read-only", directory))?;
+    remount_cgroups_read_only();
     if geteuid().is_root() {
-        enter(mapper)?;
+        enter_namespaces(mapper)?;
     }
-    std::env::set_current_dir(&working).map_err(|source| ConfineError::Step {
-        action: "work in",
-        path: working,
-        source,
-    })?;
-    set_no_new_privs(true).map_err(step("give up new privileges for", Path::new("this process")))
+    working_directory.enter()?;
+    set_no_new_privs(true).map_err(step_error("give up new privileges for", Path::new("this process")))
+}
+
+/// The working directory before the mount. It refers to the file system before the mount, so `..` would lead around the
+/// mount, and the directory is entered again by its path.
+struct WorkingDirectory {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl WorkingDirectory {
+    fn present() -> Result<Self, ConfineError> {
+        let failed = |source| ConfineError::Step { action: "use", path: ".".into(), source };
+        let path = std::env::current_dir().map_err(failed)?;
+        let identity = Directory::open(Path::new(".")).and_then(|directory| directory.identity());
+        Ok(Self { path, identity: identity.map_err(|error| failed(error.into()))? })
+    }
+
+    /// Enters the directory again. Another directory in its place is refused.
+    fn enter(self) -> Result<(), ConfineError> {
+        let enter = || -> io::Result<()> {
+            let directory = Directory::open_without_links(&self.path)?;
+            if directory.identity()? != self.identity {
+                return Err(io::Error::other("it was replaced by another directory"));
+            }
+            Ok(rustix::process::fchdir(&directory)?)
+        };
+        enter().map_err(|source| ConfineError::Step { action: "work in", path: self.path.clone(), source })
+    }
 }
 
 /// Makes the cgroup v2 hierarchy read-only, so that a process cannot leave its group. Programs can still read their
 /// limits. A mount that cannot be changed is ignored, because this is not the purpose of the namespace.
-fn protect_groups() {
+fn remount_cgroups_read_only() {
     for mount in cgroup::find::mounts() {
         let is_set = |name: &str| mount.options.iter().any(|option| option == name);
-        let kept =
+        let preserved_flags =
             [("nosuid", MountFlags::NOSUID), ("nodev", MountFlags::NODEV), ("noexec", MountFlags::NOEXEC)];
-        let kept = kept.into_iter().filter(|(name, _)| is_set(name)).map(|(_, flag)| flag);
-        let flags = kept.fold(MountFlags::BIND | MountFlags::RDONLY, |all, flag| all | flag);
-        mount_remount(&mount.point, flags, "").ok();
+        let preserved_flags =
+            preserved_flags.into_iter().filter(|(name, _)| is_set(name)).map(|(_, flag)| flag);
+        let flags = preserved_flags.fold(MountFlags::BIND | MountFlags::RDONLY, |all, flag| all | flag);
+        mount_remount(&mount.mount_point, flags, "").ok();
     }
 }
 
 /// Enters a new user and mount namespace.
-fn enter(mapper: &mut impl IdMapper) -> Result<(), ConfineError> {
+fn enter_namespaces(mapper: &mut impl IdMapper) -> Result<(), ConfineError> {
     mapper.prepare();
-    let unavailable = |source: io::Error| ConfineError::Unavailable { mechanism: MECHANISM, source };
+    let unavailable = |source: io::Error| ConfineError::Unavailable { mechanism: MECHANISM_NAME, source };
     #[expect(
         deprecated,
         reason = "the replacement is unsafe because of UnshareFlags::FILES, which is not used here, and unsafe code is denied"
@@ -121,17 +142,24 @@ enum ShownPathKind {
 }
 
 /// A detached copy of the mount at this path. None if the path does not exist.
-fn clone(path: &Path) -> Option<Result<(ShownPathKind, OwnedFd), ConfineError>> {
-    let kind = match fs::symlink_metadata(path) {
-        Ok(meta) if meta.is_dir() => ShownPathKind::Directory,
-        Ok(meta) if meta.is_file() => ShownPathKind::File,
-        Ok(_) | Err(_) => return None,
+fn clone_mount(path: &Path) -> Result<Option<(ShownPathKind, OwnedFd)>, ConfineError> {
+    let Some(opened) = open_resolved(path)? else { return Ok(None) };
+    let stat = fstat(&opened).map_err(step_error("examine", path))?;
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => ShownPathKind::Directory,
+        FileType::RegularFile => ShownPathKind::File,
+        FileType::Symlink
+        | FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Unknown => return Ok(None),
     };
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE
-        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
-    Some(open_tree(CWD, path, flags).map(|fd| (kind, fd)).map_err(step("open", path)))
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    open_tree(&opened, "", flags).map(|fd| Some((kind, fd))).map_err(step_error("open", path))
 }
 
 /// The user and group of this process, to be mapped to themselves in a user namespace.
@@ -143,7 +171,7 @@ pub struct OwnIds {
 
 impl OwnIds {
     /// The present ids. Call it before entering a namespace, because no ids are mapped inside at first.
-    pub fn now() -> Self {
+    pub fn current() -> Self {
         Self { user: geteuid().as_raw(), group: getegid().as_raw() }
     }
 

@@ -36,13 +36,13 @@ impl DirectoryIdentity {
 }
 
 /// Opens the directory `name` in `above` for listing. Links and mounts are not entered.
-pub(super) fn open(above: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
+pub(super) fn open_for_removal(parent: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
     let listing = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = match open_here(&above, name, listing) {
+    let opened = match open_beneath(&parent, name, listing) {
         Err(Errno::ACCESS) => {
             // Its owner may not list it. An O_PATH descriptor needs no permission on the directory itself.
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let directory = open_here(&above, name, flags)?;
+            let directory = open_beneath(&parent, name, flags)?;
             make_accessible(&directory)?;
             rustix::fs::openat(&directory, c".", listing, Mode::empty())?
         }
@@ -53,10 +53,10 @@ pub(super) fn open(above: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(&opened, c".", listing, Mode::empty())
 }
 
-fn open_here(above: impl AsFd, name: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+fn open_beneath(parent: impl AsFd, name: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    match rustix::fs::openat2(&above, name, flags, Mode::empty(), how) {
-        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(&above, name, flags, Mode::empty()),
+    match rustix::fs::openat2(&parent, name, flags, Mode::empty(), how) {
+        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(&parent, name, flags, Mode::empty()),
         opened => opened,
     }
 }

@@ -75,7 +75,7 @@ impl TreeRemoval {
         Err(OsError::System { action: "remove", path, source: io::Error::new(kind, message) })
     }
 
-    fn fail(&mut self, path: PathBuf, error: impl Into<io::Error>) {
+    fn record_failure(&mut self, path: PathBuf, error: impl Into<io::Error>) {
         if self.failures.len() < MAX_FAILURES {
             self.failures.push(RemovalFailure { path, error: error.into() });
         } else {
@@ -106,7 +106,8 @@ pub fn remove(directory: &Directory, name: &OsStr, max_time: Duration) -> TreeRe
     let path = PathBuf::from(name);
     let is_one_component = Path::new(name).file_name() == Some(name);
     let (Ok(name), true) = (CString::new(name.as_bytes()), is_one_component) else {
-        removal.fail(path, io::Error::new(io::ErrorKind::InvalidInput, "not a name in a directory"));
+        removal
+            .record_failure(path, io::Error::new(io::ErrorKind::InvalidInput, "not a name in a directory"));
         return removal;
     };
     match remove_one(directory, &name) {
@@ -116,7 +117,7 @@ pub fn remove(directory: &Directory, name: &OsStr, max_time: Duration) -> TreeRe
             let deadline = clock::monotonic().saturating_add(max_time);
             RemovalWalk::new(directory, name, deadline, &mut removal).run();
         }
-        RemovalStep::Failed(errno) => removal.fail(path, errno),
+        RemovalStep::Failed(errno) => removal.record_failure(path, errno),
     }
     removal
 }

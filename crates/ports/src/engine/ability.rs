@@ -60,7 +60,7 @@ impl EngineAbility {
     }
 
     /// The behaviour with an engine that lacks the ability.
-    pub fn without(self) -> &'static str {
+    pub fn fallback(self) -> &'static str {
         match self {
             Self::Resume => {
                 "while the run waits, its process keeps running, with a slot and a deadline (profile sticky_process)"
@@ -104,7 +104,7 @@ impl AbilitySet {
     }
 
     #[must_use]
-    pub fn except(self, ability: EngineAbility) -> Self {
+    pub fn without(self, ability: EngineAbility) -> Self {
         Self(self.0 & !ability.bit())
     }
 
@@ -117,7 +117,7 @@ impl AbilitySet {
     }
 
     /// The subset on which the state machine depends.
-    pub fn for_domain(self) -> abide_domain::engine::RunAbilities {
+    pub fn to_run_abilities(self) -> abide_domain::engine::RunAbilities {
         abide_domain::engine::RunAbilities {
             steer: self.has(EngineAbility::Steer),
             recover: self.has(EngineAbility::Recover),

@@ -8,7 +8,7 @@ use abide_domain::{
 use super::AbilitySet;
 
 /// Timeout of a probe command. It is generous because a busy machine can need most of it.
-pub(super) const CHECK_PATIENCE_MS: u64 = 60_000;
+pub(super) const PROBE_TIMEOUT_MS: u64 = 60_000;
 
 /// A command that probes an engine's program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,20 +21,20 @@ pub struct ProbeCommand {
     pub stdin: Vec<u8>,
     /// The command is finished, and terminated, when its output contains this text. Without a text, it is finished when
     /// it exits.
-    pub until: Option<String>,
+    pub stop_at_output: Option<String>,
     /// Timeout in milliseconds.
-    pub patience_ms: u64,
+    pub timeout_ms: u64,
 }
 
 impl ProbeCommand {
     /// A command that runs until it exits.
-    pub fn command(argv: impl IntoIterator<Item = String>) -> Self {
+    pub fn to_exit(argv: impl IntoIterator<Item = String>) -> Self {
         Self {
             argv: argv.into_iter().collect(),
             env: vec![],
             stdin: vec![],
-            until: None,
-            patience_ms: CHECK_PATIENCE_MS,
+            stop_at_output: None,
+            timeout_ms: PROBE_TIMEOUT_MS,
         }
     }
 }
@@ -66,9 +66,9 @@ pub enum ProbeResult {
 impl ProbeResult {
     /// The first word of the output that looks like a version.
     pub fn version(&self) -> Option<String> {
-        let looks_like_one =
+        let is_version =
             |word: &&str| word.starts_with(|first: char| first.is_ascii_digit()) && word.contains('.');
-        self.success()?.split_whitespace().find(looks_like_one).map(str::to_owned)
+        self.success()?.split_whitespace().find(is_version).map(str::to_owned)
     }
 
     /// Standard output if the program exited successfully.
@@ -86,7 +86,7 @@ pub struct EngineHealth {
     /// The version that the program reported.
     pub version: Option<String>,
     /// The reason why the program cannot be used, and the remedy. None if it can be used.
-    pub trouble: Option<RunFailure>,
+    pub failure: Option<RunFailure>,
     /// Whether sessions can be resumed, and how that was determined.
     pub resume: EngineResumeCapability,
     /// The abilities of the installed program.
@@ -95,10 +95,10 @@ pub struct EngineHealth {
 
 impl EngineHealth {
     /// The result if no check has run.
-    pub fn unseen() -> Self {
+    pub fn unchecked() -> Self {
         Self {
             version: None,
-            trouble: None,
+            failure: None,
             resume: EngineResumeCapability {
                 supported: false,
                 probe_method: ProbeMethod::Command,

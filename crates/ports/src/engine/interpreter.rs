@@ -17,25 +17,25 @@ pub trait ProcessInterpreter: Debug + Send {
     fn feed(&mut self, bytes: &[u8]) -> Vec<EngineFact>;
 
     /// The remaining facts when the process has exited, including those of unfinished output.
-    fn end(&mut self, departure: &ProcessExit<'_>) -> Vec<EngineFact>;
+    fn on_exit(&mut self, exit: &ProcessExit<'_>) -> Vec<EngineFact>;
 
     /// The status according to the bytes fed so far.
     fn status(&self) -> EngineSessionStatus;
 
     /// The bytes that start the next turn of a held process.
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation>;
+    fn encode_prompt(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation>;
 
     /// The bytes that answer a request inside the turn.
-    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation>;
+    fn encode_answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation>;
 
     /// The bytes that add a message to the running turn.
-    fn steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation>;
+    fn encode_steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation>;
 
     /// The way to stop the turn while keeping the session usable.
-    fn interrupt(&mut self) -> InterruptMethod;
+    fn interrupt_method(&mut self) -> InterruptMethod;
 
     /// The way to ask the process to exit. A process that does not exit is terminated.
-    fn leave(&mut self) -> ShutdownMethod;
+    fn shutdown_method(&mut self) -> ShutdownMethod;
 
     /// The current state as a checkpoint. None after the process has exited.
     fn checkpoint(&self) -> Option<ReaderCheckpoint>;
@@ -77,18 +77,18 @@ pub enum EngineSessionStatus {
     /// A turn is running.
     Working,
     /// A turn waits for an answer.
-    AtGate,
+    WaitingForAnswer,
     /// The last turn has ended and the process is alive.
     BetweenTurns,
     /// The process has exited.
-    Over,
+    Exited,
 }
 
 /// An answer to a request inside a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GateAnswer<'a> {
     /// The engine's id of the request.
-    pub gate: &'a str,
+    pub gate_id: &'a str,
     pub text: &'a str,
     /// The decision, if the request was for permission.
     pub verdict: Option<ApprovalVerdict>,
@@ -124,7 +124,7 @@ pub enum ProcessSignal {
 pub enum UnsupportedOperation {
     /// The engine lacks the ability.
     #[error("the engine cannot do this: it lacks {}", ability.name())]
-    Lacks { ability: EngineAbility },
+    MissingAbility { ability: EngineAbility },
     /// The engine has the ability, but not for this request.
     #[error("the engine cannot do this: {reason}")]
     Refused {

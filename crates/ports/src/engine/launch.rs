@@ -28,13 +28,13 @@ pub struct EngineInstallation {
 
 impl EngineInstallation {
     /// A program that is looked up in `PATH`.
-    pub fn named(program: &str) -> Self {
+    pub fn for_program(program: &str) -> Self {
         Self { command: vec![program.to_owned()], ..Self::default() }
     }
 
     /// The same program with these inherited variables.
     #[must_use]
-    pub fn passing(mut self, pass_env: &[&str]) -> Self {
+    pub fn with_pass_env(mut self, pass_env: &[&str]) -> Self {
         self.pass_env = pass_env.iter().map(|name| (*name).to_owned()).collect();
         self
     }
@@ -52,7 +52,7 @@ pub struct LaunchContext<'a> {
     /// The working directory of all turns of the run.
     pub workspace: &'a str,
     /// A directory of this run outside the workspace, for [`ProcessSpec::files`].
-    pub private: &'a str,
+    pub private_dir: &'a str,
     /// Whether and how the run may ask questions.
     pub mode: ExecutionMode,
     /// None selects the engine's default.
@@ -64,19 +64,19 @@ pub struct LaunchContext<'a> {
     /// The run's copy of its skill: a folder relative to the workspace.
     pub skill: Option<&'a str>,
     /// The time at which the session began. None for a new session.
-    pub session_since: Option<Timestamp>,
+    pub session_started_at: Option<Timestamp>,
     /// The result of the resume probe, in a format of the adapter, as stored in the run's profile.
     pub resume_detail: &'a str,
-    pub prompted: PromptSource,
+    pub prompt_source: PromptSource,
 }
 
 /// The origin of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromptSource {
     /// A message to the run.
-    ByMessage,
+    Message,
     /// The answer to a question, either the engine's or one of Abide's about how to continue.
-    ByReply,
+    Reply,
 }
 
 /// The engine's permissions on the machine. They apply to every turn and are never widened (A4).
@@ -94,7 +94,7 @@ impl SandboxMode {
     /// The values of [`RunSettings::sandbox`].
     pub const NAMES: [&'static str; 3] = ["read-only", "workspace-write", "danger-full-access"];
 
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "read-only" => Some(Self::ReadOnly),
             "workspace-write" => Some(Self::WorkspaceWrite),
@@ -114,7 +114,7 @@ impl SandboxMode {
     /// The sandbox of a run. None if its settings leave it to the engine's own configuration. Unknown names must be
     /// refused when the run is created; here they select the narrowest sandbox.
     pub fn of(settings: &RunSettings) -> Option<Self> {
-        settings.sandbox.as_deref().map(|name| Self::named(name).unwrap_or(Self::ReadOnly))
+        settings.sandbox.as_deref().map(|name| Self::from_name(name).unwrap_or(Self::ReadOnly))
     }
 }
 
@@ -135,7 +135,7 @@ impl IsolationMode {
     /// The values of [`RunSettings::isolation`].
     pub const NAMES: [&'static str; 4] = ["auto", "namespace", "landlock", "off"];
 
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::Auto),
             "namespace" => Some(Self::Namespace),
@@ -154,10 +154,27 @@ impl IsolationMode {
         }
     }
 
+    /// Whether this isolation may protect less than another one. `Auto` may end in no isolation, and `Landlock` protects
+    /// less than a namespace, so each of the two may protect less than the other.
+    pub fn may_be_weaker_than(self, other: Self) -> bool {
+        match (other, self) {
+            (Self::Off, Self::Auto | Self::Namespace | Self::Landlock | Self::Off)
+            | (Self::Auto | Self::Namespace | Self::Landlock, Self::Namespace)
+            | (Self::Auto, Self::Auto)
+            | (Self::Landlock, Self::Landlock) => false,
+            (Self::Auto, Self::Landlock | Self::Off)
+            | (Self::Landlock, Self::Auto | Self::Off)
+            | (Self::Namespace, Self::Auto | Self::Landlock | Self::Off) => true,
+        }
+    }
+
     /// The isolation of a run: its own setting, or the one configured when it began. Unknown names must be refused when
     /// the run is created; here they select the strictest isolation.
     pub fn of(settings: &RunSettings, configured: Self) -> Self {
-        settings.isolation.as_deref().map_or(configured, |name| Self::named(name).unwrap_or(Self::Namespace))
+        settings
+            .isolation
+            .as_deref()
+            .map_or(configured, |name| Self::from_name(name).unwrap_or(Self::Namespace))
     }
 }
 
@@ -170,7 +187,7 @@ pub enum IsolationScope {
     /// child processes.
     Tools,
     /// Nothing. The engine is part of Abide and starts no processes.
-    Nothing,
+    None,
 }
 
 /// The process that an engine adapter wants to be started.
@@ -181,7 +198,7 @@ pub struct ProcessSpec {
     /// Variables that are added to the environment.
     pub env: Vec<(String, String)>,
     /// Variables that are removed from the environment.
-    pub without_env: Vec<String>,
+    pub removed_env: Vec<String>,
     /// Appended, after a space, to the final values of these variables. For lists of options such as `NODE_OPTIONS`,
     /// which the owner may have set.
     pub appended_env: Vec<(String, String)>,
@@ -193,14 +210,14 @@ pub struct ProcessSpec {
     /// A directory with keepers of the process itself, relative to the home: `agents/ID/sessions`. These keepers
     /// survive the process, because the next turn uses them. They end with the run, when `agents/ID` is deleted. All
     /// other descendants end with the process.
-    pub outliving: Option<String>,
+    pub surviving_keepers_dir: Option<String>,
 }
 
 /// A file in the run's private directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrivateFile {
-    /// Relative to [`LaunchContext::private`].
-    pub path: String,
+    /// Relative to [`LaunchContext::private_dir`].
+    pub relative_path: String,
     pub contents: String,
 }
 
@@ -208,9 +225,9 @@ pub struct PrivateFile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessStdin {
     /// These bytes, followed by end of file.
-    Whole(Vec<u8>),
+    Complete(Vec<u8>),
     /// These bytes. The input stays open for later writes of the interpreter.
-    Open(Vec<u8>),
+    KeptOpen(Vec<u8>),
 }
 
 // Values of variables are secrets, so `Debug` shows only their names.
@@ -218,21 +235,48 @@ pub enum ProcessStdin {
 impl fmt::Debug for EngineInstallation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { command, args, env, pass_env, isolation } = self;
-        let mut shown = f.debug_struct("EngineInstallation");
-        shown.field("command", command).field("args", args).field("env", &masked(env));
-        shown.field("pass_env", pass_env).field("isolation", isolation).finish()
+        let mut debug = f.debug_struct("EngineInstallation");
+        debug.field("command", command).field("args", args).field("env", &masked(env));
+        debug.field("pass_env", pass_env).field("isolation", isolation).finish()
     }
 }
 
 impl fmt::Debug for ProcessSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { argv, env, without_env, appended_env, files, stdin, not_before, outliving } = self;
-        let files: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+        let Self {
+            argv,
+            env,
+            removed_env: without_env,
+            appended_env,
+            files,
+            stdin,
+            not_before,
+            surviving_keepers_dir: outliving,
+        } = self;
+        let files: Vec<&str> = files.iter().map(|file| file.relative_path.as_str()).collect();
         let env = masked(env.iter().map(|(name, value)| (name, value)));
-        let mut shown = f.debug_struct("ProcessSpec");
-        shown.field("argv", argv).field("env", &env).field("without_env", without_env);
-        shown.field("appended_env", appended_env);
-        shown.field("files", &files).field("stdin", stdin).field("not_before", not_before);
-        shown.field("outliving", outliving).finish()
+        let mut debug = f.debug_struct("ProcessSpec");
+        debug.field("argv", argv).field("env", &env).field("without_env", without_env);
+        debug.field("appended_env", appended_env);
+        debug.field("files", &files).field("stdin", stdin).field("not_before", not_before);
+        debug.field("outliving", outliving).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_namespace_is_as_strict_as_every_other_isolation() {
+        use IsolationMode::{Auto, Landlock, Namespace, Off};
+        let weaker = |other: IsolationMode| -> Vec<IsolationMode> {
+            let all = [Auto, Namespace, Landlock, Off].into_iter();
+            all.filter(|mode| mode.may_be_weaker_than(other)).collect()
+        };
+        assert_eq!(weaker(Namespace), [Auto, Landlock, Off]);
+        assert_eq!(weaker(Auto), [Landlock, Off]);
+        assert_eq!(weaker(Landlock), [Auto, Off]);
+        assert_eq!(weaker(Off), []);
     }
 }

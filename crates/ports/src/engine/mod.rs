@@ -6,12 +6,12 @@
 //!
 //! | operation that every engine has | method |
 //! |---|---|
-//! | healthcheck | [`Engine::checks`], [`Engine::judge`] |
+//! | healthcheck | [`Engine::probe_commands`], [`Engine::assess_health`] |
 //! | start session | [`Engine::launch`] with [`LaunchSession::New`] or [`LaunchSession::Named`] |
-//! | run turn | [`Engine::launch`], or [`ProcessInterpreter::say`] to a process that is held |
-//! | interrupt turn | [`ProcessInterpreter::interrupt`] |
+//! | run turn | [`Engine::launch`], or [`ProcessInterpreter::encode_prompt`] to a process that is held |
+//! | interrupt turn | [`ProcessInterpreter::interrupt_method`] |
 //! | read session status | [`ProcessInterpreter::status`] |
-//! | disconnect | [`ProcessInterpreter::leave`] |
+//! | disconnect | [`ProcessInterpreter::shutdown_method`] |
 //!
 //! Optional operations are described by [`EngineAbility`], which also defines the behaviour without them.
 //!
@@ -45,22 +45,22 @@ pub trait Engine: Debug + Send + Sync {
     /// The name in the registry and in settings.
     fn name(&self) -> &str;
 
-    /// The optional abilities of the program version that the adapter was written for. [`Engine::judge`] determines the
+    /// The optional abilities of the program version that the adapter was written for. [`Engine::assess_health`] determines the
     /// abilities of the installed program.
     fn abilities(&self) -> AbilitySet;
 
     /// The format of the output of one turn.
-    fn speech(&self) -> OutputFormat {
+    fn output_format(&self) -> OutputFormat {
         OutputFormat::Lines
     }
 
     /// The way in which the engine asks a question at the end of a turn.
-    fn asking(&self) -> QuestionStyle {
-        QuestionStyle::InText
+    fn question_style(&self) -> QuestionStyle {
+        QuestionStyle::InAnswer
     }
 
     /// The evidence that the adapter was written and tested with.
-    fn evidence(&self) -> AdapterBasis {
+    fn adapter_basis(&self) -> AdapterBasis {
         AdapterBasis::Recorded
     }
 
@@ -69,22 +69,22 @@ pub trait Engine: Debug + Send + Sync {
 
     /// The commands that determine presence, version and resume support of the program (A3). They are cheap, call no
     /// model and change nothing.
-    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand>;
+    fn probe_commands(&self, installation: &EngineInstallation) -> Vec<ProbeCommand>;
 
     /// Evaluates the results of those commands, in the same order.
-    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth;
+    fn assess_health(&self, results: &[ProbeResult]) -> EngineHealth;
 
     /// The handle of a new session with the id `fresh` (a new UUID), for engines that accept a chosen id (A6). The
     /// handle is then durable before the process starts.
-    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle>;
+    fn new_session_handle(&self, uuid: &str) -> Option<EngineSessionHandle>;
 
     /// The process that runs a turn. The same context gives the same process.
-    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation>;
+    fn launch(&self, context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation>;
 
     /// Creates the interpreter of a process that was started with this context.
     ///
     /// After a restart a new interpreter is created and fed all output from the first byte.
-    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter>;
+    fn interpreter(&self, context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter>;
 
     /// The part of the engine that is isolated from Abide's own files.
     fn isolation_scope(&self) -> IsolationScope {
@@ -101,16 +101,16 @@ pub enum OutputFormat {
     /// Structured lines. Lines that cannot be parsed are kept as unknown.
     Lines,
     /// Plain text. The whole output is the answer.
-    Prose,
+    PlainText,
 }
 
 /// The way in which an engine asks a question at the end of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuestionStyle {
     /// In its answer, in a format that its prompt has to describe.
-    InText,
+    InAnswer,
     /// By a mechanism of its own. The person's answer is passed to it verbatim.
-    ByItself,
+    OwnMechanism,
 }
 
 /// The evidence that an adapter was written and tested with.

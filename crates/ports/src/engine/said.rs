@@ -12,8 +12,8 @@ use abide_domain::{
 pub struct EngineFact {
     /// Increases with every fact of a process and depends on its output only. Facts that were committed before a
     /// restart are recognised by their position. See [`EngineFact::position`].
-    pub at: OutputPosition,
-    pub what: FactKind,
+    pub position: OutputPosition,
+    pub kind: FactKind,
 }
 
 /// The content of a fact.
@@ -31,33 +31,33 @@ pub enum FactKind {
     /// The engine asks inside its turn and waits.
     Gate {
         /// The engine's id of the request, unique within the process.
-        gate: String,
+        gate_id: String,
         purpose: GatePurpose,
         question: Question,
     },
     /// The engine no longer needs the answer.
-    Withdrawn {
+    GateWithdrawn {
         /// The engine's id of the request.
-        gate: String,
+        gate_id: String,
     },
     /// Bytes that the protocol requires on standard input. They are written once; the position is the idempotency key.
-    Write(Vec<u8>),
+    WriteStdin(Vec<u8>),
     /// A one-shot turn has printed its last output and the process should exit. The exit determines how the turn ended.
-    Finishing,
+    OutputComplete,
     /// A turn has ended. Reported exactly once per turn, after all other facts of the turn.
-    Ended {
+    TurnEnded {
         /// The number of the prompt within this process, counted from 1.
         turn: u32,
-        ending: TurnOutcome,
+        outcome: TurnOutcome,
     },
     /// A complete line that the adapter does not know.
-    Unknown(String),
+    UnknownLine(String),
 }
 
 /// The exit of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessExit<'a> {
-    pub exit: ExitStatus,
+    pub status: ExitStatus,
     /// The end of its standard error.
     pub stderr: &'a [u8],
     /// The daemon's part in the exit.
@@ -68,9 +68,9 @@ pub struct ProcessExit<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitCause {
     /// The process exited by itself.
-    Itself,
+    Voluntary,
     /// The process had finished its output but did not exit, so it was terminated.
-    Dismissed,
+    TerminatedAfterOutput,
     /// The turn was interrupted by request.
     Interrupted,
 }

@@ -46,7 +46,7 @@ pub struct RunChange {
     pub stamp: EventStamp,
     pub event: RunEvent,
     /// The status of the run before the event. None if the event created it.
-    pub was: Option<RunStatus>,
+    pub previous_status: Option<RunStatus>,
     /// The run after the event, shared with caches. Its revision is one more than the revision that the store must
     /// find.
     pub run: Arc<Run>,
@@ -56,8 +56,8 @@ pub struct RunChange {
 impl RunChange {
     /// Derives the changed rows from a step of the domain.
     pub fn new(before: Option<&Run>, stamp: EventStamp, event: RunEvent, step: RunStep) -> Self {
-        let (rows, was) = (ChangedRows::changed(before, &step.run), before.map(Run::status));
-        Self { rows, stamp, event, was, run: Arc::new(step.run) }
+        let (rows, was) = (ChangedRows::between(before, &step.run), before.map(Run::status));
+        Self { rows, stamp, event, previous_status: was, run: Arc::new(step.run) }
     }
 
     pub fn inbound(&self) -> impl Iterator<Item = &Inbound> {

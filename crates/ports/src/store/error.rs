@@ -18,7 +18,7 @@ pub enum StoreError {
     },
     /// The key is already claimed. The request is a repetition, or the sender reused a key.
     #[error("key {key} of {scope} was used before, for run {}", holder.run_id)]
-    Taken {
+    KeyTaken {
         /// The namespace of the key.
         scope: String,
         key: String,
@@ -36,39 +36,39 @@ pub enum StoreError {
     Full { reason: String },
     /// The stored data is invalid.
     #[error(
-        "the store is damaged: {what}; restore a backup with `abide restore FILE`, or run `abide verify` to see how far \
+        "the store is damaged: {detail}; restore a backup with `abide restore FILE`, or run `abide verify` to see how far \
          it reaches"
     )]
     Damaged {
         /// The finding.
-        what: String,
+        detail: String,
     },
     /// Acknowledged input is missing: the store is older than its witness, or is another store.
     #[error(
-        "acknowledged input is missing: {what}. Either put a backup in place with `abide restore FILE`, or continue \
+        "acknowledged input is missing: {detail}. Either put a backup in place with `abide restore FILE`, or continue \
          without what is missing with `abide up --accept-loss`"
     )]
-    Lost {
+    InputLost {
         /// The finding and its probable cause.
-        what: String,
+        detail: String,
     },
     /// The store's files were deleted or replaced while it was open. All further commits are refused.
     #[error(
-        "the store is gone: {what}; nothing is accepted until the daemon is restarted on an intact store"
+        "the store is gone: {detail}; nothing is accepted until the daemon is restarted on an intact store"
     )]
-    Gone {
+    FilesGone {
         /// The finding.
-        what: String,
+        detail: String,
     },
     /// Another daemon uses the store. This process will not accept commits again.
-    #[error("another daemon uses this store: {what}")]
+    #[error("another daemon uses this store: {detail}")]
     InUse {
         /// The other daemon and the remedy.
-        what: String,
+        detail: String,
     },
     /// The store was written by a newer program, or its migrations were edited.
     #[error("the store does not fit this program: {reason}")]
-    Mismatched {
+    IncompatibleVersion {
         /// The difference.
         reason: String,
     },
@@ -79,8 +79,8 @@ pub enum StoreError {
         hint: String,
     },
     /// The request is invalid, for example because of a malformed cursor.
-    #[error("{what} is not valid")]
-    Invalid { what: String },
+    #[error("{detail} is not valid")]
+    Invalid { detail: String },
 }
 
 /// The reaction to an error.
@@ -91,7 +91,7 @@ pub enum StoreErrorKind {
     /// Change the request.
     FixRequest,
     /// Report the error to the operator.
-    CallOperator,
+    ReportToOperator,
 }
 
 impl StoreError {
@@ -100,15 +100,15 @@ impl StoreError {
             Self::Conflict { .. } | Self::Unavailable { .. } | Self::OutcomeUnknown { .. } => {
                 StoreErrorKind::Retry
             }
-            Self::Taken { .. } | Self::Unsupported { .. } | Self::Invalid { .. } => {
+            Self::KeyTaken { .. } | Self::Unsupported { .. } | Self::Invalid { .. } => {
                 StoreErrorKind::FixRequest
             }
             Self::Full { .. }
             | Self::Damaged { .. }
-            | Self::Lost { .. }
-            | Self::Gone { .. }
+            | Self::InputLost { .. }
+            | Self::FilesGone { .. }
             | Self::InUse { .. }
-            | Self::Mismatched { .. } => StoreErrorKind::CallOperator,
+            | Self::IncompatibleVersion { .. } => StoreErrorKind::ReportToOperator,
         }
     }
 }

@@ -4,15 +4,15 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreFlaw {
     /// Acknowledged input is missing.
-    #[error("acknowledged input is missing: {what}")]
-    Lost { what: String },
+    #[error("acknowledged input is missing: {detail}")]
+    InputLost { detail: String },
     /// The journal, or the file that holds it, is damaged.
-    #[error("{what}")]
-    Journal { what: String },
+    #[error("{detail}")]
+    Journal { detail: String },
     /// Data derived from the journal is wrong and can be rebuilt.
-    #[error("{what}")]
-    Derived { what: String },
+    #[error("{detail}")]
+    Derived { detail: String },
     /// Information for the operator; the store is intact.
-    #[error("{what}")]
-    Note { what: String },
+    #[error("{detail}")]
+    Note { detail: String },
 }

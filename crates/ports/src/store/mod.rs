@@ -55,10 +55,10 @@ pub struct DamagedRun {
     /// The id in the row, which may be invalid.
     pub run_id: String,
     /// The cause.
-    pub what: String,
+    pub detail: String,
 }
 
-/// Queries for the current state of runs. Lists omit rows that cannot be read; [`RunQueries::damaged`] reports them.
+/// Queries for the current state of runs. Lists omit rows that cannot be read; [`RunQueries::damaged_runs`] reports them.
 pub trait RunQueries {
     fn run(&self, id: RunId) -> StoreFuture<'_, Option<Run>>;
 
@@ -66,19 +66,19 @@ pub trait RunQueries {
     fn runs(&self, status: Option<RunStatus>, page: PageRequest) -> StoreFuture<'_, ListPage<Run>>;
 
     /// Runs whose deadline is at or before `until`, earliest first.
-    fn due(&self, until: Timestamp, limit: usize) -> StoreFuture<'_, Vec<(RunId, Deadline)>>;
+    fn runs_due(&self, until: Timestamp, limit: usize) -> StoreFuture<'_, Vec<(RunId, Deadline)>>;
 
     /// All runs that hold a slot or wait for one.
-    fn occupying(&self) -> StoreFuture<'_, Vec<(RunId, SlotOccupancy)>>;
+    fn slot_occupancies(&self) -> StoreFuture<'_, Vec<(RunId, SlotOccupancy)>>;
 
     /// Runs whose row cannot be read and which hold a slot, wait for one, have a pending effect or have a deadline.
     /// Reads all such runs.
-    fn damaged(&self) -> StoreFuture<'_, Vec<DamagedRun>> {
+    fn damaged_runs(&self) -> StoreFuture<'_, Vec<DamagedRun>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
     /// The number of runs per status, without statuses that have no runs. Does not read any run.
-    fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>>;
+    fn count_by_status(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>>;
 }
 
 /// Queries for turns.
@@ -105,7 +105,7 @@ pub trait InteractionQueries {
     fn open_interactions(&self, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>>;
 
     /// The number of open questions. Does not read any question.
-    fn count_open(&self) -> StoreFuture<'_, u64>;
+    fn count_open_interactions(&self) -> StoreFuture<'_, u64>;
 }
 
 /// Queries for deliveries.
@@ -122,7 +122,7 @@ pub trait DeliveryQueries {
 /// Queries for pending effects. They are stored in the runs only.
 pub trait EffectQueries {
     /// Pending effects after this one, ordered by run and number.
-    fn owed(
+    fn pending_effects(
         &self,
         after: Option<(RunId, EffectNumber)>,
         limit: usize,
@@ -132,7 +132,7 @@ pub trait EffectQueries {
 /// Queries for claimed keys. A key can be claimed only once.
 pub trait ClaimQueries {
     /// The run and request that claimed a key.
-    fn claimed(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>>;
+    fn claim_holder(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>>;
 }
 
 /// The run and request that claimed a key.
@@ -150,7 +150,7 @@ pub trait CursorStore {
     fn cursor(&self, reader: &str) -> StoreFuture<'_, JournalSeq>;
 
     /// Advances a reader's position. It never moves backwards.
-    fn advance(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()>;
+    fn advance_cursor(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()>;
 }
 
 /// Maintenance operations for operators.
@@ -178,14 +178,14 @@ pub trait StoreMaintenance {
     /// Writes a consistent copy to a new file, concurrently with commits. `Unsupported` for stores on a server.
     fn backup(&self, to: &Path) -> StoreFuture<'_, ()>;
 
-    /// Whether commits are possible, without IO. Returns [`StoreError::Gone`] once the files were found deleted or
+    /// Whether commits are possible, without IO. Returns [`StoreError::FilesGone`] once the files were found deleted or
     /// replaced.
     fn health(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
     /// A problem that the operator should examine, while commits remain possible.
-    fn concern(&self) -> Option<String> {
+    fn warning(&self) -> Option<String> {
         None
     }
 

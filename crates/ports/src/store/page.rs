@@ -19,12 +19,12 @@ impl PageRequest {
     }
 
     /// The same page with a limit in bytes.
-    pub fn within(self, max_bytes: usize) -> Self {
+    pub fn with_max_bytes(self, max_bytes: usize) -> Self {
         Self { max_bytes, ..self }
     }
 
     /// The page of the same size after this cursor.
-    pub fn at(self, cursor: String) -> Self {
+    pub fn after_cursor(self, cursor: String) -> Self {
         Self { cursor: Some(cursor), ..self }
     }
 }

@@ -34,15 +34,15 @@ impl RunTables {
     pub fn derive<'a>(entries: impl IntoIterator<Item = &'a JournalEntry>) -> Result<Self, JournalMismatch> {
         let mut tables = Self::default();
         for entry in entries {
-            tables.follow(entry)?;
+            tables.apply_entry(entry)?;
         }
         Ok(tables)
     }
 
     /// Applies the run's next entry to the tables derived from the entries before it.
-    pub fn follow(&mut self, entry: &JournalEntry) -> Result<(), JournalMismatch> {
+    pub fn apply_entry(&mut self, entry: &JournalEntry) -> Result<(), JournalMismatch> {
         let step = run::apply(self.run.as_ref(), &entry.stamp, &entry.event)
-            .map_err(|refused| JournalMismatch::Refused { entry: Box::new(entry.clone()), refused })?;
+            .map_err(|refused| JournalMismatch::EventRefused { entry: Box::new(entry.clone()), refused })?;
         let change = RunChange::new(self.run.as_ref(), entry.stamp, entry.event.clone(), step);
         if change.run.revision != entry.revision {
             return Err(JournalMismatch::Revision {
@@ -51,12 +51,12 @@ impl RunTables {
                 derived: change.run.revision,
             });
         }
-        self.write(change);
+        self.apply_change(change);
         Ok(())
     }
 
     /// Writes the rows of a change.
-    pub fn write(&mut self, change: RunChange) {
+    pub fn apply_change(&mut self, change: RunChange) {
         self.claims.extend(change.claims());
         self.claims.sort();
         self.inbound.extend(change.inbound().map(|row| (row.message.key.clone(), row.clone())));
@@ -67,7 +67,7 @@ impl RunTables {
     }
 
     /// The names of the tables in which two sets of rows differ.
-    pub fn differing(&self, other: &Self) -> Vec<&'static str> {
+    pub fn differing_tables(&self, other: &Self) -> Vec<&'static str> {
         let mut differing = Vec::new();
         let mut compare = |name, same: bool| {
             if !same {
@@ -96,7 +96,7 @@ pub enum JournalMismatch {
     },
     /// The journal contains an event that the domain refuses at that position.
     #[error("run {}: entry {} cannot follow what is before it: {refused}", entry.run_id, entry.seq.0)]
-    Refused { entry: Box<JournalEntry>, refused: RequestRefused },
+    EventRefused { entry: Box<JournalEntry>, refused: RequestRefused },
     /// An entry is missing or duplicated.
     #[error("run {run_id}: an entry says revision {found} where {derived} is due")]
     Revision {

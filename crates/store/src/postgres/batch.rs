@@ -46,30 +46,30 @@ pub(super) struct PlacedEntry<'a> {
 
 impl<'a> CommitBatch<'a> {
     /// Adds a commit, or returns the reason for its refusal and changes nothing.
-    pub(super) fn take(
+    pub(super) fn add_commit(
         &mut self,
-        known: &mut BatchBaseline,
+        baseline: &mut BatchBaseline,
         records: &'a [CommitRow],
     ) -> Result<CommitReceipt, StoreError> {
-        judge(known, records)?;
+        check_commit(baseline, records)?;
         for record in records {
-            known.revisions.insert(record.run_id, record.reached());
+            baseline.revisions.insert(record.run_id, record.final_revision());
             for claim in &record.rows.claims {
                 let holder = ClaimHolder { run_id: record.run_id, fingerprint: claim.fingerprint.clone() };
-                known.claims.insert((claim.scope.clone(), claim.key.clone()), holder);
+                baseline.claims.insert((claim.scope.clone(), claim.key.clone()), holder);
             }
             for entry in &record.entries {
-                let checksum = entry.checksum(known.head.seq + 1);
-                known.head = known.head.next(checksum);
-                self.entries.push(PlacedEntry { rows: &record.rows, entry, checksum, head: known.head });
+                let checksum = entry.checksum(baseline.head.seq + 1);
+                baseline.head = baseline.head.next(checksum);
+                self.entries.push(PlacedEntry { rows: &record.rows, entry, checksum, head: baseline.head });
             }
-            self.replace(&record.rows);
+            self.add_rows(&record.rows);
         }
-        Ok(CommitReceipt { last: JournalSeq(known.head.seq as u64) })
+        Ok(CommitReceipt { last: JournalSeq(baseline.head.seq as u64) })
     }
 
     /// Adds rows without checks.
-    pub(super) fn replace(&mut self, rows: &'a TableRows) {
+    pub(super) fn add_rows(&mut self, rows: &'a TableRows) {
         let (run, text) = (rows.run(), &rows.text);
         self.claims.extend(rows.claims.iter().map(|claim| (claim, run)));
         self.runs.extend(rows.state.iter().map(|(keys, body)| (run, (keys, &text[*body]))));
@@ -101,21 +101,21 @@ impl CommitBatch<'_> {
     }
 }
 
-fn judge(known: &BatchBaseline, records: &[CommitRow]) -> Result<(), StoreError> {
+fn check_commit(baseline: &BatchBaseline, records: &[CommitRow]) -> Result<(), StoreError> {
     let mut revisions: HashMap<RunId, u64> = HashMap::new();
     let mut claims: HashMap<(&str, &str), ClaimHolder> = HashMap::new();
     for record in records {
-        let CommitRow { run_id, expected, .. } = *record;
-        let stored = || known.revisions.get(&run_id).copied().unwrap_or(0);
+        let CommitRow { run_id, expected_revision: expected, .. } = *record;
+        let stored = || baseline.revisions.get(&run_id).copied().unwrap_or(0);
         let found = revisions.get(&run_id).copied().unwrap_or_else(stored);
         if found != expected {
             return Err(StoreError::Conflict { run_id, expected, found });
         }
-        revisions.insert(run_id, record.reached());
+        revisions.insert(run_id, record.final_revision());
         for KeyClaim { scope, key, fingerprint } in &record.rows.claims {
-            let stored = known.claims.get(&(scope.clone(), key.clone()));
+            let stored = baseline.claims.get(&(scope.clone(), key.clone()));
             if let Some(holder) = stored.or_else(|| claims.get(&(scope.as_str(), key.as_str()))).cloned() {
-                return Err(StoreError::Taken { scope: scope.clone(), key: key.clone(), holder });
+                return Err(StoreError::KeyTaken { scope: scope.clone(), key: key.clone(), holder });
             }
             claims.insert((scope, key), ClaimHolder { run_id, fingerprint: fingerprint.clone() });
         }

@@ -26,11 +26,11 @@ const MIGRATIONS: &[SchemaMigration] = &[
 /// The schema if the URL names none.
 const DEFAULT_SCHEMA: &str = "abide";
 /// The delay after the first failed try to connect; it doubles after each further try.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// The number of tries before the server is reported as unavailable, about three seconds in total.
-const TRIES: u32 = 7;
+const MAX_CONNECT_TRIES: u32 = 7;
 /// The timeout of one try, including the TLS handshake and authentication.
-const TRY_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A schema on a server.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ impl PostgresTarget {
     /// Parses a URL. The parameters `schema`, `sslmode` and `sslrootcert` are handled here, the others by the driver.
     pub(super) fn parse(url: &str) -> Result<Self, StoreError> {
         let (address, parameters) = url.split_once('?').unwrap_or((url, ""));
-        let mut own: HashMap<&str, String> = HashMap::new();
+        let mut own_parameters: HashMap<&str, String> = HashMap::new();
         let mut rest = Vec::new();
         for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
@@ -64,28 +64,34 @@ impl PostgresTarget {
                 continue;
             }
             let value = percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned();
-            if own.insert(name, value).is_some() {
-                return Err(StoreError::Invalid { what: format!("a store's URL with two values of {name}") });
+            if own_parameters.insert(name, value).is_some() {
+                return Err(StoreError::Invalid {
+                    detail: format!("a store's URL with two values of {name}"),
+                });
             }
         }
-        let schema = own.remove("schema").unwrap_or_else(|| DEFAULT_SCHEMA.to_owned());
+        let schema = own_parameters.remove("schema").unwrap_or_else(|| DEFAULT_SCHEMA.to_owned());
         let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if schema.is_empty() || schema.len() > 63 || !schema.chars().all(letters) {
             let what = "the schema's name, which should be of lower-case letters, digits and _,".to_owned();
-            return Err(StoreError::Invalid { what });
+            return Err(StoreError::Invalid { detail: what });
         }
         // The URL is not included in the message, because it may contain a password.
         let mut config: Config = format!("{address}?{}", rest.join("&"))
             .parse()
-            .map_err(|error| StoreError::Invalid { what: format!("the store's URL ({error})") })?;
-        config.application_name("abide").connect_timeout(TRY_TIMEOUT);
+            .map_err(|error| StoreError::Invalid { detail: format!("the store's URL ({error})") })?;
+        config.application_name("abide").connect_timeout(CONNECT_TIMEOUT);
         // Keepalives detect an interrupted connection within 30 seconds. The default of the system is two hours.
         config
             .keepalives_idle(Duration::from_secs(10))
             .keepalives_interval(Duration::from_secs(5))
             .keepalives_retries(3);
-        let sslmode = own.get("sslmode").map(String::as_str);
-        let tls = TlsSettings::decide(&mut config, sslmode, own.get("sslrootcert").map(String::as_str))?;
+        let sslmode = own_parameters.get("sslmode").map(String::as_str);
+        let tls = TlsSettings::from_parameters(
+            &mut config,
+            sslmode,
+            own_parameters.get("sslrootcert").map(String::as_str),
+        )?;
         Ok(Self { config, schema, tls })
     }
 
@@ -95,23 +101,23 @@ impl PostgresTarget {
 
     /// Connects, with a bounded number of retries.
     pub(super) async fn connect(&self) -> Result<PostgresConnection, StoreError> {
-        self.connect_within(TRIES).await
+        self.connect_with_retries(MAX_CONNECT_TRIES).await
     }
 
     /// Connects without retries.
     pub(super) async fn connect_once(&self) -> Result<PostgresConnection, StoreError> {
-        self.connect_within(1).await
+        self.connect_with_retries(1).await
     }
 
-    async fn connect_within(&self, most: u32) -> Result<PostgresConnection, StoreError> {
+    async fn connect_with_retries(&self, max_tries: u32) -> Result<PostgresConnection, StoreError> {
         let connector = self.tls.connector()?;
-        let mut pause = FIRST_PAUSE;
+        let mut pause = FIRST_RETRY_DELAY;
         let mut tries = 1;
         loop {
-            let tried = tokio::time::timeout(TRY_TIMEOUT, self.try_connect(connector.clone())).await;
-            let error = match tried {
+            let result = tokio::time::timeout(CONNECT_TIMEOUT, self.try_connect(connector.clone())).await;
+            let error = match result {
                 Ok(Ok(session)) => return Ok(session),
-                Ok(Err(error)) => match tls::refusal(&error) {
+                Ok(Err(error)) => match tls::handshake_error(&error) {
                     Some(refusal) => return Err(refusal),
                     // A refusal by the server is final. Class 57P (for example, the server is starting) is retried.
                     None if error.code().is_some_and(|code| !code.code().starts_with("57P")) => {
@@ -120,13 +126,13 @@ impl PostgresTarget {
                     None => failed(&error),
                 },
                 Err(_) => {
-                    let seconds = TRY_TIMEOUT.as_secs();
+                    let seconds = CONNECT_TIMEOUT.as_secs();
                     StoreError::Unavailable {
                         reason: format!("the server does not answer within {seconds} s"),
                     }
                 }
             };
-            if tries >= most {
+            if tries >= max_tries {
                 return Err(error);
             }
             tries += 1;
@@ -159,14 +165,14 @@ impl PostgresTarget {
 
 impl PostgresConnection {
     /// Waits for the end of the connection.
-    pub(super) async fn ended(&self) {
+    pub(super) async fn wait_for_end(&self) {
         // No value is ever sent. The wait ends when the sender is dropped.
         self.ended.clone().changed().await.ok();
     }
 
-    pub(super) async fn prepared(&self, sql: &str) -> Result<Statement, tokio_postgres::Error> {
-        let known = self.statements.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned();
-        if let Some(statement) = known {
+    pub(super) async fn prepare(&self, sql: &str) -> Result<Statement, tokio_postgres::Error> {
+        let cached = self.statements.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned();
+        if let Some(statement) = cached {
             return Ok(statement);
         }
         let statement = self.client.prepare(sql).await?;
@@ -180,7 +186,7 @@ impl PostgresConnection {
         sql: &str,
         values: SqlParams<'_>,
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let statement = self.prepared(sql).await?;
+        let statement = self.prepare(sql).await?;
         self.client.query(&statement, values).await
     }
 
@@ -189,7 +195,7 @@ impl PostgresConnection {
         sql: &str,
         values: SqlParams<'_>,
     ) -> Result<u64, tokio_postgres::Error> {
-        let statement = self.prepared(sql).await?;
+        let statement = self.prepare(sql).await?;
         self.client.execute(&statement, values).await
     }
 
@@ -204,13 +210,13 @@ impl PostgresConnection {
                  number BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum BIGINT NOT NULL
              )")
         .await?;
-        let taken = "SELECT number, name, checksum FROM migrations ORDER BY number";
-        let taken = transaction.query(taken, &[]).await.map_err(|error| failed(&error))?;
-        for step in pending(MIGRATIONS, &applied(&taken))? {
+        let applied_rows = "SELECT number, name, checksum FROM migrations ORDER BY number";
+        let applied_rows = transaction.query(applied_rows, &[]).await.map_err(|error| failed(&error))?;
+        for step in pending(MIGRATIONS, &applied_migrations(&applied_rows))? {
             run(step.sql).await?;
-            let noted = "INSERT INTO migrations (number, name, checksum) VALUES ($1, $2, $3)";
+            let insert_sql = "INSERT INTO migrations (number, name, checksum) VALUES ($1, $2, $3)";
             let values: SqlParams<'_> = &[&step.number, &step.name, &step.checksum()];
-            transaction.execute(noted, values).await.map_err(|error| failed(&error))?;
+            transaction.execute(insert_sql, values).await.map_err(|error| failed(&error))?;
         }
         transaction.commit().await.map_err(|error| failed(&error))
     }
@@ -226,10 +232,10 @@ impl PostgresConnection {
             });
         }
         let sql = "SELECT number, name, checksum FROM migrations ORDER BY number";
-        let taken = self.query(sql, &[]).await.map_err(|error| failed(&error))?;
-        if !pending(MIGRATIONS, &applied(&taken))?.is_empty() {
+        let applied_rows = self.query(sql, &[]).await.map_err(|error| failed(&error))?;
+        if !pending(MIGRATIONS, &applied_migrations(&applied_rows))?.is_empty() {
             let reason = "it was written by an older Abide; start a daemon of this version once, which brings it up to date";
-            return Err(StoreError::Mismatched { reason: reason.to_owned() });
+            return Err(StoreError::IncompatibleVersion { reason: reason.to_owned() });
         }
         Ok(())
     }
@@ -246,13 +252,13 @@ impl PostgresConnection {
             let what = format!(
                 "the journal goes from {first} to {last} but has {count} entries and the head {head:?}"
             );
-            return Err(StoreError::Damaged { what });
+            return Err(StoreError::Damaged { detail: what });
         }
         Ok(())
     }
 }
 
-fn applied(rows: &[Row]) -> Vec<AppliedMigration> {
+fn applied_migrations(rows: &[Row]) -> Vec<AppliedMigration> {
     let step = |row: &Row| AppliedMigration { number: row.get(0), name: row.get(1), checksum: row.get(2) };
     rows.iter().map(step).collect()
 }

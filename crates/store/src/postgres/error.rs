@@ -5,15 +5,15 @@ use tokio_postgres::{Error, error::SqlState};
 
 /// An error before the COMMIT. Nothing was written.
 pub(super) fn failed(error: &Error) -> StoreError {
-    let reason = told(error);
+    let reason = server_message(error);
     let Some(code) = error.code() else { return StoreError::Unavailable { reason } };
     match code {
         full if *full == SqlState::DISK_FULL => StoreError::Full { reason },
         rotten if *rotten == SqlState::DATA_CORRUPTED || *rotten == SqlState::INDEX_CORRUPTED => {
-            StoreError::Damaged { what: reason }
+            StoreError::Damaged { detail: reason }
         }
         long if *long == SqlState::PROGRAM_LIMIT_EXCEEDED => {
-            StoreError::Invalid { what: format!("a key as long as this ({reason})") }
+            StoreError::Invalid { detail: format!("a key as long as this ({reason})") }
         }
         // All other errors depend on the server's state or configuration, so a retry may succeed.
         _ => StoreError::Unavailable { reason },
@@ -23,13 +23,17 @@ pub(super) fn failed(error: &Error) -> StoreError {
 /// An error of the COMMIT. If the server reports it, nothing was written. If the connection was lost, the outcome is
 /// unknown.
 pub(super) fn commit_failed(error: &Error) -> StoreError {
-    let answered =
+    let reported_by_server =
         error.code().is_some_and(|code| !code.code().starts_with("57P") && !code.code().starts_with("08"));
-    if answered { failed(error) } else { StoreError::OutcomeUnknown { reason: told(error) } }
+    if reported_by_server {
+        failed(error)
+    } else {
+        StoreError::OutcomeUnknown { reason: server_message(error) }
+    }
 }
 
 /// The driver's message is only "db error". The server's message is in the source.
-fn told(error: &Error) -> String {
+fn server_message(error: &Error) -> String {
     match error.as_db_error() {
         Some(server) => format!("{} ({})", server.message(), server.code().code()),
         None => match std::error::Error::source(error) {

@@ -18,17 +18,17 @@ use super::{connect::PostgresConnection, error::failed, testimony::WriteHealth};
 pub enum WriterPolicy {
     /// One daemon. A second one is refused with the name of the first.
     #[default]
-    One,
+    Single,
     /// Any number. Commits are still ordered, but each daemon would perform the effects of all runs.
-    Many,
+    Multiple,
 }
 
 /// The first half of the lock's key, `abid` as a number. The second half is a checksum of the schema's name.
 const LOCK_CLASS: i32 = 0x6162_6964;
 /// The delay between tries to take a lock that is held, for five seconds in total. The server may not have noticed yet
 /// that the last holder is gone.
-const PAUSE: Duration = Duration::from_millis(100);
-const TRIES: u32 = 50;
+const LOCK_RETRY_DELAY: Duration = Duration::from_millis(100);
+const MAX_LOCK_TRIES: u32 = 50;
 
 /// The exclusive right to write to a schema.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) struct SchemaLock {
     schema: String,
     home: Option<PathBuf>,
     /// The entry of this daemon, set when it first took the lock.
-    ours: Option<SchemaHolder>,
+    own_entry: Option<SchemaHolder>,
     state: WriteHealth,
 }
 
@@ -68,22 +68,22 @@ impl SchemaLock {
         home: Option<PathBuf>,
         state: WriteHealth,
     ) -> Self {
-        Self { writers, schema: schema.to_owned(), home, ours: None, state }
+        Self { writers, schema: schema.to_owned(), home, own_entry: None, state }
     }
 
     /// Whether the lock was taken and must be kept while the store is open.
-    pub(super) fn is_kept(&self) -> bool {
-        self.ours.is_some() && !self.state.is_taken_over()
+    pub(super) fn must_be_held(&self) -> bool {
+        self.own_entry.is_some() && !self.state.is_taken_over()
     }
 
-    /// Takes the lock on a new connection, or returns an error with its holder. Call [`Self::sign`] next, as soon as
+    /// Takes the lock on a new connection, or returns an error with its holder. Call [`Self::write_holder`] next, as soon as
     /// the tables exist.
-    pub(super) async fn take(&self, session: &PostgresConnection) -> Result<(), StoreError> {
-        if self.writers == WriterPolicy::Many {
+    pub(super) async fn acquire(&self, session: &PostgresConnection) -> Result<(), StoreError> {
+        if self.writers == WriterPolicy::Multiple {
             return Ok(());
         }
         // If another daemon used the schema, this daemon's knowledge of its runs is outdated.
-        self.state.taken_over()?;
+        self.state.check_not_taken_over()?;
         let key = crc32fast::hash(self.schema.as_bytes());
         let mut tries = 0;
         loop {
@@ -91,30 +91,30 @@ impl SchemaLock {
             let rows =
                 session.query(sql, &[&LOCK_CLASS, &(key as i32)]).await.map_err(|error| failed(&error))?;
             if rows.first().is_some_and(|row| row.get(0)) {
-                return self.compare(session).await;
+                return self.check_not_taken_over(session).await;
             }
             let backend = self.holding_backend(session, key).await?;
-            let holder = read(session).await?.filter(|holder| Some(holder.backend) == backend);
-            match (&holder, &self.ours) {
+            let holder = read_holder(session).await?.filter(|holder| Some(holder.backend) == backend);
+            match (&holder, &self.own_entry) {
                 // The holder is this daemon's own connection. The server has not noticed its loss yet.
                 (Some(holder), Some(ours)) if holder.id == ours.id => {
                     let ended = session.query("SELECT pg_terminate_backend($1)", &[&holder.backend]).await;
                     ended.map_err(|error| failed(&error))?;
                 }
-                (Some(holder), Some(_)) => return Err(self.lost_to(&holder.to_string())),
+                (Some(holder), Some(_)) => return Err(self.taken_over_by(&holder.to_string())),
                 (Some(_) | None, _) => {}
             }
             tries += 1;
-            if tries >= TRIES {
+            if tries >= MAX_LOCK_TRIES {
                 let name = match (holder, backend) {
                     (Some(holder), _) => holder.to_string(),
                     (None, Some(backend)) => format!("another program (process {backend} of the server)"),
                     (None, None) => "another program".to_owned(),
                 };
-                return Err(match self.ours {
-                    Some(_) => self.lost_to(&name),
+                return Err(match self.own_entry {
+                    Some(_) => self.taken_over_by(&name),
                     None => StoreError::InUse {
-                        what: format!(
+                        detail: format!(
                             "the schema {} is held by {name}; stop that daemon first, or give this one a schema of \
                              its own (?schema=NAME in the store's URL)",
                             self.schema
@@ -122,34 +122,34 @@ impl SchemaLock {
                     },
                 });
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(LOCK_RETRY_DELAY).await;
         }
     }
 
     /// Checks, after the lock was taken again, whether another daemon held it in between.
-    async fn compare(&self, session: &PostgresConnection) -> Result<(), StoreError> {
-        let Some(ours) = &self.ours else { return Ok(()) };
-        match read(session).await? {
+    async fn check_not_taken_over(&self, session: &PostgresConnection) -> Result<(), StoreError> {
+        let Some(ours) = &self.own_entry else { return Ok(()) };
+        match read_holder(session).await? {
             Some(holder) if holder.id == ours.id => Ok(()),
-            Some(holder) => Err(self.lost_to(&holder.to_string())),
-            None => Err(self.lost_to("another program, which removed this daemon's entry")),
+            Some(holder) => Err(self.taken_over_by(&holder.to_string())),
+            None => Err(self.taken_over_by("another program, which removed this daemon's entry")),
         }
     }
 
     /// Records that another daemon took over the schema, and returns the error.
-    fn lost_to(&self, name: &str) -> StoreError {
+    fn taken_over_by(&self, name: &str) -> StoreError {
         let what = format!(
             "the schema {} was taken by {name} while the connection was lost; this daemon accepts nothing more: stop one \
              of the two, and start this one again if it is to go on",
             self.schema
         );
-        self.state.take_over(&what);
-        StoreError::InUse { what }
+        self.state.set_taken_over(&what);
+        StoreError::InUse { detail: what }
     }
 
     /// Writes the entry of this daemon.
-    pub(super) async fn sign(&mut self, session: &PostgresConnection) -> Result<(), StoreError> {
-        if self.writers == WriterPolicy::Many {
+    pub(super) async fn write_holder(&mut self, session: &PostgresConnection) -> Result<(), StoreError> {
+        if self.writers == WriterPolicy::Multiple {
             return Ok(());
         }
         let sql = "SELECT pg_backend_pid(), md5(random()::text || clock_timestamp()::text || pg_backend_pid()::text),
@@ -157,7 +157,7 @@ impl SchemaLock {
         let rows = session.query(sql, &[]).await.map_err(|error| failed(&error))?;
         let Some(row) = rows.first() else { return Ok(()) };
         let backend = row.get(0);
-        let holder = match &self.ours {
+        let holder = match &self.own_entry {
             Some(ours) => SchemaHolder { backend, ..ours.clone() },
             None => SchemaHolder {
                 id: row.get(1),
@@ -169,11 +169,11 @@ impl SchemaLock {
             },
         };
         let text = serde_json::to_string(&holder)
-            .map_err(|error| StoreError::Invalid { what: format!("the holder's entry ({error})") })?;
+            .map_err(|error| StoreError::Invalid { detail: format!("the holder's entry ({error})") })?;
         let sql = "INSERT INTO meta (key, value) VALUES ('holder', $1)
                    ON CONFLICT (key) DO UPDATE SET value = excluded.value";
         session.execute(sql, &[&text]).await.map_err(|error| failed(&error))?;
-        self.ours = Some(holder);
+        self.own_entry = Some(holder);
         Ok(())
     }
 
@@ -193,7 +193,7 @@ impl SchemaLock {
 }
 
 /// The entry of the last holder. None if it is missing or unreadable, or if the schema does not exist yet.
-async fn read(session: &PostgresConnection) -> Result<Option<SchemaHolder>, StoreError> {
+async fn read_holder(session: &PostgresConnection) -> Result<Option<SchemaHolder>, StoreError> {
     let missing = [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME];
     let rows = match session.query("SELECT value FROM meta WHERE key = 'holder'", &[]).await {
         Ok(rows) => rows,

@@ -9,41 +9,45 @@ use super::{PostgresStore, connect::PostgresConnection, error::failed, testimony
 use crate::{assembly::TABLES, chain::ChainCheck};
 
 /// The number of entries per query.
-const PAGE: i64 = 10_000;
+const PAGE_ENTRIES: i64 = 10_000;
 /// The maximum number of reported findings per kind.
-const MOST_FINDINGS: usize = 100;
+const MAX_FINDINGS: usize = 100;
 
 /// Inspects everything, on a separate connection.
 pub(super) async fn inspect(store: &PostgresStore) -> Result<Vec<StoreFlaw>, StoreError> {
     let session = store.reader.connect().await?;
     let mut flaws = Vec::new();
     if let Some(path) = &store.witness {
-        match testimony::judge(&session, path).await {
+        match testimony::compare_with_witness(&session, path).await {
             Ok(None) => {}
-            Ok(Some(what)) => flaws.push(StoreFlaw::Note { what }),
-            Err(StoreError::Lost { what }) => flaws.push(StoreFlaw::Lost { what }),
+            Ok(Some(what)) => flaws.push(StoreFlaw::Note { detail: what }),
+            Err(StoreError::InputLost { detail: what }) => flaws.push(StoreFlaw::InputLost { detail: what }),
             Err(other) => return Err(other),
         }
     }
-    look(&session, store.reader.schema(), &mut flaws).await.map_err(|error| failed(&error))?;
+    inspect_snapshot(&session, store.reader.schema(), &mut flaws).await.map_err(|error| failed(&error))?;
     Ok(flaws)
 }
 
-async fn look(session: &PostgresConnection, schema: &str, flaws: &mut Vec<StoreFlaw>) -> Result<(), Error> {
+async fn inspect_snapshot(
+    session: &PostgresConnection,
+    schema: &str,
+    flaws: &mut Vec<StoreFlaw>,
+) -> Result<(), Error> {
     // All following queries read one snapshot.
     session.client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
     for row in session.query("SELECT value FROM meta WHERE key = 'accepted_loss'", &[]).await? {
-        flaws.push(StoreFlaw::Note { what: format!("a loss was accepted at {}", row.get::<_, String>(0)) });
+        flaws.push(StoreFlaw::Note { detail: format!("a loss was accepted at {}", row.get::<_, String>(0)) });
     }
-    chain(session, flaws).await?;
-    indexes(session, schema, flaws).await?;
+    check_chain(session, flaws).await?;
+    check_indexes(session, schema, flaws).await?;
     let sql = "SELECT count(*) FROM cursors WHERE seq < 0 OR seq > (SELECT seq FROM head)";
     let ahead: i64 = session.query(sql, &[]).await?.first().map_or(0, |row| row.get(0));
     if ahead > 0 {
-        flaws.push(StoreFlaw::Derived { what: format!("{ahead} cursors are beyond the journal's end") });
+        flaws.push(StoreFlaw::Derived { detail: format!("{ahead} cursors are beyond the journal's end") });
     }
-    for (table, id) in strangers(session).await? {
-        flaws.push(StoreFlaw::Derived { what: format!("{table} has rows of {id:?}, which is no run") });
+    for (table, id) in invalid_run_ids(session).await? {
+        flaws.push(StoreFlaw::Derived { detail: format!("{table} has rows of {id:?}, which is no run") });
     }
     session.client.batch_execute("ROLLBACK").await
 }
@@ -51,17 +55,17 @@ async fn look(session: &PostgresConnection, schema: &str, flaws: &mut Vec<StoreF
 /// Rebuilds derived data that belongs to no single run.
 pub(super) async fn reindex(store: &PostgresStore) -> Result<(), StoreError> {
     // Takes the lock, because no daemon may run at the same time.
-    store.writer.order(PostgresWriteJob::Hold).await?;
+    store.writer.submit(PostgresWriteJob::AcquireLock).await?;
     let session = store.reader.connect().await?;
-    make_anew(&session).await.map_err(|error| failed(&error))
+    rebuild_derived(&session).await.map_err(|error| failed(&error))
 }
 
-async fn make_anew(session: &PostgresConnection) -> Result<(), Error> {
+async fn rebuild_derived(session: &PostgresConnection) -> Result<(), Error> {
     session.client.batch_execute("BEGIN").await?;
     for table in TABLES.iter().chain(&["journal", "cursors"]) {
         session.client.batch_execute(&format!("REINDEX TABLE {table}")).await?;
     }
-    for (table, id) in strangers(session).await? {
+    for (table, id) in invalid_run_ids(session).await? {
         session.execute(&format!("DELETE FROM {table} WHERE run_id = $1"), &[&id]).await?;
     }
     let clamp = "UPDATE cursors SET seq = greatest(0, least(seq, (SELECT seq FROM head)))
@@ -70,19 +74,19 @@ async fn make_anew(session: &PostgresConnection) -> Result<(), Error> {
     session.client.batch_execute("COMMIT").await
 }
 
-async fn chain(session: &PostgresConnection, flaws: &mut Vec<StoreFlaw>) -> Result<(), Error> {
+async fn check_chain(session: &PostgresConnection, flaws: &mut Vec<StoreFlaw>) -> Result<(), Error> {
     let (mut check, mut at, mut found, mut last) = (ChainCheck::default(), 0_i64, 0, 0_i64);
     loop {
         let sql = "SELECT seq, checksum, chain FROM journal WHERE seq > $1 ORDER BY seq LIMIT $2";
-        let rows = session.query(sql, &[&at, &PAGE]).await?;
+        let rows = session.query(sql, &[&at, &PAGE_ENTRIES]).await?;
         for row in &rows {
             at = row.get(0);
             let chain: Option<i64> = row.get(2);
             last = chain.unwrap_or(0);
-            if let Some(what) = check.take(at, row.get(1), chain) {
+            if let Some(what) = check.check_entry(at, row.get(1), chain) {
                 found += 1;
-                if found <= MOST_FINDINGS {
-                    flaws.push(StoreFlaw::Journal { what });
+                if found <= MAX_FINDINGS {
+                    flaws.push(StoreFlaw::Journal { detail: what });
                 }
             }
         }
@@ -94,7 +98,7 @@ async fn chain(session: &PostgresConnection, flaws: &mut Vec<StoreFlaw>) -> Resu
         let (seq, chain): (i64, i64) = (row.get(0), row.get(1));
         if (seq, chain) != (at, last) {
             flaws.push(StoreFlaw::Journal {
-                what: format!("the head says {seq}, and the journal ends at {at}, or their chains differ"),
+                detail: format!("the head says {seq}, and the journal ends at {at}, or their chains differ"),
             });
         }
     }
@@ -102,7 +106,7 @@ async fn chain(session: &PostgresConnection, flaws: &mut Vec<StoreFlaw>) -> Resu
 }
 
 /// Counts the rows of each table, once without its indexes and once with each index.
-async fn indexes(
+async fn check_indexes(
     session: &PostgresConnection,
     schema: &str,
     flaws: &mut Vec<StoreFlaw>,
@@ -120,7 +124,7 @@ async fn indexes(
         let (index, table, predicate): (String, String, String) = (row.get(0), row.get(1), row.get(2));
         let (columns, is_used): (Option<String>, bool) = (row.get(3), row.get(4));
         let Some(columns) = columns.filter(|_| is_used) else {
-            flaws.push(StoreFlaw::Derived { what: format!("the index {index} of {table} is not in use") });
+            flaws.push(StoreFlaw::Derived { detail: format!("the index {index} of {table} is not in use") });
             continue;
         };
         scan_by(session, "off").await?;
@@ -132,7 +136,7 @@ async fn indexes(
         let found = count(session, &ordered).await?;
         if found != all {
             let what = format!("the index {index} finds {found} rows of {table}, which has {all}");
-            flaws.push(StoreFlaw::Derived { what });
+            flaws.push(StoreFlaw::Derived { detail: what });
         }
     }
     Ok(())
@@ -159,7 +163,7 @@ async fn count(session: &PostgresConnection, sql: &str) -> Result<i64, Error> {
 }
 
 /// Ids in tables that are not valid run ids.
-async fn strangers(session: &PostgresConnection) -> Result<Vec<(&'static str, String)>, Error> {
+async fn invalid_run_ids(session: &PostgresConnection) -> Result<Vec<(&'static str, String)>, Error> {
     let mut found = Vec::new();
     for table in TABLES {
         for row in session.query(&format!("SELECT DISTINCT run_id FROM {table}"), &[]).await? {

@@ -23,36 +23,41 @@ use tokio_postgres::Row;
 
 use super::{
     PostgresStore, inspect,
-    read::{DELIVERIES, ENTRY, INTERACTIONS, RUNS, TURNS, one_more},
-    text::{original, plain},
+    read::{DELIVERIES, INTERACTIONS, RUNS, SELECT_ENTRY, TURNS, limit_plus_one},
+    text::{escape_nul, unescape_nul},
     writer::PostgresWriteJob,
 };
 use crate::{
     assembly,
     cursor::position,
-    record::{BOTH, OCCUPIES, OWES, TALLY, TableRows, id, limit, number, owed_after, records, status},
+    record::{
+        ACTIVITY_EFFECTS, ACTIVITY_SLOT, ACTIVITY_SLOT_AND_EFFECTS, COUNT_BY_STATUS_SQL, TableRows,
+        commit_rows, limit_to_db_integer, parse_id, parse_status, pending_effects_after, to_db_integer,
+    },
 };
 
 impl Journal for PostgresStore {
     fn commit(&self, commit: JournalCommit) -> StoreFuture<'_, CommitReceipt> {
         Box::pin(async move {
-            let records = records(&commit)?;
+            let records = commit_rows(&commit)?;
             drop(commit);
-            self.writer.order(PostgresWriteJob::Commit(records)).await
+            self.writer.submit(PostgresWriteJob::Commit(records)).await
         })
     }
 
-    fn entries(&self, after: JournalSeq, most: usize) -> StoreFuture<'_, Vec<JournalEntry>> {
+    fn entries(&self, after: JournalSeq, limit: usize) -> StoreFuture<'_, Vec<JournalEntry>> {
         Box::pin(async move {
-            let sql = format!("{ENTRY} WHERE seq > $1 ORDER BY seq LIMIT $2");
-            self.reader.entries(&sql, &[&number(after.0), &limit(most)]).await
+            let sql = format!("{SELECT_ENTRY} WHERE seq > $1 ORDER BY seq LIMIT $2");
+            self.reader.entries(&sql, &[&to_db_integer(after.0), &limit_to_db_integer(limit)]).await
         })
     }
 
-    fn entries_of(&self, run: RunId, after: JournalSeq, most: usize) -> StoreFuture<'_, Vec<JournalEntry>> {
+    fn entries_of(&self, run: RunId, after: JournalSeq, limit: usize) -> StoreFuture<'_, Vec<JournalEntry>> {
         Box::pin(async move {
-            let sql = format!("{ENTRY} WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3");
-            self.reader.entries(&sql, &[&run.to_string(), &number(after.0), &limit(most)]).await
+            let sql = format!("{SELECT_ENTRY} WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3");
+            self.reader
+                .entries(&sql, &[&run.to_string(), &to_db_integer(after.0), &limit_to_db_integer(limit)])
+                .await
         })
     }
 
@@ -66,13 +71,13 @@ impl Journal for PostgresStore {
 
 impl RunQueries for PostgresStore {
     fn run(&self, id: RunId) -> StoreFuture<'_, Option<Run>> {
-        Box::pin(self.reader.one("runs", "run_id", id.to_string()))
+        Box::pin(self.reader.row_by_key("runs", "run_id", id.to_string()))
     }
 
     fn runs(&self, status: Option<RunStatus>, page: PageRequest) -> StoreFuture<'_, ListPage<Run>> {
         Box::pin(async move {
             let before = position::<RunId>(&page)?.map_or("run_~".to_owned(), |run| run.to_string());
-            let (name, more) = (status.map(RunStatus::name), one_more(&page));
+            let (name, more) = (status.map(RunStatus::name), limit_plus_one(&page));
             let readable = |row: &Row| Ok(RUNS.value::<Run>(row).ok());
             let found = match &name {
                 Some(name) => {
@@ -90,19 +95,19 @@ impl RunQueries for PostgresStore {
         })
     }
 
-    fn due(&self, until: Timestamp, most: usize) -> StoreFuture<'_, Vec<(RunId, Deadline)>> {
+    fn runs_due(&self, until: Timestamp, limit: usize) -> StoreFuture<'_, Vec<(RunId, Deadline)>> {
         Box::pin(async move {
             let sql = "SELECT run_id, body FROM runs WHERE deadline_at IS NOT NULL AND deadline_at <= $1
                        ORDER BY deadline_at, run_id LIMIT $2";
-            let mut wanted = most;
+            let mut wanted = limit;
             loop {
-                let found = self.reader.runs(sql, &[&until.0, &limit(wanted)]).await?;
+                let found = self.reader.runs(sql, &[&until.0, &limit_to_db_integer(wanted)]).await?;
                 let read = found.len();
                 let runs = found.into_iter().filter_map(|(_, run)| run.ok());
                 let mut due: Vec<_> = runs.filter_map(|run| Some((run.run_id, run.deadline()?))).collect();
                 // Unreadable rows are skipped, so that they do not hide later rows.
-                if due.len() >= most || read < wanted {
-                    due.truncate(most);
+                if due.len() >= limit || read < wanted {
+                    due.truncate(limit);
                     return Ok(due);
                 }
                 wanted = wanted.saturating_mul(2);
@@ -110,42 +115,42 @@ impl RunQueries for PostgresStore {
         })
     }
 
-    fn occupying(&self) -> StoreFuture<'_, Vec<(RunId, SlotOccupancy)>> {
+    fn slot_occupancies(&self) -> StoreFuture<'_, Vec<(RunId, SlotOccupancy)>> {
         Box::pin(async move {
             let sql = "SELECT run_id, body FROM runs WHERE astir IN ($1, $2) ORDER BY run_id";
-            let found = self.reader.runs(sql, &[&OCCUPIES, &BOTH]).await?;
+            let found = self.reader.runs(sql, &[&ACTIVITY_SLOT, &ACTIVITY_SLOT_AND_EFFECTS]).await?;
             let runs = found.into_iter().filter_map(|(_, run)| run.ok());
             Ok(runs.map(|run| (run.run_id, run.occupancy())).collect())
         })
     }
 
-    fn damaged(&self) -> StoreFuture<'_, Vec<DamagedRun>> {
+    fn damaged_runs(&self) -> StoreFuture<'_, Vec<DamagedRun>> {
         Box::pin(async move {
             let sql = "SELECT run_id, body FROM runs WHERE astir IS NOT NULL OR deadline_at IS NOT NULL
                        ORDER BY run_id";
             let found = self.reader.runs(sql, &[]).await?;
             let damaged = found
                 .into_iter()
-                .filter_map(|(run_id, run)| Some(DamagedRun { run_id, what: run.err()?.to_string() }));
+                .filter_map(|(run_id, run)| Some(DamagedRun { run_id, detail: run.err()?.to_string() }));
             Ok(damaged.collect())
         })
     }
 
-    fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
+    fn count_by_status(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
         Box::pin(async move {
-            let rows = self.reader.rows(TALLY, &[]).await?;
-            rows.iter().map(|row| Ok((status(row.get(0))?, row.get::<_, i64>(1) as u64))).collect()
+            let rows = self.reader.rows(COUNT_BY_STATUS_SQL, &[]).await?;
+            rows.iter().map(|row| Ok((parse_status(row.get(0))?, row.get::<_, i64>(1) as u64))).collect()
         })
     }
 }
 
 impl TurnQueries for PostgresStore {
     fn turn(&self, id: TurnId) -> StoreFuture<'_, Option<Turn>> {
-        Box::pin(self.reader.one("turns", "turn_id", id.to_string()))
+        Box::pin(self.reader.row_by_key("turns", "turn_id", id.to_string()))
     }
 
     fn turns_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Turn>> {
-        Box::pin(async move { self.reader.of_run::<TurnId, _>(TURNS, run, &page).await })
+        Box::pin(async move { self.reader.rows_of_run::<TurnId, _>(TURNS, run, &page).await })
     }
 }
 
@@ -153,7 +158,7 @@ impl InboundQueries for PostgresStore {
     fn inbound(&self, key: MessageKey) -> StoreFuture<'_, Option<Inbound>> {
         Box::pin(async move {
             let sql = "SELECT message_id, body FROM inbound WHERE channel = $1 AND message_id = $2";
-            let (channel, message) = (plain(&key.channel), plain(&key.message_id));
+            let (channel, message) = (escape_nul(&key.channel), escape_nul(&key.message_id));
             let found = self.reader.bodies("inbound", sql, &[&channel, &message]).await?.pop();
             Ok(found.map(|(_, inbound)| inbound))
         })
@@ -162,11 +167,11 @@ impl InboundQueries for PostgresStore {
 
 impl InteractionQueries for PostgresStore {
     fn interaction(&self, id: InteractionId) -> StoreFuture<'_, Option<Interaction>> {
-        Box::pin(self.reader.one("interactions", "interaction_id", id.to_string()))
+        Box::pin(self.reader.row_by_key("interactions", "interaction_id", id.to_string()))
     }
 
     fn interactions_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>> {
-        Box::pin(async move { self.reader.of_run::<InteractionId, _>(INTERACTIONS, run, &page).await })
+        Box::pin(async move { self.reader.rows_of_run::<InteractionId, _>(INTERACTIONS, run, &page).await })
     }
 
     fn open_interactions(&self, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>> {
@@ -174,13 +179,13 @@ impl InteractionQueries for PostgresStore {
             let after = position::<InteractionId>(&page)?.map_or(String::new(), |id| id.to_string());
             let sql = "SELECT interaction_id, body FROM interactions WHERE open AND interaction_id > $1
                        ORDER BY interaction_id LIMIT $2";
-            let more = one_more(&page);
+            let more = limit_plus_one(&page);
             let read = |row: &Row| INTERACTIONS.value(row);
             self.reader.page(INTERACTIONS, sql, vec![&after, &more], &page, read).await
         })
     }
 
-    fn count_open(&self) -> StoreFuture<'_, u64> {
+    fn count_open_interactions(&self) -> StoreFuture<'_, u64> {
         Box::pin(async move {
             let rows = self.reader.rows("SELECT COUNT(*) FROM interactions WHERE open", &[]).await?;
             Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0) as u64))
@@ -190,15 +195,15 @@ impl InteractionQueries for PostgresStore {
 
 impl DeliveryQueries for PostgresStore {
     fn delivery(&self, id: DeliveryId) -> StoreFuture<'_, Option<Delivery>> {
-        Box::pin(self.reader.one("deliveries", "delivery_id", id.to_string()))
+        Box::pin(self.reader.row_by_key("deliveries", "delivery_id", id.to_string()))
     }
 
     fn deliveries_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Delivery>> {
-        Box::pin(async move { self.reader.of_run::<DeliveryId, _>(DELIVERIES, run, &page).await })
+        Box::pin(async move { self.reader.rows_of_run::<DeliveryId, _>(DELIVERIES, run, &page).await })
     }
 
     fn undelivered_to(&self, conversation_ref: &str) -> StoreFuture<'_, Vec<RunId>> {
-        let conversation = plain(conversation_ref).into_owned();
+        let conversation = escape_nul(conversation_ref).into_owned();
         Box::pin(async move {
             let sql = "SELECT DISTINCT run_id FROM deliveries WHERE waiting AND conversation_ref = $1
                        ORDER BY run_id";
@@ -208,24 +213,35 @@ impl DeliveryQueries for PostgresStore {
 }
 
 impl EffectQueries for PostgresStore {
-    fn owed(
+    fn pending_effects(
         &self,
         after: Option<(RunId, EffectNumber)>,
-        most: usize,
+        limit: usize,
     ) -> StoreFuture<'_, Vec<(RunId, PendingEffect)>> {
         Box::pin(async move {
             // Each of these runs has at least one pending effect, so the limit of effects is also sufficient for runs.
             let sql = "SELECT run_id, body FROM runs WHERE astir IN ($1, $2) AND run_id >= $3
                        ORDER BY run_id LIMIT $4";
             let first = after.map_or(String::new(), |(run, _)| run.to_string());
-            let mut wanted = most.saturating_add(1);
+            let mut wanted = limit.saturating_add(1);
             loop {
-                let found = self.reader.runs(sql, &[&OWES, &BOTH, &first, &limit(wanted)]).await?;
+                let found = self
+                    .reader
+                    .runs(
+                        sql,
+                        &[
+                            &ACTIVITY_EFFECTS,
+                            &ACTIVITY_SLOT_AND_EFFECTS,
+                            &first,
+                            &limit_to_db_integer(wanted),
+                        ],
+                    )
+                    .await?;
                 let read = found.len();
                 let runs: Vec<Run> = found.into_iter().filter_map(|(_, run)| run.ok()).collect();
                 // Unreadable rows are skipped, so that they do not hide later rows.
-                if runs.len() > most || read < wanted {
-                    return Ok(owed_after(runs, after, most));
+                if runs.len() > limit || read < wanted {
+                    return Ok(pending_effects_after(runs, after, limit));
                 }
                 wanted = wanted.saturating_mul(2);
             }
@@ -234,13 +250,16 @@ impl EffectQueries for PostgresStore {
 }
 
 impl ClaimQueries for PostgresStore {
-    fn claimed(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>> {
-        let (scope, key) = (plain(scope).into_owned(), plain(key).into_owned());
+    fn claim_holder(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>> {
+        let (scope, key) = (escape_nul(scope).into_owned(), escape_nul(key).into_owned());
         Box::pin(async move {
             let sql = "SELECT run_id, fingerprint FROM claims WHERE scope = $1 AND key = $2";
             let rows = self.reader.rows(sql, &[&scope, &key]).await?;
             let holder = rows.first().map(|row| {
-                Ok(ClaimHolder { run_id: id("claims", row.get(0))?, fingerprint: original(row.get(1)) })
+                Ok(ClaimHolder {
+                    run_id: parse_id("claims", row.get(0))?,
+                    fingerprint: unescape_nul(row.get(1)),
+                })
             });
             holder.transpose()
         })
@@ -249,40 +268,40 @@ impl ClaimQueries for PostgresStore {
 
 impl CursorStore for PostgresStore {
     fn cursor(&self, reader: &str) -> StoreFuture<'_, JournalSeq> {
-        let reader = plain(reader).into_owned();
+        let reader = escape_nul(reader).into_owned();
         Box::pin(async move {
             let rows = self.reader.rows("SELECT seq FROM cursors WHERE reader = $1", &[&reader]).await?;
             Ok(JournalSeq(rows.first().map_or(0, |row| row.get::<_, i64>(0)) as u64))
         })
     }
 
-    fn advance(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()> {
+    fn advance_cursor(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()> {
         let job = PostgresWriteJob::Advance { reader: reader.to_owned(), to };
-        Box::pin(async move { self.writer.order(job).await.map(drop) })
+        Box::pin(async move { self.writer.submit(job).await.map(drop) })
     }
 }
 
 impl StoreMaintenance for PostgresStore {
-    fn known_runs(&self, after: Option<RunId>, most: usize) -> StoreFuture<'_, Vec<RunId>> {
+    fn known_runs(&self, after: Option<RunId>, limit: usize) -> StoreFuture<'_, Vec<RunId>> {
         Box::pin(async move {
             let after = after.map_or(String::new(), |run| run.to_string());
-            self.reader.known_runs(&assembly::known_runs(), &[&after, &limit(most)]).await
+            self.reader.known_runs(&assembly::known_runs_sql(), &[&after, &limit_to_db_integer(limit)]).await
         })
     }
 
     fn tables_of(&self, run: RunId) -> StoreFuture<'_, RunTables> {
         Box::pin(async move {
             let rows = self.reader.rows(assembly::ROWS_OF_RUN, &[&run.to_string()]).await?;
-            assembly::tables(rows.iter().map(|row| {
+            assembly::assemble_tables(rows.iter().map(|row| {
                 let (table, body): (String, String) = (row.get(0), row.get(6));
-                let body = if table == "claims" { original(body) } else { body };
+                let body = if table == "claims" { unescape_nul(body) } else { body };
                 assembly::TableRow {
                     table,
-                    name: original(row.get(1)),
-                    other: original(row.get(2)),
+                    name: unescape_nul(row.get(1)),
+                    text_key: unescape_nul(row.get(2)),
                     number: row.get(3),
                     time: row.get(4),
-                    mark: row.get(5),
+                    flag: row.get(5),
                     body,
                 }
             }))
@@ -292,7 +311,7 @@ impl StoreMaintenance for PostgresStore {
     fn replace_tables(&self, run: RunId, tables: RunTables) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let rows = TableRows::of(run, &tables)?;
-            self.writer.order(PostgresWriteJob::Replace(Box::new(rows))).await.map(drop)
+            self.writer.submit(PostgresWriteJob::Replace(Box::new(rows))).await.map(drop)
         })
     }
 

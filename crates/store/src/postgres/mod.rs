@@ -50,7 +50,7 @@ pub struct PostgresOptions {
     pub loss: LossPolicy,
     /// Opens the store for inspection. Nothing is created or changed, and a daemon may use the store. A repair takes
     /// the schema's lock first.
-    pub only_looks: bool,
+    pub read_only: bool,
     /// The number of daemons that may write to the schema.
     pub writers: WriterPolicy,
 }
@@ -68,28 +68,28 @@ impl PostgresStore {
         let state = WriteHealth::default();
         let home = options.witness_folder.clone();
         let mut lock = SchemaLock::new(options.writers, target.schema(), home, state.clone());
-        if options.only_looks {
+        if options.read_only {
             session.check_migrations(&target).await?;
         } else {
             // The lock is taken before changes, because another daemon may use the schema.
-            lock.take(&session).await?;
+            lock.acquire(&session).await?;
             session.migrate(&target).await?;
         }
         session.check_journal().await?;
         let (mut watch, mut witness, mut notes) =
             (WitnessTracker::without_witness(state.clone()), None, Vec::new());
         if let Some(folder) = &options.witness_folder {
-            let path = testimony::path_in(folder, &session).await?;
-            if !options.only_looks {
+            let path = testimony::witness_path(folder, &session).await?;
+            if !options.read_only {
                 watch = testimony::open(&session, &path, options.loss, state.clone(), &mut notes).await?;
             }
             witness = Some(path);
         }
         let reader = PostgresReader::new(target.clone(), target.connect().await?);
-        let session = match options.only_looks {
+        let session = match options.read_only {
             true => None,
             false => {
-                lock.sign(&session).await?;
+                lock.write_holder(&session).await?;
                 Some(session)
             }
         };

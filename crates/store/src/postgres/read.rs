@@ -16,10 +16,10 @@ use super::{
 };
 use crate::{
     cursor::position,
-    record::{StoredEntry, id, limit, value},
+    record::{StoredEntry, decode_body, limit_to_db_integer, parse_id},
 };
 
-pub(super) const ENTRY: &str = "SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal";
+pub(super) const SELECT_ENTRY: &str = "SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal";
 
 /// The connection for queries, reestablished after a loss.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl PostgresReader {
         values: SqlParams<'_>,
     ) -> Result<Vec<(String, T)>, StoreError> {
         let rows = self.rows(sql, values).await?;
-        rows.iter().map(|row| Ok((row.get(0), value(table, row.get(0), row.get(1))?))).collect()
+        rows.iter().map(|row| Ok((row.get(0), decode_body(table, row.get(0), row.get(1))?))).collect()
     }
 
     /// A page of a query that returns a table's key and a body. The query requests one row more than the page may have.
@@ -101,13 +101,14 @@ impl PostgresReader {
                  FROM ({sql}) AS looked_up) AS sized
              WHERE before < ${bytes} OR before = 0 ORDER BY {key} {order}"
         );
-        let max_bytes = limit(page.max_bytes);
+        let max_bytes = limit_to_db_integer(page.max_bytes);
         values.push(&max_bytes);
         let rows = self.rows(&sql, &values).await?;
         let found = rows.first().map_or(0, |row| row.get::<_, i64>(2));
-        let shown = rows.len().min(page.limit);
-        let rows = rows.get(..shown).unwrap_or_default();
-        let next_cursor = rows.last().filter(|_| found > limit(shown)).map(|row| row.get(0));
+        let page_rows = rows.len().min(page.limit);
+        let rows = rows.get(..page_rows).unwrap_or_default();
+        let next_cursor =
+            rows.last().filter(|_| found > limit_to_db_integer(page_rows)).map(|row| row.get(0));
         let items = rows.iter().map(read).collect::<Result<_, _>>()?;
         Ok(ListPage { items, next_cursor })
     }
@@ -119,11 +120,11 @@ impl PostgresReader {
         values: SqlParams<'_>,
     ) -> Result<Vec<(String, Result<Run, StoreError>)>, StoreError> {
         let rows = self.rows(sql, values).await?;
-        Ok(rows.iter().map(|row| (row.get(0), value("runs", row.get(0), row.get(1)))).collect())
+        Ok(rows.iter().map(|row| (row.get(0), decode_body("runs", row.get(0), row.get(1)))).collect())
     }
 
     /// The value with this name.
-    pub(super) async fn one<T: DeserializeOwned>(
+    pub(super) async fn row_by_key<T: DeserializeOwned>(
         &self,
         table: &str,
         key: &str,
@@ -134,7 +135,7 @@ impl PostgresReader {
     }
 
     /// A run's rows of one table, oldest first.
-    pub(super) async fn of_run<Id: FromStr + ToString, T: DeserializeOwned>(
+    pub(super) async fn rows_of_run<Id: FromStr + ToString, T: DeserializeOwned>(
         &self,
         table: PostgresLedgerTable,
         run: RunId,
@@ -145,13 +146,13 @@ impl PostgresReader {
         let sql = format!(
             "SELECT {key}, body FROM {name} WHERE run_id = $1 AND {key} > $2 ORDER BY {key} LIMIT $3"
         );
-        let (run, more) = (run.to_string(), one_more(page));
+        let (run, more) = (run.to_string(), limit_plus_one(page));
         self.page(table, &sql, vec![&run, &after, &more], page, |row| table.value(row)).await
     }
 
     /// Runs by id.
     pub(super) async fn run_ids(&self, sql: &str, values: SqlParams<'_>) -> Result<Vec<RunId>, StoreError> {
-        self.rows(sql, values).await?.iter().map(|row| id("the journal", row.get(0))).collect()
+        self.rows(sql, values).await?.iter().map(|row| parse_id("the journal", row.get(0))).collect()
     }
 
     /// Like `run_ids`, but without invalid ids.
@@ -166,8 +167,8 @@ impl PostgresReader {
 }
 
 /// The limit plus one row, which shows whether there is another page.
-pub(super) fn one_more(page: &PageRequest) -> i64 {
-    limit(page.limit).saturating_add(1)
+pub(super) fn limit_plus_one(page: &PageRequest) -> i64 {
+    limit_to_db_integer(page.limit).saturating_add(1)
 }
 
 /// A listed table, its key column, and the order of its lists.
@@ -181,7 +182,7 @@ pub(super) struct PostgresLedgerTable {
 impl PostgresLedgerTable {
     /// The value of a row that starts with its name and its body.
     pub(super) fn value<T: DeserializeOwned>(&self, row: &Row) -> Result<T, StoreError> {
-        value(self.name, row.get(0), row.get(1))
+        decode_body(self.name, row.get(0), row.get(1))
     }
 }
 

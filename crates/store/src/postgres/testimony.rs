@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The interval between syncs of a changed witness.
-const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+const WITNESS_SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The reasons why the store cannot be written, shared with health checks.
 #[derive(Clone, Debug, Default)]
@@ -28,24 +28,24 @@ pub(super) struct WriteHealth(Arc<Mutex<WriteBlockers>>);
 #[derive(Debug, Default)]
 struct WriteBlockers {
     /// The server lacks acknowledged entries. Cleared when it has them again.
-    gone: Option<String>,
+    missing_entries: Option<String>,
     /// Another daemon took over the schema. Never cleared.
     taken_over: Option<String>,
 }
 
 impl WriteHealth {
     pub(super) fn health(&self) -> Result<(), StoreError> {
-        self.taken_over()?;
-        match &self.lock().gone {
-            Some(what) => Err(StoreError::Gone { what: what.clone() }),
+        self.check_not_taken_over()?;
+        match &self.lock().missing_entries {
+            Some(what) => Err(StoreError::FilesGone { detail: what.clone() }),
             None => Ok(()),
         }
     }
 
     /// Returns an error if another daemon took over the schema.
-    pub(super) fn taken_over(&self) -> Result<(), StoreError> {
+    pub(super) fn check_not_taken_over(&self) -> Result<(), StoreError> {
         match &self.lock().taken_over {
-            Some(what) => Err(StoreError::InUse { what: what.clone() }),
+            Some(what) => Err(StoreError::InUse { detail: what.clone() }),
             None => Ok(()),
         }
     }
@@ -54,12 +54,12 @@ impl WriteHealth {
         self.lock().taken_over.is_some()
     }
 
-    pub(super) fn take_over(&self, what: &str) {
+    pub(super) fn set_taken_over(&self, what: &str) {
         self.lock().taken_over = Some(what.to_owned());
     }
 
-    fn set_gone(&self, what: Option<String>) {
-        self.lock().gone = what;
+    fn set_missing_entries(&self, what: Option<String>) {
+        self.lock().missing_entries = what;
     }
 
     fn lock(&self) -> MutexGuard<'_, WriteBlockers> {
@@ -72,34 +72,34 @@ impl WriteHealth {
 pub(super) struct WitnessTracker {
     witness: Option<WitnessWriter>,
     /// The newest commit of this daemon.
-    seen: JournalHead,
+    last_commit: JournalHead,
     state: WriteHealth,
 }
 
 impl WitnessTracker {
     /// A tracker without a witness. It compares only with commits seen since its creation.
     pub(super) fn without_witness(state: WriteHealth) -> Self {
-        Self { witness: None, seen: JournalHead::default(), state }
+        Self { witness: None, last_commit: JournalHead::default(), state }
     }
 
     /// Returns an error if the server lacks acknowledged entries.
     pub(super) fn check(&mut self, head: JournalHead) -> Result<(), StoreError> {
-        let chain = (head.seq == self.seen.seq).then_some(head.chain);
-        let compared = match (head.seq > self.seen.seq, self.seen.seq) {
+        let chain = (head.seq == self.last_commit.seq).then_some(head.chain);
+        let compared = match (head.seq > self.last_commit.seq, self.last_commit.seq) {
             // Commits of other daemons cannot be checked here. The next start checks them.
             (true, _) | (false, 0) => Ok(()),
-            (false, _) => witness::compare("the store on the server", self.seen, head, chain),
+            (false, _) => witness::compare("the store on the server", self.last_commit, head, chain),
         };
-        self.state.set_gone(compared.as_ref().err().map(ToString::to_string));
+        self.state.set_missing_entries(compared.as_ref().err().map(ToString::to_string));
         compared
     }
 
     /// Records a commit, before it is acknowledged.
-    pub(super) fn committed(&mut self, head: JournalHead) {
-        if head == self.seen {
+    pub(super) fn record_commit(&mut self, head: JournalHead) {
+        if head == self.last_commit {
             return;
         }
-        self.seen = head;
+        self.last_commit = head;
         if let Some(witness) = &mut self.witness {
             // The commit is durable. A witness that lags behind detects less, but is not wrong.
             witness.write(head).ok();
@@ -108,15 +108,19 @@ impl WitnessTracker {
 }
 
 /// The path of this schema's witness.
-pub(super) async fn path_in(folder: &Path, session: &PostgresConnection) -> Result<PathBuf, StoreError> {
+pub(super) async fn witness_path(folder: &Path, session: &PostgresConnection) -> Result<PathBuf, StoreError> {
     let rows = session.query("SELECT value FROM meta WHERE key = 'id'", &[]).await;
     let rows = rows.map_err(|error| failed(&error))?;
     let Some(row) = rows.first() else {
-        return Err(StoreError::Damaged { what: "the store's id is missing from its table meta".to_owned() });
+        return Err(StoreError::Damaged {
+            detail: "the store's id is missing from its table meta".to_owned(),
+        });
     };
     let id: String = row.get(0);
     if id.is_empty() || !id.chars().all(|c| c.is_ascii_alphanumeric()) {
-        return Err(StoreError::Damaged { what: "the store's id in its table meta is not valid".to_owned() });
+        return Err(StoreError::Damaged {
+            detail: "the store's id in its table meta is not valid".to_owned(),
+        });
     }
     Ok(folder.join(format!("postgres-{id}.witness")))
 }
@@ -129,10 +133,10 @@ pub(super) async fn open(
     state: WriteHealth,
     notes: &mut Vec<String>,
 ) -> Result<WitnessTracker, StoreError> {
-    match judge(session, path).await {
+    match compare_with_witness(session, path).await {
         Ok(None) => {}
         Ok(Some(note)) => notes.push(note),
-        Err(StoreError::Lost { what }) if loss == LossPolicy::Accept => {
+        Err(StoreError::InputLost { detail: what }) if loss == LossPolicy::Accept => {
             let sql = "INSERT INTO meta (key, value)
                        VALUES ('accepted_loss', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') || ': ' || $1)
                        ON CONFLICT (key) DO UPDATE SET value = excluded.value";
@@ -143,12 +147,15 @@ pub(super) async fn open(
     }
     let head = head(session).await?;
     let witness = WitnessWriter::start(path, head)?;
-    tokio::spawn(keep_synced(Arc::downgrade(&witness.shared())));
-    Ok(WitnessTracker { witness: Some(witness), seen: head, state })
+    tokio::spawn(keep_synced(Arc::downgrade(&witness.file())));
+    Ok(WitnessTracker { witness: Some(witness), last_commit: head, state })
 }
 
 /// Compares a schema with its witness. Returns a note for the operator if the witness cannot be read.
-pub(super) async fn judge(session: &PostgresConnection, path: &Path) -> Result<Option<String>, StoreError> {
+pub(super) async fn compare_with_witness(
+    session: &PostgresConnection,
+    path: &Path,
+) -> Result<Option<String>, StoreError> {
     // The witness is read first, because concurrent commits can only make the journal longer.
     let seen = match witness::read(path) {
         WitnessReading::Head(seen) => seen,
@@ -174,7 +181,7 @@ async fn head(session: &PostgresConnection) -> Result<JournalHead, StoreError> {
 /// Syncs the witness periodically while it is in use.
 async fn keep_synced(file: Weak<SyncedFile>) {
     loop {
-        tokio::time::sleep(SYNC_INTERVAL).await;
+        tokio::time::sleep(WITNESS_SYNC_INTERVAL).await;
         let Some(file) = file.upgrade() else { return };
         // A failed sync is retried after the next interval.
         tokio::task::spawn_blocking(move || file.sync().ok()).await.ok();

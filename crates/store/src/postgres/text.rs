@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// The form in which a column stores a text.
-pub(super) fn plain(text: &str) -> Cow<'_, str> {
+pub(super) fn escape_nul(text: &str) -> Cow<'_, str> {
     if text.contains(['\0', '\\']) {
         Cow::Owned(text.replace('\\', "\\\\").replace('\0', "\\0"))
     } else {
@@ -12,7 +12,7 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
 }
 
 /// The text that a column stores.
-pub(super) fn original(column: String) -> String {
+pub(super) fn unescape_nul(column: String) -> String {
     if !column.contains('\\') {
         return column;
     }
@@ -34,9 +34,9 @@ mod tests {
     #[test]
     fn every_text_comes_back() {
         for text in ["", "plain", "\0", "\\", "\\0", "a\\\0b\\\\0", "你\0好"] {
-            let column = plain(text).into_owned();
+            let column = escape_nul(text).into_owned();
             assert!(!column.contains('\0'));
-            assert_eq!(original(column), text);
+            assert_eq!(unescape_nul(column), text);
         }
     }
 }

@@ -64,7 +64,7 @@ impl TlsMode {
             "verify-ca" => Ok(Self::VerifyCa),
             "verify-full" => Ok(Self::VerifyFull),
             _ => Err(StoreError::Invalid {
-                what: "sslmode in the store's URL, which should be disable, prefer, require, verify-ca or verify-full,"
+                detail: "sslmode in the store's URL, which should be disable, prefer, require, verify-ca or verify-full,"
                     .to_owned(),
             }),
         }
@@ -74,7 +74,7 @@ impl TlsMode {
 impl TlsSettings {
     /// Determines the mode from the URL's parameters and hosts, and configures the driver. A connection that leaves the
     /// machine is verified unless the URL says otherwise.
-    pub(super) fn decide(
+    pub(super) fn from_parameters(
         config: &mut Config,
         sslmode: Option<&str>,
         sslrootcert: Option<&str>,
@@ -94,7 +94,7 @@ impl TlsSettings {
         };
         if mode != TlsMode::Disable && sockets > 0 {
             return Err(StoreError::Invalid {
-                what: "a store's URL with both a Unix socket and a network address; give one kind, it"
+                detail: "a store's URL with both a Unix socket and a network address; give one kind, it"
                     .to_owned(),
             });
         }
@@ -129,7 +129,7 @@ impl TlsSettings {
         };
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| unusable(&error))?
+            .map_err(|error| tls_error(&error))?
             .dangerous()
             .with_custom_certificate_verifier(verifier)
             .with_no_client_auth();
@@ -145,11 +145,11 @@ impl TrustedAuthorities {
         };
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .build()
-            .map_err(|error| unusable(&error))
+            .map_err(|error| tls_error(&error))
     }
 }
 
-fn unusable(error: &dyn fmt::Display) -> StoreError {
+fn tls_error(error: &dyn fmt::Display) -> StoreError {
     StoreError::Unavailable { reason: format!("cannot prepare TLS: {error}") }
 }
 
@@ -200,7 +200,7 @@ fn is_local(config: &Config) -> bool {
 
 /// The error for a connection that was refused during the TLS handshake. None if the failure is not caused by TLS, or
 /// if a retry may succeed.
-pub(super) fn refusal(error: &tokio_postgres::Error) -> Option<StoreError> {
+pub(super) fn handshake_error(error: &tokio_postgres::Error) -> Option<StoreError> {
     let source = error.source()?;
     if source.to_string() == NO_TLS {
         return Some(StoreError::Unavailable {
@@ -321,7 +321,7 @@ mod tests {
 
     fn mode_of(url: &str, sslmode: Option<&str>, sslrootcert: Option<&str>) -> (TlsMode, SslMode) {
         let mut config: Config = url.parse().unwrap();
-        let settings = TlsSettings::decide(&mut config, sslmode, sslrootcert).unwrap();
+        let settings = TlsSettings::from_parameters(&mut config, sslmode, sslrootcert).unwrap();
         (settings.mode, config.get_ssl_mode())
     }
 
@@ -373,10 +373,10 @@ mod tests {
         }
         let mut config: Config = remote.parse().unwrap();
         for wrong in ["allow", "verify_full", "VERIFY-FULL", ""] {
-            assert!(TlsSettings::decide(&mut config, Some(wrong), None).is_err(), "{wrong}");
+            assert!(TlsSettings::from_parameters(&mut config, Some(wrong), None).is_err(), "{wrong}");
         }
         let mut mixed: Config = "postgres://u@%2Frun,db.example/d".parse().unwrap();
-        assert!(TlsSettings::decide(&mut mixed, None, None).is_err());
+        assert!(TlsSettings::from_parameters(&mut mixed, None, None).is_err());
     }
 
     #[test]

@@ -9,13 +9,13 @@ use super::{
     batch::{BatchBaseline, CommitBatch, PlacedEntry},
     connect::PostgresConnection,
     error::failed,
-    text::{original, plain},
+    text::{escape_nul, unescape_nul},
 };
 use crate::{
     assembly::TABLES,
     chain::JournalHead,
     pen::TextRange,
-    record::{CommitRow, EntryRow, TableRows, id},
+    record::{CommitRow, EntryRow, TableRows, parse_id},
 };
 
 /// Locks the head row, and reads the present rows of these runs and keys. One round trip.
@@ -25,36 +25,37 @@ pub(super) async fn begin(
 ) -> Result<BatchBaseline, StoreError> {
     let runs: Vec<_> = records.iter().map(|record| record.rows.run()).collect();
     let claims: Vec<&KeyClaim> = records.iter().flat_map(|record| &record.rows.claims).collect();
-    let scopes: Vec<_> = claims.iter().map(|claim| plain(&claim.scope)).collect();
-    let keys: Vec<_> = claims.iter().map(|claim| plain(&claim.key)).collect();
+    let scopes: Vec<_> = claims.iter().map(|claim| escape_nul(&claim.scope)).collect();
+    let keys: Vec<_> = claims.iter().map(|claim| escape_nul(&claim.key)).collect();
     let head = "SELECT seq, chain FROM head FOR UPDATE";
     let found_runs = "SELECT run_id, ''::text, ''::text, revision, ''::text FROM runs WHERE run_id = ANY($1)";
     let found_claims = "SELECT run_id, scope, key, 0::bigint, fingerprint FROM claims
                         WHERE (scope, key) IN (SELECT * FROM unnest($1::text[], $2::text[]))";
-    let questions: [(&str, Vec<&(dyn ToSql + Sync)>); 3] =
+    let queries: [(&str, Vec<&(dyn ToSql + Sync)>); 3] =
         [(head, vec![]), (found_runs, vec![&runs]), (found_claims, vec![&scopes, &keys])];
-    for (sql, _) in &questions {
-        session.prepared(sql).await.map_err(|error| failed(&error))?;
+    for (sql, _) in &queries {
+        session.prepare(sql).await.map_err(|error| failed(&error))?;
     }
     session.client.batch_execute("BEGIN").await.map_err(|error| failed(&error))?;
-    let asked = questions.iter().map(|(sql, values)| session.query(sql, values));
-    let answers = try_join_all(asked).await.map_err(|error| failed(&error))?;
-    let mut known = BatchBaseline::default();
-    for row in &answers[0] {
-        known.head = JournalHead { seq: row.get(0), chain: row.get(1) };
+    let pending = queries.iter().map(|(sql, values)| session.query(sql, values));
+    let results = try_join_all(pending).await.map_err(|error| failed(&error))?;
+    let mut baseline = BatchBaseline::default();
+    for row in &results[0] {
+        baseline.head = JournalHead { seq: row.get(0), chain: row.get(1) };
     }
-    for row in &answers[1] {
-        known.revisions.insert(id("runs", row.get(0))?, row.get::<_, i64>(3) as u64);
+    for row in &results[1] {
+        baseline.revisions.insert(parse_id("runs", row.get(0))?, row.get::<_, i64>(3) as u64);
     }
-    for row in &answers[2] {
-        let holder = ClaimHolder { run_id: id("claims", row.get(0))?, fingerprint: original(row.get(4)) };
-        known.claims.insert((original(row.get(1)), original(row.get(2))), holder);
+    for row in &results[2] {
+        let holder =
+            ClaimHolder { run_id: parse_id("claims", row.get(0))?, fingerprint: unescape_nul(row.get(4)) };
+        baseline.claims.insert((unescape_nul(row.get(1)), unescape_nul(row.get(2))), holder);
     }
-    Ok(known)
+    Ok(baseline)
 }
 
 /// Sends the rows of a batch. One round trip after the statements are prepared.
-pub(super) async fn rows(
+pub(super) async fn write_rows(
     session: &PostgresConnection,
     head: JournalHead,
     batch: &CommitBatch<'_>,
@@ -85,11 +86,11 @@ pub(super) async fn rows(
             ],
         );
     }
-    ledgers(&mut statements, batch);
+    add_ledger_statements(&mut statements, batch);
     statements.send(session).await
 }
 
-fn ledgers<'a>(statements: &mut StatementBatch<'a>, batch: &'a CommitBatch<'a>) {
+fn add_ledger_statements<'a>(statements: &mut StatementBatch<'a>, batch: &'a CommitBatch<'a>) {
     if !batch.runs.is_empty() {
         let keys = || batch.runs.values().map(|(keys, _)| keys);
         statements.add(
@@ -113,8 +114,8 @@ fn ledgers<'a>(statements: &mut StatementBatch<'a>, batch: &'a CommitBatch<'a>) 
              SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
              ON CONFLICT (channel, message_id) DO UPDATE SET body = excluded.body",
             vec![
-                column(batch.inbound.keys().map(|(channel, _)| plain(channel))),
-                column(batch.inbound.keys().map(|(_, message)| plain(message))),
+                column(batch.inbound.keys().map(|(channel, _)| escape_nul(channel))),
+                column(batch.inbound.keys().map(|(_, message)| escape_nul(message))),
                 column(batch.inbound.values().map(|(run, _)| *run)),
                 column(batch.inbound.values().map(|(_, body)| *body)),
             ],
@@ -152,25 +153,25 @@ fn ledgers<'a>(statements: &mut StatementBatch<'a>, batch: &'a CommitBatch<'a>) 
             vec![
                 column(batch.deliveries.keys().copied()),
                 column(batch.deliveries.values().map(|(run, _, _)| *run)),
-                column(batch.deliveries.values().map(|(_, keys, _)| plain(&keys.conversation_ref))),
+                column(batch.deliveries.values().map(|(_, keys, _)| escape_nul(&keys.conversation_ref))),
                 column(batch.deliveries.values().map(|(_, keys, _)| keys.waiting)),
                 column(batch.deliveries.values().map(|(_, _, body)| *body)),
             ],
         );
     }
-    keys_and_readers(statements, batch);
+    add_claim_and_cursor_statements(statements, batch);
 }
 
-fn keys_and_readers<'a>(statements: &mut StatementBatch<'a>, batch: &'a CommitBatch<'a>) {
+fn add_claim_and_cursor_statements<'a>(statements: &mut StatementBatch<'a>, batch: &'a CommitBatch<'a>) {
     if !batch.claims.is_empty() {
         statements.add(
             "INSERT INTO claims (scope, key, fingerprint, run_id)
              SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
              ON CONFLICT (scope, key) DO UPDATE SET fingerprint = excluded.fingerprint, run_id = excluded.run_id",
             vec![
-                column(batch.claims.iter().map(|(claim, _)| plain(&claim.scope))),
-                column(batch.claims.iter().map(|(claim, _)| plain(&claim.key))),
-                column(batch.claims.iter().map(|(claim, _)| plain(&claim.fingerprint))),
+                column(batch.claims.iter().map(|(claim, _)| escape_nul(&claim.scope))),
+                column(batch.claims.iter().map(|(claim, _)| escape_nul(&claim.key))),
+                column(batch.claims.iter().map(|(claim, _)| escape_nul(&claim.fingerprint))),
                 column(batch.claims.iter().map(|(_, run)| *run)),
             ],
         );
@@ -180,7 +181,7 @@ fn keys_and_readers<'a>(statements: &mut StatementBatch<'a>, batch: &'a CommitBa
             "INSERT INTO cursors (reader, seq) SELECT * FROM unnest($1::text[], $2::bigint[])
              ON CONFLICT (reader) DO UPDATE SET seq = greatest(cursors.seq, excluded.seq)",
             vec![
-                column(batch.cursors.keys().map(|reader| plain(reader))),
+                column(batch.cursors.keys().map(|reader| escape_nul(reader))),
                 column(batch.cursors.values().copied()),
             ],
         );
@@ -188,14 +189,14 @@ fn keys_and_readers<'a>(statements: &mut StatementBatch<'a>, batch: &'a CommitBa
 }
 
 /// Deletes all rows of a run, and rows with the same keys that are stored under another run.
-pub(super) async fn clear(session: &PostgresConnection, rows: &TableRows) -> Result<(), Error> {
+pub(super) async fn delete_run_rows(session: &PostgresConnection, rows: &TableRows) -> Result<(), Error> {
     for table in TABLES {
         session.execute(&format!("DELETE FROM {table} WHERE run_id = $1"), &[&rows.run()]).await?;
     }
     let text = &rows.text;
     for (channel, message, _) in &rows.inbound {
         let sql = "DELETE FROM inbound WHERE channel = $1 AND message_id = $2";
-        session.execute(sql, &[&plain(&text[*channel]), &plain(&text[*message])]).await?;
+        session.execute(sql, &[&escape_nul(&text[*channel]), &escape_nul(&text[*message])]).await?;
     }
     for (turn, _) in &rows.turns {
         session.execute("DELETE FROM turns WHERE turn_id = $1", &[&&text[*turn]]).await?;
@@ -230,7 +231,7 @@ impl<'a> StatementBatch<'a> {
     async fn send(&self, session: &PostgresConnection) -> Result<(), Error> {
         // A statement is sent when its future is first polled, so all statements must be prepared before.
         for (sql, _) in &self.statements {
-            session.prepared(sql).await?;
+            session.prepare(sql).await?;
         }
         let sent = self.statements.iter().map(async |(sql, columns)| {
             let values: Vec<&(dyn ToSql + Sync)> =

@@ -19,15 +19,15 @@ use super::{
 };
 use crate::{
     chain::JournalHead,
-    record::{CommitRow, TableRows, number},
+    record::{CommitRow, TableRows, to_db_integer},
 };
 
 /// The maximum number of queued requests. Further callers wait asynchronously.
-const QUEUE: usize = 1024;
+const QUEUE_CAPACITY: usize = 1024;
 /// The maximum number of requests per transaction.
-const BATCH: usize = 512;
+const MAX_BATCH_REQUESTS: usize = 512;
 /// The delay before a reconnect while no request is pending.
-const RESTORE_PAUSE: Duration = Duration::from_secs(1);
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 /// One unit of work for the writer.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) enum PostgresWriteJob {
     },
     Replace(Box<TableRows>),
     /// Takes the schema's lock and writes nothing.
-    Hold,
+    AcquireLock,
 }
 
 type PostgresWriteResult = Result<CommitReceipt, StoreError>;
@@ -52,42 +52,42 @@ struct PostgresWriteRequest {
 /// The handle of the writing task. The task ends when all handles are dropped and all requests are written.
 #[derive(Debug)]
 pub(super) struct PostgresWriter {
-    orders: mpsc::Sender<PostgresWriteRequest>,
+    requests: mpsc::Sender<PostgresWriteRequest>,
 }
 
 impl PostgresWriter {
-    pub(super) fn start(contact: WriterConnection) -> Self {
-        let (orders, queue) = mpsc::channel(QUEUE);
-        tokio::spawn(serve(contact, queue));
-        Self { orders }
+    pub(super) fn start(connection: WriterConnection) -> Self {
+        let (orders, queue) = mpsc::channel(QUEUE_CAPACITY);
+        tokio::spawn(serve(connection, queue));
+        Self { requests: orders }
     }
 
     /// Performs a write. It is performed even if the returned future is dropped.
-    pub(super) async fn order(&self, job: PostgresWriteJob) -> PostgresWriteResult {
+    pub(super) async fn submit(&self, job: PostgresWriteJob) -> PostgresWriteResult {
         let (reply, answer) = oneshot::channel();
         let stopped = |_| StoreError::Unavailable { reason: "the writer has stopped".to_owned() };
-        self.orders.send(PostgresWriteRequest { job, reply }).await.map_err(stopped)?;
+        self.requests.send(PostgresWriteRequest { job, reply }).await.map_err(stopped)?;
         let unknown = |_| Err(StoreError::OutcomeUnknown { reason: "the writer stopped".to_owned() });
         answer.await.unwrap_or_else(unknown)
     }
 }
 
-async fn serve(mut contact: WriterConnection, mut queue: mpsc::Receiver<PostgresWriteRequest>) {
+async fn serve(mut connection: WriterConnection, mut queue: mpsc::Receiver<PostgresWriteRequest>) {
     let mut orders = Vec::new();
     loop {
         tokio::select! {
             biased;
-            taken = queue.recv_many(&mut orders, BATCH) => if taken == 0 { return },
+            taken = queue.recv_many(&mut orders, MAX_BATCH_REQUESTS) => if taken == 0 { return },
             // The connection is also restored without requests, so that a takeover by another daemon is detected
             // immediately.
-            () = contact.lost() => {
-                contact.restore().await;
+            () = connection.wait_for_loss() => {
+                connection.reconnect().await;
                 continue;
             }
         }
         let (jobs, replies): (Vec<_>, Vec<_>) =
             orders.drain(..).map(|order| (order.job, order.reply)).unzip();
-        let outcomes = write_all(&mut contact, &jobs).await;
+        let outcomes = write_all(&mut connection, &jobs).await;
         for (reply, outcome) in replies.into_iter().zip(outcomes) {
             // The caller may have stopped waiting; its request is performed anyway.
             let _ = reply.send(outcome);
@@ -97,9 +97,9 @@ async fn serve(mut contact: WriterConnection, mut queue: mpsc::Receiver<Postgres
 
 /// Performs all jobs in one transaction if possible. If the server reports an error, each job is performed separately,
 /// so that only the faulty one fails.
-async fn write_all(contact: &mut WriterConnection, jobs: &[PostgresWriteJob]) -> Vec<PostgresWriteResult> {
+async fn write_all(connection: &mut WriterConnection, jobs: &[PostgresWriteJob]) -> Vec<PostgresWriteResult> {
     if jobs.len() > 1 && !jobs.iter().any(|job| matches!(job, PostgresWriteJob::Replace(_))) {
-        match contact.transaction(jobs).await {
+        match connection.transaction(jobs).await {
             Ok(outcomes) => return outcomes,
             Err(TransactionFailure::Unknown(reason)) => {
                 let unknown = |_| Err(StoreError::OutcomeUnknown { reason: reason.clone() });
@@ -110,7 +110,7 @@ async fn write_all(contact: &mut WriterConnection, jobs: &[PostgresWriteJob]) ->
     }
     let mut outcomes = Vec::new();
     for job in jobs {
-        let outcome = match contact.transaction(std::slice::from_ref(job)).await {
+        let outcome = match connection.transaction(std::slice::from_ref(job)).await {
             Ok(mut outcomes) => outcomes.pop().expect("each job has its outcome"),
             Err(TransactionFailure::Unknown(reason)) => Err(StoreError::OutcomeUnknown { reason }),
             Err(TransactionFailure::NotWritten(error)) => Err(error),
@@ -131,14 +131,14 @@ impl From<StoreError> for TransactionFailure {
         match error {
             StoreError::OutcomeUnknown { reason } => Self::Unknown(reason),
             StoreError::Conflict { .. }
-            | StoreError::Taken { .. }
+            | StoreError::KeyTaken { .. }
             | StoreError::Unavailable { .. }
             | StoreError::Full { .. }
             | StoreError::Damaged { .. }
-            | StoreError::Lost { .. }
-            | StoreError::Gone { .. }
+            | StoreError::InputLost { .. }
+            | StoreError::FilesGone { .. }
             | StoreError::InUse { .. }
-            | StoreError::Mismatched { .. }
+            | StoreError::IncompatibleVersion { .. }
             | StoreError::Unsupported { .. }
             | StoreError::Invalid { .. } => Self::NotWritten(error),
         }
@@ -156,26 +156,26 @@ pub(super) struct WriterConnection {
 
 impl WriterConnection {
     /// Waits until the connection must be restored while no request is pending.
-    async fn lost(&self) {
+    async fn wait_for_loss(&self) {
         match &self.session {
-            _ if !self.lock.is_kept() => std::future::pending().await,
-            Some(session) => session.ended().await,
-            None => tokio::time::sleep(RESTORE_PAUSE).await,
+            _ if !self.lock.must_be_held() => std::future::pending().await,
+            Some(session) => session.wait_for_end().await,
+            None => tokio::time::sleep(RECONNECT_DELAY).await,
         }
     }
 
     /// Reconnects and takes the lock. If the server is unavailable, this is retried later.
-    async fn restore(&mut self) {
+    async fn reconnect(&mut self) {
         self.session = None;
         if let Ok(session) = self.target.connect_once().await {
-            self.session = self.locked(session).await.ok();
+            self.session = self.acquire_lock(session).await.ok();
         }
     }
 
     /// Takes the schema's lock on a new connection.
-    async fn locked(&mut self, session: PostgresConnection) -> Result<PostgresConnection, StoreError> {
-        self.lock.take(&session).await?;
-        self.lock.sign(&session).await?;
+    async fn acquire_lock(&mut self, session: PostgresConnection) -> Result<PostgresConnection, StoreError> {
+        self.lock.acquire(&session).await?;
+        self.lock.write_holder(&session).await?;
         Ok(session)
     }
 
@@ -183,17 +183,17 @@ impl WriterConnection {
         &mut self,
         jobs: &[PostgresWriteJob],
     ) -> Result<Vec<PostgresWriteResult>, TransactionFailure> {
-        let fresh = self.session.as_ref().is_none_or(|session| session.client.is_closed());
-        let first = self.attempt(jobs).await;
+        let was_closed = self.session.as_ref().is_none_or(|session| session.client.is_closed());
+        let first = self.try_transaction(jobs).await;
         let lost = self.session.as_ref().is_none_or(|session| session.client.is_closed());
         match first {
             // The connection was lost before the COMMIT, for example by a restart of the server, so a retry is safe.
-            Err(TransactionFailure::NotWritten(_)) if lost && !fresh => self.attempt(jobs).await,
+            Err(TransactionFailure::NotWritten(_)) if lost && !was_closed => self.try_transaction(jobs).await,
             other => other,
         }
     }
 
-    async fn attempt(
+    async fn try_transaction(
         &mut self,
         jobs: &[PostgresWriteJob],
     ) -> Result<Vec<PostgresWriteResult>, TransactionFailure> {
@@ -201,7 +201,7 @@ impl WriterConnection {
             Some(session) => session,
             None => {
                 let session = self.target.connect().await?;
-                self.locked(session).await?
+                self.acquire_lock(session).await?
             }
         };
         let session = self.session.insert(session);
@@ -219,34 +219,34 @@ async fn transaction(
     watch: &mut WitnessTracker,
 ) -> Result<Vec<PostgresWriteResult>, TransactionFailure> {
     let records: Vec<&CommitRow> = jobs.iter().flat_map(records).collect();
-    let mut known = write::begin(session, &records).await?;
-    let before: JournalHead = known.head;
+    let mut baseline = write::begin(session, &records).await?;
+    let before: JournalHead = baseline.head;
     watch.check(before)?;
     let mut batch = CommitBatch::default();
     let mut outcomes = Vec::new();
     for job in jobs {
         outcomes.push(match job {
-            PostgresWriteJob::Commit(records) => batch.take(&mut known, records),
+            PostgresWriteJob::Commit(records) => batch.add_commit(&mut baseline, records),
             PostgresWriteJob::Advance { reader, to } => {
-                let to = number(to.0);
+                let to = to_db_integer(to.0);
                 batch.cursors.entry(reader).and_modify(|at| *at = to.max(*at)).or_insert(to);
-                Ok(CommitReceipt { last: JournalSeq(known.head.seq as u64) })
+                Ok(CommitReceipt { last: JournalSeq(baseline.head.seq as u64) })
             }
-            PostgresWriteJob::Hold => Ok(CommitReceipt { last: JournalSeq(known.head.seq as u64) }),
+            PostgresWriteJob::AcquireLock => Ok(CommitReceipt { last: JournalSeq(baseline.head.seq as u64) }),
             PostgresWriteJob::Replace(rows) => {
-                write::clear(session, rows).await.map_err(|error| failed(&error))?;
-                batch.replace(rows);
-                Ok(CommitReceipt { last: JournalSeq(known.head.seq as u64) })
+                write::delete_run_rows(session, rows).await.map_err(|error| failed(&error))?;
+                batch.add_rows(rows);
+                Ok(CommitReceipt { last: JournalSeq(baseline.head.seq as u64) })
             }
         });
     }
-    let writes = known.head != before || batch.has_rows();
+    let writes = baseline.head != before || batch.has_rows();
     if writes {
-        write::rows(session, known.head, &batch).await.map_err(|error| failed(&error))?;
+        write::write_rows(session, baseline.head, &batch).await.map_err(|error| failed(&error))?;
     }
     match session.client.batch_execute("COMMIT").await {
         Ok(()) => {
-            watch.committed(known.head);
+            watch.record_commit(baseline.head);
             Ok(outcomes)
         }
         Err(error) => Err(commit_failed(&error).into()),
@@ -256,6 +256,8 @@ async fn transaction(
 fn records(job: &PostgresWriteJob) -> &[CommitRow] {
     match job {
         PostgresWriteJob::Commit(records) => records,
-        PostgresWriteJob::Advance { .. } | PostgresWriteJob::Replace(_) | PostgresWriteJob::Hold => &[],
+        PostgresWriteJob::Advance { .. } | PostgresWriteJob::Replace(_) | PostgresWriteJob::AcquireLock => {
+            &[]
+        }
     }
 }

@@ -15,7 +15,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
 use super::{
     SqliteOptions,
     error::failed,
-    lock::{DatabaseLock, beside},
+    lock::{DatabaseLock, sibling_path},
     read,
     testimony::{self, WitnessVerdict},
 };
@@ -34,20 +34,20 @@ pub(super) const MIGRATIONS: &[SchemaMigration] = &[
 /// The application id in the file's header, "Abid", which `file` and this program recognise.
 const APPLICATION_ID: i32 = 0x4162_6964;
 /// The time to wait for another program that has locked the database.
-const BUSY: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of pages in the log at which it is checkpointed.
 const CHECKPOINT_PAGES: u32 = 4000;
 /// The number of latest entries whose checksums are verified at every start, and among which gaps are detected.
-const TAIL: i64 = 16;
-const NO_GAP: i64 = 4096;
+const CHECKED_TAIL_ENTRIES: i64 = 16;
+const GAP_CHECK_ENTRIES: i64 = 4096;
 /// The value of `PRAGMA synchronous` at which every commit is synced.
 const SYNCHRONOUS_FULL: i64 = 2;
 /// The length of a database header in bytes.
-const HEADER: u64 = 100;
+const HEADER_BYTES: u64 = 100;
 /// The page cache of a reader in KiB. Memory is used only for pages that were read.
 const READER_CACHE_KIB: i32 = 8 << 10;
 /// The capacity of the statement cache; larger than the number of different statements.
-const STATEMENTS: usize = 64;
+const STATEMENT_CACHE_CAPACITY: usize = 64;
 
 /// The purpose of opening a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(super) enum OpenPurpose {
     /// To commit to it.
     Serve,
     /// To inspect it. Its witness is not changed.
-    Look,
+    Inspect,
 }
 
 /// The writing connection and the results of the checks.
@@ -78,27 +78,28 @@ pub(super) fn writer(
     let mut notes = Vec::new();
     let had_log = prepare_file(path, lock, options.loss, &mut notes)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(|error| named(path, &error))?;
+    let connection =
+        Connection::open_with_flags(path, flags).map_err(|error| error_with_path(path, &error))?;
     // The log must stay until the file is marked as complete without it. A refused database is left unchanged.
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
-        .map_err(|error| named(path, &error))?;
-    check_ours(&connection, path)?;
-    let verdict = testimony::judge(&connection, path)?;
+        .map_err(|error| error_with_path(path, &error))?;
+    check_application_id(&connection, path)?;
+    let verdict = testimony::compare_with_witness(&connection, path)?;
     // Another program may have checkpointed the whole log into the database. The witness shows whether the database is
     // complete.
     let is_whole = had_log || verdict == WitnessVerdict::Agrees;
     let mut missing = if is_whole { None } else { check_log(&connection, path, options.loss)? };
     match verdict {
-        WitnessVerdict::Agrees | WitnessVerdict::Unused => {}
-        WitnessVerdict::Unwitnessed { why } => notes.push(why),
-        WitnessVerdict::Lost { what } if options.loss == LossPolicy::Accept => missing = Some(what),
-        WitnessVerdict::Lost { what } => return Err(StoreError::Lost { what }),
+        WitnessVerdict::Agrees | WitnessVerdict::NeverWitnessed => {}
+        WitnessVerdict::Unavailable { why } => notes.push(why),
+        WitnessVerdict::InputLost { what } if options.loss == LossPolicy::Accept => missing = Some(what),
+        WitnessVerdict::InputLost { what } => return Err(StoreError::InputLost { detail: what }),
     }
-    set_up(&connection, options).map_err(|error| named(path, &error))?;
+    configure(&connection, options).map_err(|error| error_with_path(path, &error))?;
     let mode: String = connection
         .query_row("PRAGMA journal_mode", [], |row| row.get(0))
-        .map_err(|error| named(path, &error))?;
+        .map_err(|error| error_with_path(path, &error))?;
     if mode != "wal" {
         let reason =
             format!("{} is on a file system without shared memory; use a local disk", path.display());
@@ -107,7 +108,7 @@ pub(super) fn writer(
     // The witness refers to commits that are on disk.
     let synced: i64 = connection
         .query_row("PRAGMA synchronous", [], |row| row.get(0))
-        .map_err(|error| named(path, &error))?;
+        .map_err(|error| error_with_path(path, &error))?;
     if synced != SYNCHRONOUS_FULL {
         let reason = format!("{} cannot be synced at every commit", path.display());
         return Err(StoreError::Unavailable { reason });
@@ -115,27 +116,30 @@ pub(super) fn writer(
     migrate(&connection)?;
     check_journal(&connection)?;
     if let Some(what) = missing {
-        testimony::accept_loss(&connection, &what)?;
+        testimony::record_accepted_loss(&connection, &what)?;
         notes.push(format!("continues without acknowledged input, as asked with --accept-loss: {what}"));
     }
     let head = super::write::head(&connection).map_err(|error| failed(&error))?;
     let witness = match purpose {
-        OpenPurpose::Serve => Some(testimony::start(&connection, path, head)?),
-        OpenPurpose::Look => None,
+        OpenPurpose::Serve => Some(testimony::restart_witness(&connection, path, head)?),
+        OpenPurpose::Inspect => None,
     };
-    mark(&connection, InUseMark::Yes)?;
+    set_in_use_mark(&connection, InUseMark::Yes)?;
     Ok(OpenedDatabase { connection, head, witness, notes })
 }
 
 /// Whether a database that another process uses can be inspected: it must be an Abide database of this version.
-pub(super) fn check_beside(path: &Path) -> Result<(), StoreError> {
+pub(super) fn check_in_use(path: &Path) -> Result<(), StoreError> {
     let connection = reader(path)?;
     // The process that uses the database keeps its log.
-    check_ours(&connection, path)?;
-    let missing = pending(MIGRATIONS, &applied(&connection).map_err(|error| named(path, &error))?)?;
+    check_application_id(&connection, path)?;
+    let missing = pending(
+        MIGRATIONS,
+        &applied_migrations(&connection).map_err(|error| error_with_path(path, &error))?,
+    )?;
     match missing.first() {
         None => Ok(()),
-        Some(step) => Err(StoreError::Mismatched {
+        Some(step) => Err(StoreError::IncompatibleVersion {
             reason: format!(
                 "it is in use by an older Abide (it lacks migration {} \"{}\"); restart that daemon with this version",
                 step.number, step.name
@@ -147,9 +151,10 @@ pub(super) fn check_beside(path: &Path) -> Result<(), StoreError> {
 /// Opens a read-only connection.
 pub(super) fn reader(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(|error| named(path, &error))?;
-    connection.busy_timeout(BUSY).map_err(|error| failed(&error))?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    let connection =
+        Connection::open_with_flags(path, flags).map_err(|error| error_with_path(path, &error))?;
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(|error| failed(&error))?;
+    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
     // The upper pages of every B-tree stay in memory, even with a hundred thousand runs.
     connection.pragma_update(None, "cache_size", -READER_CACHE_KIB).map_err(|error| failed(&error))?;
     Ok(connection)
@@ -158,7 +163,7 @@ pub(super) fn reader(path: &Path) -> Result<Connection, StoreError> {
 /// Closes a database so that it is one file, and marks it accordingly. Errors are ignored, because the next start
 /// repairs the state.
 pub(super) fn close(connection: Connection) {
-    if mark(&connection, InUseMark::No).is_ok() {
+    if set_in_use_mark(&connection, InUseMark::No).is_ok() {
         let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false);
     }
     let _ = connection.close();
@@ -172,29 +177,29 @@ pub(super) enum InUseMark {
 }
 
 /// Marks in the main file whether it is in use. A copy of a file in use is thereby known to lack its log.
-pub(super) fn mark(connection: &Connection, in_use: InUseMark) -> Result<(), StoreError> {
+pub(super) fn set_in_use_mark(connection: &Connection, in_use: InUseMark) -> Result<(), StoreError> {
     let value = match in_use {
         InUseMark::Yes => "yes",
         InUseMark::No => "no",
     };
-    note(connection, "in_use", value)?;
+    set_property(connection, "in_use", value)?;
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(|error| failed(&error))
 }
 
 /// Stores a property of the database in it.
-pub(super) fn note(connection: &Connection, key: &str, value: &str) -> Result<(), StoreError> {
+pub(super) fn set_property(connection: &Connection, key: &str, value: &str) -> Result<(), StoreError> {
     let sql = "INSERT INTO meta (key, value) VALUES (?1, ?2)
                ON CONFLICT (key) DO UPDATE SET value = excluded.value";
     connection.execute(sql, [key, value]).map(drop).map_err(|error| failed(&error))
 }
 
 /// Removes a property of the database.
-pub(super) fn forget(connection: &Connection, key: &str) -> Result<(), StoreError> {
+pub(super) fn remove_property(connection: &Connection, key: &str) -> Result<(), StoreError> {
     connection.execute("DELETE FROM meta WHERE key = ?1", [key]).map(drop).map_err(|error| failed(&error))
 }
 
 /// A stored property of the database. None before the first migration.
-pub(super) fn noted(connection: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
+pub(super) fn property(connection: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
     let has_meta = "SELECT count(*) FROM sqlite_schema WHERE name = 'meta'";
     if connection.query_row(has_meta, [], |row| row.get::<_, i64>(0))? == 0 {
         return Ok(None);
@@ -209,14 +214,14 @@ fn prepare_file(
     loss: LossPolicy,
     notes: &mut Vec<String>,
 ) -> Result<bool, StoreError> {
-    let had_log = fs::metadata(beside(path, "wal")).map(|file| file.len());
+    let had_log = fs::metadata(sibling_path(path, "wal")).map(|file| file.len());
     let log_says_something = had_log.as_ref().is_ok_and(|length| *length > 0);
     let length = fs::metadata(path).map_or(0, |file| file.len());
     let is_empty = length == 0;
     // SQLite would treat such a file as an empty database and overwrite it.
-    if !is_empty && length < HEADER {
+    if !is_empty && length < HEADER_BYTES {
         return Err(StoreError::Damaged {
-            what: format!("{} is too short to be a database", path.display()),
+            detail: format!("{} is too short to be a database", path.display()),
         });
     }
     let missing = match (is_empty, log_says_something, lock.used_before) {
@@ -228,9 +233,9 @@ fn prepare_file(
         if loss == LossPolicy::Refuse {
             let what =
                 format!("{} {how} (`abide up --accept-loss` starts with an empty one)", path.display());
-            return Err(StoreError::Damaged { what });
+            return Err(StoreError::Damaged { detail: what });
         }
-        testimony::set_log_aside(path)?;
+        testimony::rename_orphan_log(path)?;
         notes.push(format!(
             "starts with an empty store, as asked with --accept-loss: {} {how}",
             path.display()
@@ -242,17 +247,17 @@ fn prepare_file(
         |error| StoreError::Unavailable { reason: format!("{} cannot be opened: {error}", path.display()) };
     let file = options.open(path).map_err(cannot)?;
     // With a log, the last page may be incomplete, because the log repairs it.
-    if !log_says_something && ends_within_a_page(&file).map_err(cannot)? {
-        return Err(StoreError::Damaged { what: format!("{} was cut short", path.display()) });
+    if !log_says_something && has_partial_page(&file).map_err(cannot)? {
+        return Err(StoreError::Damaged { detail: format!("{} was cut short", path.display()) });
     }
     Ok(had_log.is_ok())
 }
 
 /// Whether the last page is incomplete. SQLite would read the missing bytes as zeros.
-fn ends_within_a_page(file: &fs::File) -> std::io::Result<bool> {
+fn has_partial_page(file: &fs::File) -> std::io::Result<bool> {
     let mut header = [0; 18];
     let length = file.metadata()?.len();
-    if length < HEADER {
+    if length < HEADER_BYTES {
         return Ok(false);
     }
     file.read_exact_at(&mut header, 0)?;
@@ -265,23 +270,23 @@ fn ends_within_a_page(file: &fs::File) -> std::io::Result<bool> {
 }
 
 /// Refuses a file that is not an Abide database.
-fn check_ours(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+fn check_application_id(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let ask = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-    let tables = ask("SELECT count(*) FROM sqlite_schema").map_err(|error| named(path, &error))?;
+    let tables = ask("SELECT count(*) FROM sqlite_schema").map_err(|error| error_with_path(path, &error))?;
     if tables == 0 {
         return Ok(());
     }
-    let application = ask("PRAGMA application_id").map_err(|error| named(path, &error))?;
+    let application = ask("PRAGMA application_id").map_err(|error| error_with_path(path, &error))?;
     if application != i64::from(APPLICATION_ID) {
         let reason = format!("{} is a database of another program", path.display());
-        return Err(StoreError::Mismatched { reason });
+        return Err(StoreError::IncompatibleVersion { reason });
     }
     Ok(())
 }
 
 /// Refuses a file without a log that was in use with one. If the loss is accepted, returns its description.
 fn check_log(connection: &Connection, path: &Path, loss: LossPolicy) -> Result<Option<String>, StoreError> {
-    let in_use = noted(connection, "in_use").map_err(|error| named(path, &error))?;
+    let in_use = property(connection, "in_use").map_err(|error| error_with_path(path, &error))?;
     if in_use.as_deref() != Some("yes") {
         return Ok(None);
     }
@@ -294,12 +299,12 @@ fn check_log(connection: &Connection, path: &Path, loss: LossPolicy) -> Result<O
         "{missing}, which may hold the latest commits; bring that file back, or continue without it with \
          `abide up --accept-loss`; copy a database in use with `abide backup`"
     );
-    Err(StoreError::Damaged { what })
+    Err(StoreError::Damaged { detail: what })
 }
 
-fn set_up(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
-    connection.busy_timeout(BUSY)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "FULL")?;
@@ -309,7 +314,7 @@ fn set_up(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<
     connection.pragma_update(None, "cache_size", -4_000)?;
     // Savepoints need little memory, and a file for them would be slow.
     connection.pragma_update(None, "temp_store", "MEMORY")?;
-    if let Some(pages) = options.most_pages {
+    if let Some(pages) = options.max_pages {
         connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
     }
     Ok(())
@@ -320,14 +325,14 @@ pub(super) fn migrate(connection: &Connection) -> Result<(), StoreError> {
     run("CREATE TABLE IF NOT EXISTS migrations (
              number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum INTEGER NOT NULL
          ) STRICT")?;
-    for step in pending(MIGRATIONS, &applied(connection).map_err(|error| failed(&error))?)? {
+    for step in pending(MIGRATIONS, &applied_migrations(connection).map_err(|error| failed(&error))?)? {
         run("BEGIN IMMEDIATE")?;
-        let noted = "INSERT INTO migrations (number, name, checksum) VALUES (?1, ?2, ?3)";
-        let taken = connection
+        let insert_sql = "INSERT INTO migrations (number, name, checksum) VALUES (?1, ?2, ?3)";
+        let result = connection
             .execute_batch(step.sql)
-            .and_then(|()| connection.execute(noted, (step.number, step.name, step.checksum())))
+            .and_then(|()| connection.execute(insert_sql, (step.number, step.name, step.checksum())))
             .and_then(|_| connection.execute_batch("COMMIT"));
-        if let Err(error) = taken {
+        if let Err(error) = result {
             let _ = connection.execute_batch("ROLLBACK");
             return Err(failed(&error));
         }
@@ -335,7 +340,7 @@ pub(super) fn migrate(connection: &Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn applied(connection: &Connection) -> rusqlite::Result<Vec<AppliedMigration>> {
+fn applied_migrations(connection: &Connection) -> rusqlite::Result<Vec<AppliedMigration>> {
     let mut query = connection.prepare("SELECT number, name, checksum FROM migrations ORDER BY number")?;
     let rows = query.query_map([], |row| {
         Ok(AppliedMigration { number: row.get(0)?, name: row.get(1)?, checksum: row.get(2)? })
@@ -348,28 +353,29 @@ pub(super) fn check_copy(copy: &Connection) -> Result<(), StoreError> {
     let verdict: String =
         copy.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(|error| failed(&error))?;
     if verdict != "ok" {
-        return Err(StoreError::Damaged { what: format!("the copy cannot be used ({verdict})") });
+        return Err(StoreError::Damaged { detail: format!("the copy cannot be used ({verdict})") });
     }
     check_journal(copy)
 }
 
 /// Checks that a file can replace a database: an Abide database of this or an older version, and complete.
 pub(super) fn check_backup(backup: &Connection, path: &Path, has_log: bool) -> Result<(), StoreError> {
-    check_ours(backup, path)?;
+    check_application_id(backup, path)?;
     if !has_log {
         check_log(backup, path, LossPolicy::Refuse)?;
     }
     let tables = "SELECT count(*) FROM sqlite_schema WHERE name IN ('journal', 'migrations', 'meta')";
-    let ours: i64 = backup.query_row(tables, [], |row| row.get(0)).map_err(|error| named(path, &error))?;
+    let ours: i64 =
+        backup.query_row(tables, [], |row| row.get(0)).map_err(|error| error_with_path(path, &error))?;
     if ours < 3 {
-        return Err(StoreError::Damaged { what: format!("{} holds no store of Abide", path.display()) });
+        return Err(StoreError::Damaged { detail: format!("{} holds no store of Abide", path.display()) });
     }
-    pending(MIGRATIONS, &applied(backup).map_err(|error| named(path, &error))?)?;
+    pending(MIGRATIONS, &applied_migrations(backup).map_err(|error| error_with_path(path, &error))?)?;
     let verdict: String = backup
         .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
-        .map_err(|error| named(path, &error))?;
+        .map_err(|error| error_with_path(path, &error))?;
     if verdict != "ok" {
-        return Err(StoreError::Damaged { what: format!("{} is not whole ({verdict})", path.display()) });
+        return Err(StoreError::Damaged { detail: format!("{} is not whole ({verdict})", path.display()) });
     }
     check_journal(backup)
 }
@@ -381,31 +387,31 @@ fn check_journal(connection: &Connection) -> Result<(), StoreError> {
         "SELECT (SELECT coalesce(min(seq), 1) FROM journal), (SELECT coalesce(max(seq), 0) FROM journal)";
     let bounds = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
     let (first, last): (i64, i64) = connection.query_row(sql, [], bounds).map_err(|error| failed(&error))?;
-    let from = (last - NO_GAP).max(0);
+    let from = (last - GAP_CHECK_ENTRIES).max(0);
     let sql = "SELECT count(*) FROM journal WHERE seq > ?1";
     let after: i64 = connection.query_row(sql, [from], |row| row.get(0)).map_err(|error| failed(&error))?;
     let count = from + after;
     if first != 1 || count != last {
         let what = format!("the journal goes from {first} to {last} but has {count} entries");
-        return Err(StoreError::Damaged { what });
+        return Err(StoreError::Damaged { detail: what });
     }
-    read::entries(connection, last - TAIL, TAIL).map(drop)
+    read::entries(connection, last - CHECKED_TAIL_ENTRIES, CHECKED_TAIL_ENTRIES).map(drop)
 }
 
 /// An error with the path of its file.
-pub(super) fn named(path: &Path, error: &rusqlite::Error) -> StoreError {
+pub(super) fn error_with_path(path: &Path, error: &rusqlite::Error) -> StoreError {
     let about = |text: String| format!("{}: {text}", path.display());
     match failed(error) {
-        StoreError::Damaged { what } => StoreError::Damaged { what: about(what) },
+        StoreError::Damaged { detail: what } => StoreError::Damaged { detail: about(what) },
         StoreError::Unavailable { reason } => StoreError::Unavailable { reason: about(reason) },
         StoreError::Full { reason } => StoreError::Full { reason: about(reason) },
         other @ (StoreError::Conflict { .. }
-        | StoreError::Taken { .. }
+        | StoreError::KeyTaken { .. }
         | StoreError::OutcomeUnknown { .. }
-        | StoreError::Lost { .. }
-        | StoreError::Gone { .. }
+        | StoreError::InputLost { .. }
+        | StoreError::FilesGone { .. }
         | StoreError::InUse { .. }
-        | StoreError::Mismatched { .. }
+        | StoreError::IncompatibleVersion { .. }
         | StoreError::Unsupported { .. }
         | StoreError::Invalid { .. }) => other,
     }

@@ -8,8 +8,8 @@ pub(super) fn failed(error: &rusqlite::Error) -> StoreError {
     let reason = error.to_string();
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => StoreError::Full { reason },
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Damaged { what: reason },
-        _ if is_unreadable(error) => StoreError::Damaged { what: reason },
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Damaged { detail: reason },
+        _ if is_unreadable(error) => StoreError::Damaged { detail: reason },
         _ => StoreError::Unavailable { reason },
     }
 }

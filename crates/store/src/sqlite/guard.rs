@@ -16,13 +16,13 @@ use std::{
 
 use abide_ports::store::StoreError;
 
-use super::lock::beside;
+use super::lock::sibling_path;
 use crate::{chain::JournalHead, witness::WitnessWriter};
 
 /// The interval between checks of the files and syncs of the witness.
-const INTERVAL: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The length of a database header in bytes.
-const HEADER: usize = 100;
+const HEADER_BYTES: usize = 100;
 
 /// Watches one open database. Clones share their state.
 #[derive(Clone, Debug)]
@@ -32,9 +32,9 @@ pub(super) struct FileGuard(Arc<FileGuardInner>);
 struct FileGuardInner {
     files: Mutex<WatchedFiles>,
     /// The finding, once the files were deleted or replaced.
-    gone: Mutex<Option<String>>,
+    missing_detail: Mutex<Option<String>>,
     /// The last failure to write the witness. Cleared by the next success.
-    unwitnessed: Mutex<Option<String>>,
+    witness_error: Mutex<Option<String>>,
     /// Kept open as long as SQLite uses the database. Closing it would release SQLite's locks on the same file.
     database: File,
 }
@@ -51,9 +51,9 @@ pub(super) struct FileWatchThread {
 struct WatchedFiles {
     path: PathBuf,
     log: PathBuf,
-    database_was: Option<FileState>,
-    log_was: Option<FileState>,
-    header: [u8; HEADER],
+    database_state: Option<FileState>,
+    log_state: Option<FileState>,
+    header: [u8; HEADER_BYTES],
     witness: WitnessWriter,
     head: JournalHead,
 }
@@ -91,45 +91,49 @@ impl FileGuard {
         let database = File::open(path).map_err(unreadable)?;
         let mut files = WatchedFiles {
             path: path.to_owned(),
-            log: beside(path, "wal"),
-            database_was: None,
-            log_was: None,
-            header: [0; HEADER],
+            log: sibling_path(path, "wal"),
+            database_state: None,
+            log_state: None,
+            header: [0; HEADER_BYTES],
             witness,
             head,
         };
-        files.remember(&database);
+        files.record_state(&database);
         let (gone, unwitnessed) = (Mutex::default(), Mutex::default());
-        Ok(Self(Arc::new(FileGuardInner { files: Mutex::new(files), gone, unwitnessed, database })))
+        Ok(Self(Arc::new(FileGuardInner {
+            files: Mutex::new(files),
+            missing_detail: gone,
+            witness_error: unwitnessed,
+            database,
+        })))
     }
 
     /// Starts the thread that checks the files every second.
-    pub(super) fn go_rounds(&self) -> Result<FileWatchThread, StoreError> {
+    pub(super) fn start_watch_thread(&self) -> Result<FileWatchThread, StoreError> {
         let (stop, stopped) = mpsc::channel();
         let guard = self.clone();
-        let rounds = move || {
-            while stopped.recv_timeout(INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
-                guard.look();
+        let watch = move || {
+            while stopped.recv_timeout(CHECK_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+                guard.check_and_sync();
             }
         };
-        let thread =
-            thread::Builder::new().name("abide-guard".to_owned()).spawn(rounds).map_err(|error| {
-                StoreError::Unavailable { reason: format!("no thread to watch the database: {error}") }
-            })?;
+        let thread = thread::Builder::new().name("abide-guard".to_owned()).spawn(watch).map_err(|error| {
+            StoreError::Unavailable { reason: format!("no thread to watch the database: {error}") }
+        })?;
         Ok(FileWatchThread { stop: Some(stop), thread: Some(thread) })
     }
 
     /// Returns an error once the files were deleted or replaced.
     pub(super) fn health(&self) -> Result<(), StoreError> {
-        match &*lock(&self.0.gone) {
-            Some(what) => Err(StoreError::Gone { what: what.clone() }),
+        match &*lock(&self.0.missing_detail) {
+            Some(what) => Err(StoreError::FilesGone { detail: what.clone() }),
             None => Ok(()),
         }
     }
 
     /// The last failure to write the witness, if it persists.
-    pub(super) fn unwitnessed(&self) -> Option<String> {
-        lock(&self.0.unwitnessed).clone()
+    pub(super) fn witness_error(&self) -> Option<String> {
+        lock(&self.0.witness_error).clone()
     }
 
     /// Begins a transaction if the files are as the last one left them.
@@ -141,12 +145,12 @@ impl FileGuard {
     }
 
     /// Syncs the witness for the last time.
-    pub(super) fn finish(&self) {
+    pub(super) fn sync_witness(&self) {
         // If this fails, the witness lags behind its database, as after a crash.
         lock(&self.0.files).witness.sync().ok();
     }
 
-    fn look(&self) {
+    fn check_and_sync(&self) {
         // The files change during a transaction, which checks them itself.
         let Ok(mut files) = self.0.files.try_lock() else { return };
         if self.health().is_err() || self.check(&files).is_err() {
@@ -156,42 +160,42 @@ impl FileGuard {
             let started = WitnessWriter::start(files.witness.path(), files.head);
             match started {
                 Ok(witness) => files.witness = witness,
-                Err(error) => *lock(&self.0.unwitnessed) = Some(error.to_string()),
+                Err(error) => *lock(&self.0.witness_error) = Some(error.to_string()),
             }
         }
-        let witness = files.witness.shared();
+        let witness = files.witness.file();
         drop(files);
         if let Err(error) = witness.sync() {
-            *lock(&self.0.unwitnessed) = Some(format!("it cannot be synced: {error}"));
+            *lock(&self.0.witness_error) = Some(format!("it cannot be synced: {error}"));
         }
     }
 
     fn check(&self, files: &WatchedFiles) -> Result<(), StoreError> {
         let Some(what) = files.difference(&self.0.database) else { return Ok(()) };
-        *lock(&self.0.gone) = Some(what.clone());
-        Err(StoreError::Gone { what })
+        *lock(&self.0.missing_detail) = Some(what.clone());
+        Err(StoreError::FilesGone { detail: what })
     }
 }
 
 impl GuardedTransaction<'_> {
     /// Checks the files and writes the witness, after the COMMIT and before any acknowledgement.
-    pub(super) fn committed(mut self, head: JournalHead) -> Result<(), StoreError> {
+    pub(super) fn after_commit(mut self, head: JournalHead) -> Result<(), StoreError> {
         self.is_settled = true;
         let files = &mut *self.files;
-        if let Some(what) = files.absence() {
-            *lock(&self.guard.0.gone) = Some(what.clone());
+        if let Some(what) = files.missing_file() {
+            *lock(&self.guard.0.missing_detail) = Some(what.clone());
             // The commit went to files that were deleted or changed, so the next start may not find it.
             return Err(StoreError::OutcomeUnknown { reason: what });
         }
-        let written_back = files.remember(&self.guard.0.database);
+        let database_written = files.record_state(&self.guard.0.database);
         if head != files.head {
             files.head = head;
             // The commit is durable. A witness that lags behind detects less, but is not wrong. The commit is therefore
             // acknowledged, and the failure is reported to the operator.
             let written = files.witness.write(head);
-            *lock(&self.guard.0.unwitnessed) = written.err().map(|error| error.to_string());
+            *lock(&self.guard.0.witness_error) = written.err().map(|error| error.to_string());
         }
-        if written_back {
+        if database_written {
             files.witness.sync().ok();
         }
         Ok(())
@@ -201,35 +205,35 @@ impl GuardedTransaction<'_> {
 impl Drop for GuardedTransaction<'_> {
     /// A transaction that was rolled back may have written to the log, so the state is recorded again.
     fn drop(&mut self) {
-        if !self.is_settled && self.files.absence().is_none() {
-            self.files.remember(&self.guard.0.database);
+        if !self.is_settled && self.files.missing_file().is_none() {
+            self.files.record_state(&self.guard.0.database);
         }
     }
 }
 
 impl WatchedFiles {
     /// Records the state of the files, and returns whether the database file itself was written.
-    fn remember(&mut self, database: &File) -> bool {
+    fn record_state(&mut self, database: &File) -> bool {
         let now = fs::metadata(&self.path).ok().as_ref().map(FileState::of);
-        self.log_was = fs::metadata(&self.log).ok().as_ref().map(FileState::of);
-        let changed = now != self.database_was;
+        self.log_state = fs::metadata(&self.log).ok().as_ref().map(FileState::of);
+        let changed = now != self.database_state;
         if changed {
-            self.database_was = now;
+            self.database_state = now;
             // The header is compared only if the file seems to have changed. A header that cannot be read now is
             // recorded as zeros.
-            self.header = header(database).unwrap_or([0; HEADER]);
+            self.header = header(database).unwrap_or([0; HEADER_BYTES]);
         }
         changed
     }
 
     /// A file that is missing or was replaced.
-    fn absence(&self) -> Option<String> {
-        for (path, was) in [(&self.path, self.database_was), (&self.log, self.log_was)] {
+    fn missing_file(&self) -> Option<String> {
+        for (path, was) in [(&self.path, self.database_state), (&self.log, self.log_state)] {
             match (fs::metadata(path), was) {
                 (Ok(file), Some(was)) if FileState::of(&file).inode != was.inode => {
                     return Some(format!("{} was replaced by another file", path.display()));
                 }
-                (Err(error), Some(_)) if is_absence(&error) => {
+                (Err(error), Some(_)) if is_not_found(&error) => {
                     return Some(format!("{} was deleted", path.display()));
                 }
                 // A file whose metadata cannot be read may still exist.
@@ -241,11 +245,11 @@ impl WatchedFiles {
 
     /// The difference between the files and their state after the last transaction.
     fn difference(&self, database: &File) -> Option<String> {
-        if let Some(what) = self.absence() {
+        if let Some(what) = self.missing_file() {
             return Some(what);
         }
         let state = |path| fs::metadata(path).ok().as_ref().map(FileState::of);
-        for (path, was) in [(&self.path, self.database_was), (&self.log, self.log_was)] {
+        for (path, was) in [(&self.path, self.database_state), (&self.log, self.log_state)] {
             if let (Some(now), Some(was)) = (state(path), was)
                 && now.bytes < was.bytes
             {
@@ -253,7 +257,7 @@ impl WatchedFiles {
             }
         }
         // While it is in use, a database file is written only by checkpoints of its log.
-        if state(&self.path) != self.database_was && header(database).is_ok_and(|now| now != self.header) {
+        if state(&self.path) != self.database_state && header(database).is_ok_and(|now| now != self.header) {
             return Some(format!("{} was written to by another program", self.path.display()));
         }
         None
@@ -270,13 +274,13 @@ impl Drop for FileWatchThread {
     }
 }
 
-fn header(database: &File) -> io::Result<[u8; HEADER]> {
-    let mut header = [0; HEADER];
+fn header(database: &File) -> io::Result<[u8; HEADER_BYTES]> {
+    let mut header = [0; HEADER_BYTES];
     database.read_exact_at(&mut header, 0)?;
     Ok(header)
 }
 
-fn is_absence(error: &io::Error) -> bool {
+fn is_not_found(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 

@@ -16,27 +16,27 @@ use super::{
 use crate::{assembly::TABLES, chain::ChainCheck};
 
 /// The maximum number of reported findings per kind.
-const MOST_FINDINGS: usize = 100;
+const MAX_FINDINGS: usize = 100;
 
 /// Inspects everything, on a separate connection.
 pub(super) fn inspect(path: &Path) -> Result<Vec<StoreFlaw>, StoreError> {
     let connection = connect::reader(path)?;
     let mut flaws = Vec::new();
-    match testimony::judge(&connection, path)? {
-        WitnessVerdict::Agrees | WitnessVerdict::Unused => {}
-        WitnessVerdict::Unwitnessed { why } => flaws.push(StoreFlaw::Note { what: why }),
-        WitnessVerdict::Lost { what } => flaws.push(StoreFlaw::Lost { what }),
+    match testimony::compare_with_witness(&connection, path)? {
+        WitnessVerdict::Agrees | WitnessVerdict::NeverWitnessed => {}
+        WitnessVerdict::Unavailable { why } => flaws.push(StoreFlaw::Note { detail: why }),
+        WitnessVerdict::InputLost { what } => flaws.push(StoreFlaw::InputLost { detail: what }),
     }
-    if let Some(what) = connect::noted(&connection, "accepted_loss").map_err(lost)? {
-        flaws.push(StoreFlaw::Note { what: format!("a loss was accepted at {what}") });
+    if let Some(what) = connect::property(&connection, "accepted_loss").map_err(read_error)? {
+        flaws.push(StoreFlaw::Note { detail: format!("a loss was accepted at {what}") });
     }
     // All following queries read one snapshot.
-    connection.execute_batch("BEGIN").map_err(lost)?;
-    integrity(&connection, &mut flaws).map_err(lost)?;
-    chain(&connection, &mut flaws).map_err(lost)?;
-    filing(&connection, &mut flaws).map_err(lost)?;
-    for (table, id) in strangers(&connection).map_err(lost)? {
-        flaws.push(StoreFlaw::Derived { what: format!("{table} has rows of {id:?}, which is no run") });
+    connection.execute_batch("BEGIN").map_err(read_error)?;
+    check_integrity(&connection, &mut flaws).map_err(read_error)?;
+    check_chain(&connection, &mut flaws).map_err(read_error)?;
+    check_run_index(&connection, &mut flaws).map_err(read_error)?;
+    for (table, id) in invalid_run_ids(&connection).map_err(read_error)? {
+        flaws.push(StoreFlaw::Derived { detail: format!("{table} has rows of {id:?}, which is no run") });
     }
     Ok(flaws)
 }
@@ -44,7 +44,7 @@ pub(super) fn inspect(path: &Path) -> Result<Vec<StoreFlaw>, StoreError> {
 /// Rebuilds derived data that belongs to no single run. The caller owns the transaction.
 pub(super) fn reindex(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch("REINDEX")?;
-    for (table, id) in strangers(connection)? {
+    for (table, id) in invalid_run_ids(connection)? {
         connection.execute(&format!("DELETE FROM {table} WHERE run_id = ?1"), [id])?;
     }
     connection.execute_batch(
@@ -56,33 +56,37 @@ pub(super) fn reindex(connection: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-fn integrity(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Result<()> {
-    let mut check = connection.prepare(&format!("PRAGMA integrity_check({MOST_FINDINGS})"))?;
+fn check_integrity(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Result<()> {
+    let mut check = connection.prepare(&format!("PRAGMA integrity_check({MAX_FINDINGS})"))?;
     let mut lines = check.query([])?;
     while let Some(line) = lines.next()? {
-        let said: String = line.get(0)?;
-        if said == "ok" {
+        let message: String = line.get(0)?;
+        if message == "ok" {
             continue;
         }
-        let what = format!("SQLite finds: {said}");
+        let what = format!("SQLite finds: {message}");
         // An index can be rebuilt from its table, which is intact if there are no other findings.
-        let is_index = said.contains("missing from index")
-            || said.contains("entries in index")
-            || said.contains("non-unique entry in index");
-        flaws.push(if is_index { StoreFlaw::Derived { what } } else { StoreFlaw::Journal { what } });
+        let is_index = message.contains("missing from index")
+            || message.contains("entries in index")
+            || message.contains("non-unique entry in index");
+        flaws.push(if is_index {
+            StoreFlaw::Derived { detail: what }
+        } else {
+            StoreFlaw::Journal { detail: what }
+        });
     }
     Ok(())
 }
 
-fn chain(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Result<()> {
+fn check_chain(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Result<()> {
     let mut query = connection.prepare("SELECT seq, checksum, chain FROM journal ORDER BY seq")?;
     let mut rows = query.query([])?;
     let (mut check, mut found) = (ChainCheck::default(), 0);
     while let Some(row) = rows.next()? {
-        if let Some(what) = check.take(row.get(0)?, row.get(1)?, row.get(2)?) {
+        if let Some(what) = check.check_entry(row.get(0)?, row.get(1)?, row.get(2)?) {
             found += 1;
-            if found <= MOST_FINDINGS {
-                flaws.push(StoreFlaw::Journal { what });
+            if found <= MAX_FINDINGS {
+                flaws.push(StoreFlaw::Journal { detail: what });
             }
         }
     }
@@ -90,26 +94,30 @@ fn chain(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Resul
 }
 
 /// Checks the index of entries by run, and the positions of readers.
-fn filing(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Result<()> {
-    let ask = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+fn check_run_index(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Result<()> {
+    let query_number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let head = write::head(connection)?.seq;
-    let rows = ask("SELECT count(*) FROM journal_filed")?;
-    let up_to = ask("SELECT coalesce(max(up_to), -1) FROM journal_filed")?;
-    let mut derived = |what: String| flaws.push(StoreFlaw::Derived { what });
+    let rows = query_number("SELECT count(*) FROM journal_filed")?;
+    let up_to = query_number("SELECT coalesce(max(up_to), -1) FROM journal_filed")?;
+    let mut derived = |what: String| flaws.push(StoreFlaw::Derived { detail: what });
     if rows != 1 || up_to < 0 || up_to > head {
         derived(format!("journal_filed says {up_to} in {rows} rows, and the journal ends at {head}"));
     }
-    let unfiled = ask(
+    let missing_entries = query_number(
         "SELECT count(*) FROM journal WHERE seq <= (SELECT max(up_to) FROM journal_filed) AND NOT EXISTS (
              SELECT 1 FROM journal_of_run AS filed WHERE filed.run_id = journal.run_id AND filed.seq = journal.seq)",
     )?;
-    let misfiled = ask("SELECT count(*) FROM journal_of_run AS filed WHERE NOT EXISTS (
+    let extra_entries = query_number(
+        "SELECT count(*) FROM journal_of_run AS filed WHERE NOT EXISTS (
              SELECT 1 FROM journal WHERE journal.seq = filed.seq AND journal.run_id = filed.run_id
-                 AND journal.seq <= (SELECT max(up_to) FROM journal_filed))")?;
-    if (unfiled, misfiled) != (0, 0) {
-        derived(format!("journal_of_run lacks {unfiled} entries and has {misfiled} that are not there"));
+                 AND journal.seq <= (SELECT max(up_to) FROM journal_filed))",
+    )?;
+    if (missing_entries, extra_entries) != (0, 0) {
+        derived(format!(
+            "journal_of_run lacks {missing_entries} entries and has {extra_entries} that are not there"
+        ));
     }
-    let ahead = ask(
+    let ahead = query_number(
         "SELECT count(*) FROM cursors WHERE seq < 0 OR seq > (SELECT coalesce(max(seq), 0) FROM journal)",
     )?;
     if ahead > 0 {
@@ -119,7 +127,7 @@ fn filing(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Resu
 }
 
 /// Ids in tables that are not valid run ids.
-fn strangers(connection: &Connection) -> rusqlite::Result<Vec<(&'static str, String)>> {
+fn invalid_run_ids(connection: &Connection) -> rusqlite::Result<Vec<(&'static str, String)>> {
     let mut found = Vec::new();
     for table in TABLES {
         let mut query = connection.prepare(&format!("SELECT DISTINCT run_id FROM {table}"))?;
@@ -134,6 +142,6 @@ fn strangers(connection: &Connection) -> rusqlite::Result<Vec<(&'static str, Str
     Ok(found)
 }
 
-fn lost(error: rusqlite::Error) -> StoreError {
+fn read_error(error: rusqlite::Error) -> StoreError {
     failed(&error)
 }

@@ -4,18 +4,20 @@
 //! taken on the database file, because closing a second handle of that file would release SQLite's own locks.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
-    io::{Read, Seek, Write},
-    os::unix::fs::OpenOptionsExt,
+    fs::File,
     path::{Path, PathBuf},
 };
 
+use abide_os::{
+    file_lock::{FileLock, FileLockError},
+    private_file,
+};
 use abide_ports::store::StoreError;
 
 /// The exclusive right to use a database.
 #[derive(Debug)]
 pub(super) struct DatabaseLock {
-    file: File,
+    lock: FileLock,
     path: PathBuf,
     /// Whether the lock file shows earlier use of the database.
     pub(super) used_before: bool,
@@ -25,17 +27,17 @@ pub(super) struct DatabaseLock {
 #[derive(Debug)]
 pub(super) enum LockAttempt {
     /// This process took the lock.
-    Ours(DatabaseLock),
+    Acquired(DatabaseLock),
     /// Another process holds the lock; its name as written in the file.
-    By(String),
+    HeldBy(String),
 }
 
 impl DatabaseLock {
     /// Takes the lock, or returns an error with its holder.
-    pub(super) fn take(database: &Path) -> Result<Self, StoreError> {
-        match Self::try_take(database)? {
-            LockAttempt::Ours(lock) => Ok(lock),
-            LockAttempt::By(holder) => Err(StoreError::Unavailable {
+    pub(super) fn acquire(database: &Path) -> Result<Self, StoreError> {
+        match Self::try_acquire(database)? {
+            LockAttempt::Acquired(lock) => Ok(lock),
+            LockAttempt::HeldBy(holder) => Err(StoreError::Unavailable {
                 reason: format!(
                     "{} is in use by {holder}; stop it first, or give this one a database of its own",
                     database.display()
@@ -45,39 +47,30 @@ impl DatabaseLock {
     }
 
     /// Takes the lock if it is free.
-    pub(super) fn try_take(database: &Path) -> Result<LockAttempt, StoreError> {
-        let path = beside(database, "lock");
+    pub(super) fn try_acquire(database: &Path) -> Result<LockAttempt, StoreError> {
+        let path = sibling_path(database, "lock");
         let cannot = |error: std::io::Error| StoreError::Unavailable {
             reason: format!("{} cannot be opened: {error}", path.display()),
         };
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let mut file = options.open(&path).map_err(cannot)?;
-        let mut holder = String::new();
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                // The holder may be writing its name at this moment. The name is then empty.
-                let _ = file.read_to_string(&mut holder);
-                let holder = if holder.trim().is_empty() { "another process" } else { holder.trim() };
-                return Ok(LockAttempt::By(holder.to_owned()));
+        let options = &mut File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        match FileLock::try_acquire(private_file::open(options, &path).map_err(cannot)?) {
+            Ok(lock) => {
+                let used_before = !lock.text().is_empty();
+                Ok(LockAttempt::Acquired(Self { lock, path, used_before }))
             }
-            Err(TryLockError::Error(error)) => return Err(cannot(error)),
+            Err(FileLockError::Held(holder)) if holder.is_empty() => {
+                Ok(LockAttempt::HeldBy("another process".to_owned()))
+            }
+            Err(FileLockError::Held(holder)) => Ok(LockAttempt::HeldBy(holder)),
+            Err(FileLockError::Io(error)) => Err(cannot(error)),
         }
-        file.read_to_string(&mut holder).map_err(cannot)?;
-        Ok(LockAttempt::Ours(Self { file, path, used_before: !holder.trim().is_empty() }))
     }
 
     /// Writes this process's name to the file. The database exists at this point.
-    pub(super) fn sign(&mut self) -> Result<(), StoreError> {
-        let name = format!("process {}\n", std::process::id());
-        let write = |file: &mut File| {
-            file.rewind()?;
-            file.set_len(0)?;
-            file.write_all(name.as_bytes())
-        };
+    pub(super) fn write_holder(&mut self) -> Result<(), StoreError> {
         // On a full disk the name may be missing, but the lock is held.
-        match write(&mut self.file) {
+        match self.lock.set_text(&format!("process {}\n", std::process::id())) {
             Err(error) if error.kind() != std::io::ErrorKind::StorageFull => Err(StoreError::Unavailable {
                 reason: format!("{} cannot be written: {error}", self.path.display()),
             }),
@@ -86,18 +79,10 @@ impl DatabaseLock {
     }
 }
 
-impl Drop for DatabaseLock {
-    /// Closing the file is not sufficient: a child process that is being started has a copy of the descriptor until it
-    /// executes its program.
-    fn drop(&mut self) {
-        let _ = self.file.unlock();
-    }
-}
-
 /// The path next to the database with this suffix.
-pub(super) fn beside(database: &Path, ending: &str) -> PathBuf {
+pub(super) fn sibling_path(database: &Path, suffix: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
-    name.push(if ending == "lock" { "." } else { "-" });
-    name.push(ending);
+    name.push(if suffix == "lock" { "." } else { "-" });
+    name.push(suffix);
     PathBuf::from(name)
 }

@@ -53,7 +53,7 @@ pub struct SqliteOptions {
     pub loss: LossPolicy,
     /// The maximum size of the file in pages, so that tests can fill it.
     #[doc(hidden)]
-    pub most_pages: Option<u32>,
+    pub max_pages: Option<u32>,
 }
 
 impl SqliteStore {
@@ -63,7 +63,7 @@ impl SqliteStore {
     }
 
     pub fn open_with(path: &Path, options: &SqliteOptions) -> Result<Self, StoreError> {
-        Self::open_locked(path, DatabaseLock::take(path)?, options, OpenPurpose::Serve)
+        Self::open_locked(path, DatabaseLock::acquire(path)?, options, OpenPurpose::Serve)
     }
 
     fn open_locked(
@@ -74,7 +74,7 @@ impl SqliteStore {
     ) -> Result<Self, StoreError> {
         let OpenedDatabase { connection, head, witness, notes } =
             connect::writer(path, &lock, options, purpose)?;
-        lock.sign()?;
+        lock.write_holder()?;
         let guard = witness.map(|witness| FileGuard::new(path, witness, head)).transpose()?;
         let writer = SqliteWriter::start(connection, guard.clone())?;
         let readers = ReaderPool::start(path)?;
@@ -83,21 +83,21 @@ impl SqliteStore {
 
     /// Opens an existing database for inspection. If another process holds the lock, all writing operations are
     /// `Unsupported`. A database that has lost acknowledged input is not changed.
-    pub fn look(path: &Path) -> Result<Self, StoreError> {
+    pub fn open_for_inspection(path: &Path) -> Result<Self, StoreError> {
         if !path.exists() {
             return Err(StoreError::Unavailable { reason: format!("there is no {} yet", path.display()) });
         }
         let mut lock = None;
-        if let LockAttempt::Ours(ours) = DatabaseLock::try_take(path)? {
-            match Self::open_locked(path, ours, &SqliteOptions::default(), OpenPurpose::Look) {
-                Err(StoreError::Lost { .. }) => {}
+        if let LockAttempt::Acquired(ours) = DatabaseLock::try_acquire(path)? {
+            match Self::open_locked(path, ours, &SqliteOptions::default(), OpenPurpose::Inspect) {
+                Err(StoreError::InputLost { .. }) => {}
                 opened => return opened,
             }
-            if let LockAttempt::Ours(ours) = DatabaseLock::try_take(path)? {
+            if let LockAttempt::Acquired(ours) = DatabaseLock::try_acquire(path)? {
                 lock = Some(ours);
             }
         }
-        connect::check_beside(path)?;
+        connect::check_in_use(path)?;
         let readers = ReaderPool::start(path)?;
         let (path, notes) = (path.to_owned(), Vec::new());
         Ok(Self { readers, writer: SqliteWriter::none(), guard: None, path, notes, _lock: lock })

@@ -21,16 +21,19 @@ use super::error::failed;
 use crate::{
     assembly,
     cursor::position,
-    record::{BOTH, OCCUPIES, OWES, StoredEntry, TALLY, id, limit, number, owed_after, status, value},
+    record::{
+        ACTIVITY_EFFECTS, ACTIVITY_SLOT, ACTIVITY_SLOT_AND_EFFECTS, COUNT_BY_STATUS_SQL, StoredEntry,
+        decode_body, limit_to_db_integer, parse_id, parse_status, pending_effects_after, to_db_integer,
+    },
 };
 
 type ReadResult<T> = Result<T, StoreError>;
 
 /// Entries after a position.
-pub(super) fn entries(connection: &Connection, after: i64, most: i64) -> ReadResult<Vec<JournalEntry>> {
+pub(super) fn entries(connection: &Connection, after: i64, limit: i64) -> ReadResult<Vec<JournalEntry>> {
     let sql = "SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal
                WHERE seq > ?1 ORDER BY seq LIMIT ?2";
-    rows(connection, sql, (after, most), entry)
+    rows(connection, sql, (after, limit), entry)
 }
 
 /// Entries of one run after a position.
@@ -38,7 +41,7 @@ pub(super) fn entries_of(
     connection: &Connection,
     run: RunId,
     after: i64,
-    most: i64,
+    limit: i64,
 ) -> ReadResult<Vec<JournalEntry>> {
     // Indexed entries are found by `journal_of_run`; the latest entries are not indexed yet and are scanned.
     let sql = "SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal
@@ -47,7 +50,7 @@ pub(super) fn entries_of(
                SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal
                WHERE seq > max(?2, (SELECT up_to FROM journal_filed)) AND run_id = ?1
                ORDER BY seq LIMIT ?3";
-    rows(connection, sql, (run.to_string(), after, most), entry)
+    rows(connection, sql, (run.to_string(), after, limit), entry)
 }
 
 fn entry(row: &Row<'_>) -> rusqlite::Result<ReadResult<JournalEntry>> {
@@ -71,21 +74,21 @@ pub(super) fn runs(
     page: &PageRequest,
 ) -> ReadResult<ListPage<Run>> {
     let before = position::<RunId>(page)?.map_or("run_~".to_owned(), |run| run.to_string());
-    let more = limit(page.limit).saturating_add(1);
+    let more = limit_to_db_integer(page.limit).saturating_add(1);
     let found = match status {
-        Some(status) => listing(
+        Some(status) => page_of_rows(
             connection,
             "SELECT run_id, body FROM runs WHERE status = ?1 AND run_id < ?2 ORDER BY run_id DESC LIMIT ?3",
             (status.name(), before, more),
             page,
-            readable,
+            run_if_readable,
         )?,
-        None => listing(
+        None => page_of_rows(
             connection,
             "SELECT run_id, body FROM runs WHERE run_id < ?1 ORDER BY run_id DESC LIMIT ?2",
             (before, more),
             page,
-            readable,
+            run_if_readable,
         )?,
     };
     let ListPage { items, next_cursor } = found;
@@ -93,27 +96,27 @@ pub(super) fn runs(
 }
 
 /// Runs whose deadline has passed, up to a limit of readable ones.
-pub(super) fn due(
+pub(super) fn runs_due(
     connection: &Connection,
     until: Timestamp,
-    most: usize,
+    limit: usize,
 ) -> ReadResult<Vec<(RunId, Deadline)>> {
     let sql = "SELECT run_id, body FROM runs WHERE deadline_at IS NOT NULL AND deadline_at <= ?1
                ORDER BY deadline_at, run_id";
-    let mut query = connection.prepare_cached(sql).map_err(lost)?;
-    let mut cursor = query.query((until.0,)).map_err(lost)?;
+    let mut query = connection.prepare_cached(sql).map_err(read_error)?;
+    let mut cursor = query.query((until.0,)).map_err(read_error)?;
     let mut due = Vec::new();
-    while due.len() < most
-        && let Some(row) = cursor.next().map_err(lost)?
+    while due.len() < limit
+        && let Some(row) = cursor.next().map_err(read_error)?
     {
-        let (_, run) = readable(row).map_err(lost)??;
+        let (_, run) = run_if_readable(row).map_err(read_error)??;
         due.extend(run.and_then(|run| Some((run.run_id, run.deadline()?))));
     }
     Ok(due)
 }
 
 /// Runs that need processing and whose row cannot be read.
-pub(super) fn damaged(connection: &Connection) -> ReadResult<Vec<DamagedRun>> {
+pub(super) fn damaged_runs(connection: &Connection) -> ReadResult<Vec<DamagedRun>> {
     let sql =
         "SELECT run_id, body FROM runs WHERE astir IS NOT NULL OR deadline_at IS NOT NULL ORDER BY run_id";
     let found = rows(connection, sql, (), |row| {
@@ -122,44 +125,44 @@ pub(super) fn damaged(connection: &Connection) -> ReadResult<Vec<DamagedRun>> {
             |error| Some(format!("row {run_id} of runs cannot be read ({error})")),
             |read| read.err().map(|error| error.to_string()),
         );
-        Ok(Ok(what.map(|what| DamagedRun { run_id, what })))
+        Ok(Ok(what.map(|what| DamagedRun { run_id, detail: what })))
     })?;
     Ok(found.into_iter().flatten().collect())
 }
 
 /// A run, or none if its row is damaged.
-fn readable(row: &Row<'_>) -> rusqlite::Result<ReadResult<(String, Option<Run>)>> {
+fn run_if_readable(row: &Row<'_>) -> rusqlite::Result<ReadResult<(String, Option<Run>)>> {
     let name: String = row.get(0)?;
     let run = body("runs", row).ok().and_then(|read| read.ok()).map(|(_, run)| run);
     Ok(Ok((name, run)))
 }
 
 /// Runs that hold a slot or wait for one.
-pub(super) fn occupying(connection: &Connection) -> ReadResult<Vec<(RunId, SlotOccupancy)>> {
+pub(super) fn slot_occupancies(connection: &Connection) -> ReadResult<Vec<(RunId, SlotOccupancy)>> {
     let sql = "SELECT run_id, body FROM runs INDEXED BY runs_astir WHERE astir IN (?1, ?2) ORDER BY run_id";
-    let found = rows(connection, sql, (OCCUPIES, BOTH), readable)?;
+    let found = rows(connection, sql, (ACTIVITY_SLOT, ACTIVITY_SLOT_AND_EFFECTS), run_if_readable)?;
     let runs = found.into_iter().filter_map(|(_, run)| run);
     Ok(runs.map(|run| (run.run_id, run.occupancy())).collect())
 }
 
 /// The number of runs per status.
-pub(super) fn tally(connection: &Connection) -> ReadResult<BTreeMap<RunStatus, u64>> {
-    let counted = rows(connection, TALLY, (), |row| {
+pub(super) fn count_by_status(connection: &Connection) -> ReadResult<BTreeMap<RunStatus, u64>> {
+    let counted = rows(connection, COUNT_BY_STATUS_SQL, (), |row| {
         let count: i64 = row.get(1)?;
-        Ok(status(row.get_ref(0)?.as_str()?).map(|status| (status, count as u64)))
+        Ok(parse_status(row.get_ref(0)?.as_str()?).map(|status| (status, count as u64)))
     })?;
     Ok(counted.into_iter().collect())
 }
 
 /// The number of open questions.
-pub(super) fn count_open(connection: &Connection) -> ReadResult<u64> {
+pub(super) fn count_open_interactions(connection: &Connection) -> ReadResult<u64> {
     let sql = "SELECT COUNT(*) FROM interactions WHERE open = 1";
     let counted = rows(connection, sql, (), |row| Ok(Ok(row.get::<_, i64>(0)? as u64)))?;
     Ok(counted.into_iter().next().unwrap_or(0))
 }
 
 /// One row by its key, for tables with a key of one column.
-pub(super) fn one<T: DeserializeOwned>(
+pub(super) fn row_by_key<T: DeserializeOwned>(
     connection: &Connection,
     table: LedgerTable,
     key: &str,
@@ -171,7 +174,7 @@ pub(super) fn one<T: DeserializeOwned>(
 }
 
 /// A run's rows of one table, oldest first.
-pub(super) fn of_run<Id: FromStr + ToString, T: DeserializeOwned>(
+pub(super) fn rows_of_run<Id: FromStr + ToString, T: DeserializeOwned>(
     connection: &Connection,
     table: LedgerTable,
     run: RunId,
@@ -181,8 +184,8 @@ pub(super) fn of_run<Id: FromStr + ToString, T: DeserializeOwned>(
     let after = position::<Id>(page)?.map_or(String::new(), |id| id.to_string());
     let sql =
         format!("SELECT {key}, body FROM {name} WHERE run_id = ?1 AND {key} > ?2 ORDER BY {key} LIMIT ?3");
-    let more = limit(page.limit).saturating_add(1);
-    listing(connection, &sql, (run.to_string(), after, more), page, |row| body(name, row))
+    let more = limit_to_db_integer(page.limit).saturating_add(1);
+    page_of_rows(connection, &sql, (run.to_string(), after, more), page, |row| body(name, row))
 }
 
 /// Open questions, oldest first.
@@ -193,8 +196,8 @@ pub(super) fn open_interactions<Id: FromStr + ToString, T: DeserializeOwned>(
     let after = position::<Id>(page)?.map_or(String::new(), |id| id.to_string());
     let sql = "SELECT interaction_id, body FROM interactions WHERE open = 1 AND interaction_id > ?1
                ORDER BY interaction_id LIMIT ?2";
-    let more = limit(page.limit).saturating_add(1);
-    listing(connection, sql, (after, more), page, |row| body("interactions", row))
+    let more = limit_to_db_integer(page.limit).saturating_add(1);
+    page_of_rows(connection, sql, (after, more), page, |row| body("interactions", row))
 }
 
 pub(super) fn inbound(connection: &Connection, key: &MessageKey) -> ReadResult<Option<Inbound>> {
@@ -212,27 +215,31 @@ pub(super) fn undelivered_to(connection: &Connection, conversation: &str) -> Rea
 
 /// Pending effects. Each of these runs has at least one, so the limit of effects is also sufficient for runs.
 /// Unreadable runs do not count.
-pub(super) fn owed(
+pub(super) fn pending_effects(
     connection: &Connection,
     after: Option<(RunId, EffectNumber)>,
-    most: usize,
+    limit: usize,
 ) -> ReadResult<Vec<(RunId, PendingEffect)>> {
     let sql = "SELECT run_id, body FROM runs INDEXED BY runs_astir WHERE astir IN (?1, ?2) AND run_id >= ?3
                ORDER BY run_id";
     let first = after.map_or(String::new(), |(run, _)| run.to_string());
-    let mut query = connection.prepare_cached(sql).map_err(lost)?;
-    let mut cursor = query.query((OWES, BOTH, first)).map_err(lost)?;
+    let mut query = connection.prepare_cached(sql).map_err(read_error)?;
+    let mut cursor = query.query((ACTIVITY_EFFECTS, ACTIVITY_SLOT_AND_EFFECTS, first)).map_err(read_error)?;
     let mut runs: Vec<Run> = Vec::new();
-    while runs.len() <= most
-        && let Some(row) = cursor.next().map_err(lost)?
+    while runs.len() <= limit
+        && let Some(row) = cursor.next().map_err(read_error)?
     {
-        runs.extend(readable(row).map_err(lost)??.1);
+        runs.extend(run_if_readable(row).map_err(read_error)??.1);
     }
-    Ok(owed_after(runs, after, most))
+    Ok(pending_effects_after(runs, after, limit))
 }
 
 /// The run and request that claimed a key.
-pub(super) fn claimed(connection: &Connection, scope: &str, key: &str) -> ReadResult<Option<ClaimHolder>> {
+pub(super) fn claim_holder(
+    connection: &Connection,
+    scope: &str,
+    key: &str,
+) -> ReadResult<Option<ClaimHolder>> {
     let sql = "SELECT run_id, fingerprint FROM claims WHERE scope = ?1 AND key = ?2";
     let found = rows(connection, sql, (scope, key), |row| {
         let fingerprint = row.get(1)?;
@@ -242,15 +249,20 @@ pub(super) fn claimed(connection: &Connection, scope: &str, key: &str) -> ReadRe
 }
 
 pub(super) fn cursor(connection: &Connection, reader: &str) -> ReadResult<JournalSeq> {
-    let mut query = connection.prepare_cached("SELECT seq FROM cursors WHERE reader = ?1").map_err(lost)?;
-    let found: Option<i64> = query.query_row([reader], |row| row.get(0)).optional().map_err(lost)?;
+    let mut query =
+        connection.prepare_cached("SELECT seq FROM cursors WHERE reader = ?1").map_err(read_error)?;
+    let found: Option<i64> = query.query_row([reader], |row| row.get(0)).optional().map_err(read_error)?;
     Ok(JournalSeq(found.unwrap_or(0) as u64))
 }
 
 /// Runs that appear in any table.
-pub(super) fn known_runs(connection: &Connection, after: Option<RunId>, most: i64) -> ReadResult<Vec<RunId>> {
+pub(super) fn known_runs(
+    connection: &Connection,
+    after: Option<RunId>,
+    limit: i64,
+) -> ReadResult<Vec<RunId>> {
     let after = after.map_or(String::new(), |run| run.to_string());
-    let found = rows(connection, &assembly::known_runs(), (after, most), |row| {
+    let found = rows(connection, &assembly::known_runs_sql(), (after, limit), |row| {
         Ok(Ok(row.get_ref(0)?.as_str()?.parse().ok()))
     })?;
     // `inspect` reports invalid ids.
@@ -263,14 +275,14 @@ pub(super) fn tables_of(connection: &Connection, run: RunId) -> ReadResult<RunTa
         Ok(Ok(assembly::TableRow {
             table: row.get(0)?,
             name: row.get(1)?,
-            other: row.get(2)?,
+            text_key: row.get(2)?,
             number: row.get(3)?,
             time: row.get(4)?,
-            mark: row.get(5)?,
+            flag: row.get(5)?,
             body: row.get(6)?,
         }))
     })?;
-    assembly::tables(found)
+    assembly::assemble_tables(found)
 }
 
 /// A table and its key column.
@@ -287,22 +299,22 @@ pub(super) const DELIVERIES: LedgerTable = LedgerTable { name: "deliveries", key
 
 /// A page of a query that returns names and bodies, and the cursor of the next page. The query requests one row more
 /// than the page may have. Rows are read one by one, so rows that do not fit into the page are not held in memory.
-fn listing<T>(
+fn page_of_rows<T>(
     connection: &Connection,
     sql: &str,
     params: impl Params,
     page: &PageRequest,
     read: impl Fn(&Row<'_>) -> rusqlite::Result<ReadResult<(String, T)>>,
 ) -> ReadResult<ListPage<T>> {
-    let mut query = connection.prepare_cached(sql).map_err(lost)?;
-    let mut cursor = query.query(params).map_err(lost)?;
+    let mut query = connection.prepare_cached(sql).map_err(read_error)?;
+    let mut cursor = query.query(params).map_err(read_error)?;
     let (mut items, mut last, mut bytes) = (Vec::new(), None, 0_usize);
-    while let Some(row) = cursor.next().map_err(lost)? {
+    while let Some(row) = cursor.next().map_err(read_error)? {
         if items.len() == page.limit || (bytes >= page.max_bytes && !items.is_empty()) {
             return Ok(ListPage { items, next_cursor: last });
         }
-        bytes = bytes.saturating_add(row.get_ref(1).map_err(lost)?.as_bytes().map_or(0, <[u8]>::len));
-        let (name, item) = read(row).map_err(lost)??;
+        bytes = bytes.saturating_add(row.get_ref(1).map_err(read_error)?.as_bytes().map_or(0, <[u8]>::len));
+        let (name, item) = read(row).map_err(read_error)??;
         items.push(item);
         last = Some(name);
     }
@@ -313,11 +325,11 @@ fn listing<T>(
 fn body<T: DeserializeOwned>(table: &str, row: &Row<'_>) -> rusqlite::Result<ReadResult<(String, T)>> {
     let name: String = row.get(0)?;
     let body = row.get_ref(1)?.as_str()?;
-    Ok(value(table, &name, body).map(|row| (name, row)))
+    Ok(decode_body(table, &name, body).map(|row| (name, row)))
 }
 
 fn run_id(table: &str, row: &Row<'_>) -> rusqlite::Result<ReadResult<RunId>> {
-    Ok(id(table, row.get_ref(0)?.as_str()?))
+    Ok(parse_id(table, row.get_ref(0)?.as_str()?))
 }
 
 fn rows<T>(
@@ -326,24 +338,24 @@ fn rows<T>(
     params: impl Params,
     read: impl Fn(&Row<'_>) -> rusqlite::Result<ReadResult<T>>,
 ) -> ReadResult<Vec<T>> {
-    let mut query = connection.prepare_cached(sql).map_err(lost)?;
-    let mut cursor = query.query(params).map_err(lost)?;
+    let mut query = connection.prepare_cached(sql).map_err(read_error)?;
+    let mut cursor = query.query(params).map_err(read_error)?;
     let mut found = Vec::new();
-    while let Some(row) = cursor.next().map_err(lost)? {
-        found.push(read(row).map_err(lost)??);
+    while let Some(row) = cursor.next().map_err(read_error)? {
+        found.push(read(row).map_err(read_error)??);
     }
     Ok(found)
 }
 
-fn lost(error: rusqlite::Error) -> StoreError {
+fn read_error(error: rusqlite::Error) -> StoreError {
     failed(&error)
 }
 
 pub(super) fn head(connection: &Connection) -> ReadResult<JournalSeq> {
-    super::write::head(connection).map(|head| JournalSeq(head.seq as u64)).map_err(lost)
+    super::write::head(connection).map(|head| JournalSeq(head.seq as u64)).map_err(read_error)
 }
 
 /// A position as a database integer.
-pub(super) fn place(seq: JournalSeq) -> i64 {
-    number(seq.0)
+pub(super) fn seq_to_db_integer(seq: JournalSeq) -> i64 {
+    to_db_integer(seq.0)
 }

@@ -12,13 +12,13 @@ use abide_ports::store::StoreError;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::{
-    connect::{named, note, noted},
+    connect::{error_with_path, property, set_property},
     error::failed,
-    lock::beside,
+    lock::sibling_path,
 };
 use crate::{
     chain::JournalHead,
-    witness::{self, WitnessReading, WitnessWriter, unwritable},
+    witness::{self, WitnessReading, WitnessWriter, write_error},
 };
 
 /// The result of comparing a database with its witness.
@@ -27,77 +27,82 @@ pub(super) enum WitnessVerdict {
     /// All acknowledged input is present.
     Agrees,
     /// There never was a witness.
-    Unused,
+    NeverWitnessed,
     /// The witness is missing or unreadable, so a comparison is not possible.
-    Unwitnessed { why: String },
+    Unavailable { why: String },
     /// Acknowledged input is missing.
-    Lost { what: String },
+    InputLost { what: String },
 }
 
 /// The path of a database's witness.
-pub(super) fn path_of(database: &Path) -> PathBuf {
-    beside(database, "witness")
+pub(super) fn witness_path(database: &Path) -> PathBuf {
+    sibling_path(database, "witness")
 }
 
 /// Compares a database with its witness. Changes neither.
-pub(super) fn judge(connection: &Connection, path: &Path) -> Result<WitnessVerdict, StoreError> {
+pub(super) fn compare_with_witness(
+    connection: &Connection,
+    path: &Path,
+) -> Result<WitnessVerdict, StoreError> {
     // The witness is read first, because concurrent commits can only make the database newer.
-    let witness = path_of(path);
+    let witness = witness_path(path);
     let seen = match witness::read(&witness) {
         WitnessReading::Head(seen) => seen,
         WitnessReading::Missing => {
-            let had = noted(connection, "witness").map_err(|error| named(path, &error))?.is_some();
+            let had =
+                property(connection, "witness").map_err(|error| error_with_path(path, &error))?.is_some();
             let why = format!("its witness {} is missing", witness.display());
-            return Ok(if had { unwitnessed(&why) } else { WitnessVerdict::Unused });
+            return Ok(if had { unavailable(&why) } else { WitnessVerdict::NeverWitnessed });
         }
-        WitnessReading::Unreadable(why) => return Ok(unwitnessed(&format!("its witness {why}"))),
+        WitnessReading::Unreadable(why) => return Ok(unavailable(&format!("its witness {why}"))),
     };
-    let journal = JournalFormat::of(connection).map_err(|error| named(path, &error))?;
+    let journal = JournalFormat::of(connection).map_err(|error| error_with_path(path, &error))?;
     let compared = journal
         .chain_at(connection, seen.seq)
         .and_then(|chain| Ok((journal.head(connection)?, chain)))
-        .map_err(|error| named(path, &error));
+        .map_err(|error| error_with_path(path, &error));
     let (head, chain) = compared?;
     match witness::compare(&path.display().to_string(), seen, head, chain) {
         Ok(()) => Ok(WitnessVerdict::Agrees),
-        Err(StoreError::Lost { what }) => Ok(WitnessVerdict::Lost { what }),
+        Err(StoreError::InputLost { detail: what }) => Ok(WitnessVerdict::InputLost { what }),
         Err(other) => Err(other),
     }
 }
 
-fn unwitnessed(why: &str) -> WitnessVerdict {
+fn unavailable(why: &str) -> WitnessVerdict {
     let why = format!("{why}; whether acknowledged input was lost before now cannot be told");
-    WitnessVerdict::Unwitnessed { why }
+    WitnessVerdict::Unavailable { why }
 }
 
 /// Restarts the witness at this head, and records in the database that it has one.
-pub(super) fn start(
+pub(super) fn restart_witness(
     connection: &Connection,
     path: &Path,
     head: JournalHead,
 ) -> Result<WitnessWriter, StoreError> {
-    let witness = WitnessWriter::start(&path_of(path), head)?;
-    note(connection, "witness", "yes")?;
+    let witness = WitnessWriter::start(&witness_path(path), head)?;
+    set_property(connection, "witness", "yes")?;
     Ok(witness)
 }
 
 /// Records an accepted loss of input, for `abide verify` and later investigation.
-pub(super) fn accept_loss(connection: &Connection, what: &str) -> Result<(), StoreError> {
+pub(super) fn record_accepted_loss(connection: &Connection, what: &str) -> Result<(), StoreError> {
     let now: String = connection
         .query_row("SELECT strftime('%Y-%m-%dT%H:%M:%SZ', 'now')", [], |row| row.get(0))
         .map_err(|error| failed(&error))?;
-    note(connection, "accepted_loss", &format!("{now}: {what}"))
+    set_property(connection, "accepted_loss", &format!("{now}: {what}"))
 }
 
 /// Renames a log that belongs to no database any more.
-pub(super) fn set_log_aside(path: &Path) -> Result<(), StoreError> {
-    let log = beside(path, "wal");
+pub(super) fn rename_orphan_log(path: &Path) -> Result<(), StoreError> {
+    let log = sibling_path(path, "wal");
     if !log.exists() {
         return Ok(());
     }
-    let free = (1..).map(|number| beside(path, &format!("wal-lost-{number}"))).find(|name| !name.exists());
+    let free =
+        (1..).map(|number| sibling_path(path, &format!("wal-lost-{number}"))).find(|name| !name.exists());
     let Some(aside) = free else { return Ok(()) };
-    fs::rename(&log, &aside).map_err(|error| unwritable(&aside, &error))
+    fs::rename(&log, &aside).map_err(|error| write_error(&aside, &error))
 }
 
 /// The format of a database's journal, which depends on its version.

@@ -8,7 +8,7 @@ use super::error::failed;
 use crate::{
     assembly::TABLES,
     chain::JournalHead,
-    record::{CommitRow, RunKeys, TableRows, id, number},
+    record::{CommitRow, RunKeys, TableRows, parse_id, to_db_integer},
 };
 
 /// The reason why a write was not performed.
@@ -36,20 +36,20 @@ impl SqliteWriteError {
 }
 
 /// The maximum number of unindexed entries that a query for one run has to scan.
-const UNFILED: i64 = 2048;
+const MAX_UNINDEXED_ENTRIES: i64 = 2048;
 
 /// Appends a run's changes to the journal, and returns its new head.
-pub(super) fn record(
+pub(super) fn append_record(
     connection: &Connection,
     record: &CommitRow,
     head: JournalHead,
 ) -> Result<JournalHead, SqliteWriteError> {
     let rows = &record.rows;
-    look_at_claims(connection, record)?;
+    check_claims(connection, record)?;
     if let Some((keys, body)) = &rows.state {
-        run(connection, record, keys, &rows.text[*body])?;
+        write_run(connection, record, keys, &rows.text[*body])?;
     }
-    claims(connection, record)?;
+    insert_claims(connection, record)?;
     let sql = "INSERT INTO journal (seq, run_id, revision, at, fresh, event, checksum, chain)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     let mut insert = cached(connection, sql)?;
@@ -69,7 +69,7 @@ pub(super) fn record(
             head.chain,
         ))?;
     }
-    ledgers(connection, rows)?;
+    write_ledgers(connection, rows)?;
     Ok(head)
 }
 
@@ -86,7 +86,7 @@ pub(super) fn replace(connection: &Connection, rows: &TableRows) -> Result<(), S
         let sql = "INSERT OR REPLACE INTO claims (scope, key, fingerprint, run_id) VALUES (?1, ?2, ?3, ?4)";
         execute(connection, sql, (scope, key, fingerprint, rows.run()))?;
     }
-    ledgers(connection, rows)
+    write_ledgers(connection, rows)
 }
 
 /// Deletes rows with these keys that are stored under another run.
@@ -112,7 +112,7 @@ fn remove_misplaced(connection: &Connection, rows: &TableRows) -> Result<(), Sql
 pub(super) fn advance(connection: &Connection, reader: &str, to: JournalSeq) -> Result<(), SqliteWriteError> {
     let sql = "INSERT INTO cursors (reader, seq) VALUES (?1, ?2)
                ON CONFLICT (reader) DO UPDATE SET seq = max(seq, excluded.seq)";
-    execute(connection, sql, (reader, number(to.0)))
+    execute(connection, sql, (reader, to_db_integer(to.0)))
 }
 
 /// The head of the journal.
@@ -123,32 +123,33 @@ pub(super) fn head(connection: &Connection) -> rusqlite::Result<JournalHead> {
 }
 
 /// Adds the latest entries to the index by run, once there are many of them.
-pub(super) fn file(connection: &Connection, head: i64) -> rusqlite::Result<()> {
-    let filed: i64 =
+pub(super) fn index_entries(connection: &Connection, head: i64) -> rusqlite::Result<()> {
+    let indexed_up_to: i64 =
         cached(connection, "SELECT up_to FROM journal_filed")?.query_row([], |row| row.get(0))?;
-    if head - filed < UNFILED {
+    if head - indexed_up_to < MAX_UNINDEXED_ENTRIES {
         return Ok(());
     }
     let sql = "INSERT INTO journal_of_run (run_id, seq)
                SELECT run_id, seq FROM journal WHERE seq > ?1 AND seq <= ?2 ORDER BY run_id, seq";
-    cached(connection, sql)?.execute((filed, head))?;
+    cached(connection, sql)?.execute((indexed_up_to, head))?;
     cached(connection, "UPDATE journal_filed SET up_to = ?1")?.execute((head,))?;
     Ok(())
 }
 
-fn run(
+fn write_run(
     connection: &Connection,
     record: &CommitRow,
     keys: &RunKeys,
     body: &str,
 ) -> Result<(), SqliteWriteError> {
-    let (run, expected) = (record.rows.run(), number(record.expected));
+    let (run, expected) = (record.rows.run(), to_db_integer(record.expected_revision));
     let written = if expected == 0 {
         insert_run(connection, run, keys, body)?
     } else {
         // Most single changes leave the indexed columns unchanged, and then no index is updated. Several changes at
         // once usually change the status.
-        let same = if let [_] = record.entries[..] { unmoved(connection, record, keys, body)? } else { 0 };
+        let same =
+            if let [_] = record.entries[..] { update_unindexed(connection, record, keys, body)? } else { 0 };
         if same == 1 {
             return Ok(());
         }
@@ -165,13 +166,13 @@ fn run(
     let found = revision(connection, run)?;
     Err(SqliteWriteError::Refused(StoreError::Conflict {
         run_id: record.run_id,
-        expected: record.expected,
+        expected: record.expected_revision,
         found,
     }))
 }
 
 /// Updates a run whose indexed columns are unchanged. Returns the number of updated rows.
-fn unmoved(
+fn update_unindexed(
     connection: &Connection,
     record: &CommitRow,
     keys: &RunKeys,
@@ -179,7 +180,7 @@ fn unmoved(
 ) -> rusqlite::Result<usize> {
     let sql = "UPDATE runs SET revision = ?1, body = ?2
                WHERE run_id = ?3 AND revision = ?4 AND status = ?5 AND deadline_at IS ?6 AND astir IS ?7";
-    let (run, expected) = (record.rows.run(), number(record.expected));
+    let (run, expected) = (record.rows.run(), to_db_integer(record.expected_revision));
     cached(connection, sql)?.execute((
         keys.revision,
         body,
@@ -209,20 +210,20 @@ fn insert_run(connection: &Connection, run: &str, keys: &RunKeys, body: &str) ->
 
 /// Refuses a change whose keys are claimed, before it writes anything. A revision conflict takes precedence, because
 /// the change may be a repetition of a commit that was written.
-fn look_at_claims(connection: &Connection, record: &CommitRow) -> Result<(), SqliteWriteError> {
+fn check_claims(connection: &Connection, record: &CommitRow) -> Result<(), SqliteWriteError> {
     for claim in &record.rows.claims {
-        let Some(holder) = claimed(connection, claim)? else { continue };
-        let (run_id, expected) = (record.run_id, record.expected);
+        let Some(holder) = claim_holder(connection, claim)? else { continue };
+        let (run_id, expected) = (record.run_id, record.expected_revision);
         let found = revision(connection, record.rows.run())?;
         if found != expected {
             return Err(SqliteWriteError::Refused(StoreError::Conflict { run_id, expected, found }));
         }
-        return Err(taken(claim, holder));
+        return Err(key_taken_error(claim, holder));
     }
     Ok(())
 }
 
-fn claims(connection: &Connection, record: &CommitRow) -> Result<(), SqliteWriteError> {
+fn insert_claims(connection: &Connection, record: &CommitRow) -> Result<(), SqliteWriteError> {
     for claim in &record.rows.claims {
         let sql = "INSERT INTO claims (scope, key, fingerprint, run_id) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT DO NOTHING";
@@ -230,16 +231,16 @@ fn claims(connection: &Connection, record: &CommitRow) -> Result<(), SqliteWrite
         let written = cached(connection, sql)?.execute((scope, key, fingerprint, record.rows.run()))?;
         // The key was free when it was checked, so this change claims it twice.
         if written == 0
-            && let Some(holder) = claimed(connection, claim)?
+            && let Some(holder) = claim_holder(connection, claim)?
         {
-            return Err(taken(claim, holder));
+            return Err(key_taken_error(claim, holder));
         }
     }
     Ok(())
 }
 
-fn taken(claim: &KeyClaim, holder: ClaimHolder) -> SqliteWriteError {
-    SqliteWriteError::Refused(StoreError::Taken {
+fn key_taken_error(claim: &KeyClaim, holder: ClaimHolder) -> SqliteWriteError {
+    SqliteWriteError::Refused(StoreError::KeyTaken {
         scope: claim.scope.clone(),
         key: claim.key.clone(),
         holder,
@@ -247,17 +248,17 @@ fn taken(claim: &KeyClaim, holder: ClaimHolder) -> SqliteWriteError {
 }
 
 /// The holder of a key.
-fn claimed(connection: &Connection, claim: &KeyClaim) -> Result<Option<ClaimHolder>, SqliteWriteError> {
+fn claim_holder(connection: &Connection, claim: &KeyClaim) -> Result<Option<ClaimHolder>, SqliteWriteError> {
     let sql = "SELECT run_id, fingerprint FROM claims WHERE scope = ?1 AND key = ?2";
     let found: Option<(String, String)> = cached(connection, sql)?
         .query_row([&claim.scope, &claim.key], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((run, fingerprint)) = found else { return Ok(None) };
-    let run_id = id("claims", &run).map_err(SqliteWriteError::Refused)?;
+    let run_id = parse_id("claims", &run).map_err(SqliteWriteError::Refused)?;
     Ok(Some(ClaimHolder { run_id, fingerprint }))
 }
 
-fn ledgers(connection: &Connection, rows: &TableRows) -> Result<(), SqliteWriteError> {
+fn write_ledgers(connection: &Connection, rows: &TableRows) -> Result<(), SqliteWriteError> {
     let (run, text) = (rows.run(), &rows.text);
     for (channel, message, body) in &rows.inbound {
         let sql = "INSERT INTO inbound (channel, message_id, run_id, body) VALUES (?1, ?2, ?3, ?4)

@@ -25,12 +25,12 @@ use crate::{
 };
 
 /// The maximum number of queued requests. Further callers wait asynchronously.
-const QUEUE: usize = 1024;
+const QUEUE_CAPACITY: usize = 1024;
 /// The maximum number of requests per transaction, which bounds the latency of the first.
-const BATCH: usize = 512;
+const MAX_BATCH_REQUESTS: usize = 512;
 
 /// The maximum number of consecutive yields without a new request. They take much less time than a sync.
-const OFFERS: usize = 40;
+const MAX_IDLE_YIELDS: usize = 40;
 
 /// One unit of work for the writer.
 #[derive(Debug)]
@@ -50,13 +50,13 @@ pub(super) enum SqliteWriteJob {
 impl SqliteWriteJob {
     /// Whether the job can only be refused before its first write. There is then nothing to undo, and the savepoint,
     /// which would copy every page that the job modifies, is omitted. This is the most frequent case.
-    fn refuses_before_it_writes(&self) -> bool {
+    fn fails_before_writing(&self) -> bool {
         match self {
             // A commit is refused because of a run's revision or a claimed key, and both are checked first. A key that
             // is claimed twice by the commit itself is refused later.
             Self::Commit(records) => match &records[..] {
                 [] => true,
-                [record] => names_once(&record.rows.claims),
+                [record] => has_unique_keys(&record.rows.claims),
                 [..] => false,
             },
             Self::Advance { .. } | Self::Close => true,
@@ -65,7 +65,7 @@ impl SqliteWriteJob {
     }
 }
 
-fn names_once(claims: &[KeyClaim]) -> bool {
+fn has_unique_keys(claims: &[KeyClaim]) -> bool {
     let same = |one: &KeyClaim, other: &KeyClaim| one.scope == other.scope && one.key == other.key;
     claims.iter().enumerate().all(|(place, claim)| !claims[..place].iter().any(|it| same(it, claim)))
 }
@@ -80,33 +80,33 @@ struct SqliteWriteRequest {
 /// The handle of the writing thread.
 #[derive(Debug)]
 pub(super) struct SqliteWriter {
-    orders: Option<mpsc::Sender<SqliteWriteRequest>>,
+    requests: Option<mpsc::Sender<SqliteWriteRequest>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl SqliteWriter {
     /// A writer without a guard is for inspection. It receives no commits and at most replaces tables.
     pub(super) fn start(connection: Connection, guard: Option<FileGuard>) -> Result<Self, StoreError> {
-        let (orders, queue) = mpsc::channel(QUEUE);
-        let rounds = guard.as_ref().map(FileGuard::go_rounds).transpose()?;
+        let (orders, queue) = mpsc::channel(QUEUE_CAPACITY);
+        let rounds = guard.as_ref().map(FileGuard::start_watch_thread).transpose()?;
         let serve = move || serve(connection, guard.as_ref(), rounds, queue);
         let thread =
             thread::Builder::new().name("abide-writer".to_owned()).spawn(serve).map_err(|error| {
                 StoreError::Unavailable { reason: format!("no thread for the writer: {error}") }
             })?;
-        Ok(Self { orders: Some(orders), thread: Some(thread) })
+        Ok(Self { requests: Some(orders), thread: Some(thread) })
     }
 
     /// A writer that refuses all requests.
     pub(super) fn none() -> Self {
-        Self { orders: None, thread: None }
+        Self { requests: None, thread: None }
     }
 
     /// Performs a write. It is performed even if the returned future is dropped.
-    pub(super) async fn order(&self, job: SqliteWriteJob) -> Result<CommitReceipt, StoreError> {
+    pub(super) async fn submit(&self, job: SqliteWriteJob) -> Result<CommitReceipt, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let orders = self.orders.as_ref().ok_or_else(nobody)?;
-        orders.send(SqliteWriteRequest { job, reply }).await.map_err(|_| stopped())?;
+        let orders = self.requests.as_ref().ok_or_else(no_writer_error)?;
+        orders.send(SqliteWriteRequest { job, reply }).await.map_err(|_| writer_stopped_error())?;
         answer
             .await
             .unwrap_or_else(|_| Err(StoreError::OutcomeUnknown { reason: "the writer stopped".to_owned() }))
@@ -116,44 +116,45 @@ impl SqliteWriter {
 impl Drop for SqliteWriter {
     /// Waits until all requests are written and the database is closed.
     fn drop(&mut self) {
-        self.orders = None;
+        self.requests = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn nobody() -> StoreError {
+fn no_writer_error() -> StoreError {
     StoreError::Unsupported {
         hint: "a daemon has this database; stop it first: `abide down --keep`".to_owned(),
     }
 }
 
-fn stopped() -> StoreError {
+fn writer_stopped_error() -> StoreError {
     StoreError::Unavailable { reason: "the writer has stopped".to_owned() }
 }
 
 fn serve(
     connection: Connection,
     guard: Option<&FileGuard>,
-    rounds: Option<FileWatchThread>,
+    watch_thread: Option<FileWatchThread>,
     mut queue: mpsc::Receiver<SqliteWriteRequest>,
 ) {
-    let (mut company, mut leaving) = (1, Vec::new());
+    let (mut expected_requests, mut close_replies) = (1, Vec::new());
     while let Some(first) = queue.blocking_recv() {
-        company = batch(&connection, guard, first, &mut queue, company, &mut leaving);
+        expected_requests =
+            write_batch(&connection, guard, first, &mut queue, expected_requests, &mut close_replies);
     }
-    drop(rounds);
+    drop(watch_thread);
     match guard.map_or(Ok(()), |guard| guard.begin().map(drop)) {
         Ok(()) => connect::close(connection),
         // The files were deleted or replaced, so neither the database nor its log may be written.
         Err(_) => drop(connection),
     }
     if let Some(guard) = guard {
-        guard.finish();
+        guard.sync_witness();
     }
-    for reply in leaving {
-        answer(reply, Ok(CommitReceipt { last: JournalSeq(0) }));
+    for reply in close_replies {
+        send_reply(reply, Ok(CommitReceipt { last: JournalSeq(0) }));
     }
 }
 
@@ -161,20 +162,21 @@ fn serve(
 ///
 /// A close request is acknowledged after the database is closed. No further requests are accepted, and those in the
 /// queue are still written.
-fn batch(
+fn write_batch(
     connection: &Connection,
     guard: Option<&FileGuard>,
     first: SqliteWriteRequest,
     queue: &mut mpsc::Receiver<SqliteWriteRequest>,
-    company: usize,
-    leaving: &mut Vec<SqliteWriteReply>,
+    expected_requests: usize,
+    close_replies: &mut Vec<SqliteWriteReply>,
 ) -> usize {
-    let begun = guard.map(FileGuard::begin).transpose();
-    let begun = begun.and_then(|watched| Ok((watched, begin(connection).map_err(|error| failed(&error))?)));
-    let (watched, mut head) = match begun {
-        Ok(begun) => begun,
+    let transaction = guard.map(FileGuard::begin).transpose();
+    let transaction =
+        transaction.and_then(|watched| Ok((watched, begin(connection).map_err(|error| failed(&error))?)));
+    let (watched, mut head) = match transaction {
+        Ok(transaction) => transaction,
         Err(error) => {
-            refuse(first, error, queue, leaving);
+            refuse(first, error, queue, close_replies);
             return 1;
         }
     };
@@ -183,45 +185,47 @@ fn batch(
     let mut next = Some(first);
     while let Some(SqliteWriteRequest { job, reply }) = next.take() {
         count += 1;
-        match attempt(connection, &job, head) {
+        match perform_atomically(connection, &job, head) {
             Ok(_) if matches!(job, SqliteWriteJob::Close) => {
                 queue.close();
-                leaving.push(reply);
+                close_replies.push(reply);
             }
             Ok(last) => {
                 head = last;
                 written.push((reply, last));
             }
-            Err(trouble) => {
+            Err(write_error) => {
                 // A partly performed job without a savepoint can only be undone with the whole transaction.
-                if matches!(trouble, SqliteWriteError::Failed(_)) && job.refuses_before_it_writes() {
+                if matches!(write_error, SqliteWriteError::Failed(_)) && job.fails_before_writing() {
                     let _ = connection.execute_batch("ROLLBACK");
                 }
-                let undone = connection.is_autocommit();
-                if let (true, SqliteWriteError::Failed(error)) = (undone, &trouble) {
-                    answer_all(written, || failed(error));
-                    answer(reply, Err(trouble.into_error()));
+                let rolled_back = connection.is_autocommit();
+                if let (true, SqliteWriteError::Failed(error)) = (rolled_back, &write_error) {
+                    send_error_to_all(written, || failed(error));
+                    send_reply(reply, Err(write_error.into_error()));
                     return count;
                 }
-                answer(reply, Err(trouble.into_error()));
+                send_reply(reply, Err(write_error.into_error()));
             }
         }
-        if count < BATCH {
-            next = if count < company { expect_one(queue) } else { queue.try_recv().ok() };
+        if count < MAX_BATCH_REQUESTS {
+            next = if count < expected_requests { poll_next(queue) } else { queue.try_recv().ok() };
         }
     }
-    match write::file(connection, head.seq).and_then(|()| cached(connection, "COMMIT")) {
-        Ok(()) => match watched.map_or(Ok(()), |watched| watched.committed(head)) {
+    match write::index_entries(connection, head.seq).and_then(|()| execute_cached(connection, "COMMIT")) {
+        Ok(()) => match watched.map_or(Ok(()), |watched| watched.after_commit(head)) {
             Ok(()) => {
                 for (reply, last) in written {
-                    answer(reply, Ok(CommitReceipt { last: JournalSeq(last.seq as u64) }));
+                    send_reply(reply, Ok(CommitReceipt { last: JournalSeq(last.seq as u64) }));
                 }
             }
-            Err(error) => answer_all(written, || StoreError::OutcomeUnknown { reason: error.to_string() }),
+            Err(error) => {
+                send_error_to_all(written, || StoreError::OutcomeUnknown { reason: error.to_string() })
+            }
         },
         Err(error) => {
             let _ = connection.execute_batch("ROLLBACK");
-            answer_all(written, || commit_failed(&error));
+            send_error_to_all(written, || commit_failed(&error));
         }
     }
     count
@@ -229,24 +233,24 @@ fn batch(
 
 /// Refuses a request whose transaction could not begin. A close request is accepted anyway.
 fn refuse(
-    order: SqliteWriteRequest,
+    request: SqliteWriteRequest,
     error: StoreError,
     queue: &mut mpsc::Receiver<SqliteWriteRequest>,
-    leaving: &mut Vec<SqliteWriteReply>,
+    close_replies: &mut Vec<SqliteWriteReply>,
 ) {
-    if matches!(order.job, SqliteWriteJob::Close) {
+    if matches!(request.job, SqliteWriteJob::Close) {
         queue.close();
-        leaving.push(order.reply);
+        close_replies.push(request.reply);
     } else {
-        answer(order.reply, Err(error));
+        send_reply(request.reply, Err(error));
     }
 }
 
 /// The next request, if one arrives within `OFFERS` yields.
-fn expect_one(queue: &mut mpsc::Receiver<SqliteWriteRequest>) -> Option<SqliteWriteRequest> {
-    for _ in 0..OFFERS {
-        if let Ok(order) = queue.try_recv() {
-            return Some(order);
+fn poll_next(queue: &mut mpsc::Receiver<SqliteWriteRequest>) -> Option<SqliteWriteRequest> {
+    for _ in 0..MAX_IDLE_YIELDS {
+        if let Ok(request) = queue.try_recv() {
+            return Some(request);
         }
         thread::yield_now();
     }
@@ -254,30 +258,31 @@ fn expect_one(queue: &mut mpsc::Receiver<SqliteWriteRequest>) -> Option<SqliteWr
 }
 
 fn begin(connection: &Connection) -> rusqlite::Result<JournalHead> {
-    cached(connection, "BEGIN IMMEDIATE")?;
+    execute_cached(connection, "BEGIN IMMEDIATE")?;
     write::head(connection).inspect_err(|_| {
         let _ = connection.execute_batch("ROLLBACK");
     })
 }
 
 /// Performs one job completely or not at all. Returns the new head of the journal.
-fn attempt(
+fn perform_atomically(
     connection: &Connection,
     job: &SqliteWriteJob,
     head: JournalHead,
 ) -> Result<JournalHead, SqliteWriteError> {
-    if job.refuses_before_it_writes() {
+    if job.fails_before_writing() {
         return perform(connection, job, head);
     }
-    cached(connection, "SAVEPOINT job")?;
+    execute_cached(connection, "SAVEPOINT job")?;
     let done = perform(connection, job, head).and_then(|last| {
-        cached(connection, "RELEASE job")?;
+        execute_cached(connection, "RELEASE job")?;
         Ok(last)
     });
     if done.is_err() && !connection.is_autocommit() {
         // If this fails too, the transaction must not be committed.
-        let undone = cached(connection, "ROLLBACK TO job").and_then(|()| cached(connection, "RELEASE job"));
-        if undone.is_err() {
+        let rollback = execute_cached(connection, "ROLLBACK TO job")
+            .and_then(|()| execute_cached(connection, "RELEASE job"));
+        if rollback.is_err() {
             let _ = connection.execute_batch("ROLLBACK");
         }
     }
@@ -293,7 +298,7 @@ fn perform(
         SqliteWriteJob::Commit(records) => {
             let mut last = head;
             for record in records {
-                last = write::record(connection, record, last)?;
+                last = write::append_record(connection, record, last)?;
             }
             Ok(last)
         }
@@ -304,17 +309,17 @@ fn perform(
     }
 }
 
-fn cached(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
+fn execute_cached(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
 }
 
-fn answer_all(written: Vec<(SqliteWriteReply, JournalHead)>, error: impl Fn() -> StoreError) {
+fn send_error_to_all(written: Vec<(SqliteWriteReply, JournalHead)>, error: impl Fn() -> StoreError) {
     for (reply, _) in written {
-        answer(reply, Err(error()));
+        send_reply(reply, Err(error()));
     }
 }
 
 /// Sends a reply. The caller may have stopped waiting, so an error is ignored.
-fn answer(reply: SqliteWriteReply, outcome: Result<CommitReceipt, StoreError>) {
+fn send_reply(reply: SqliteWriteReply, outcome: Result<CommitReceipt, StoreError>) {
     let _ = reply.send(outcome);
 }

@@ -16,10 +16,10 @@ use tempfile::TempDir;
 use crate::server::{new_schema, postgres_url};
 
 /// The provider for this scheme. An unknown scheme fails the test.
-pub(crate) fn of(scheme: &str) -> Box<dyn TestStoreProvider> {
+pub(crate) fn fixtures_for(scheme: &str) -> Box<dyn TestStoreProvider> {
     match scheme {
-        "memory" => Box::new(FolderFixtures { prefix: "memory:", keeps: TestStoreDurability::Nothing }),
-        "sqlite" => Box::new(FolderFixtures { prefix: "sqlite:", keeps: TestStoreDurability::Everything }),
+        "memory" => Box::new(FolderFixtures { prefix: "memory:", keeps: TestStoreDurability::Volatile }),
+        "sqlite" => Box::new(FolderFixtures { prefix: "sqlite:", keeps: TestStoreDurability::Durable }),
         "postgres" => Box::new(SchemaFixtures { url: postgres_url() }),
         unknown => panic!("say in tests/places where stores of the kind {unknown} can be tried"),
     }
@@ -34,7 +34,7 @@ struct SchemaFixture {
 }
 
 impl TestStoreProvider for SchemaFixtures {
-    fn fresh(&self) -> Box<dyn TestStorePlace> {
+    fn new_place(&self) -> Box<dyn TestStorePlace> {
         Box::new(SchemaFixture { url: new_schema(&self.url) })
     }
 
@@ -48,11 +48,11 @@ impl TestStorePlace for SchemaFixture {
         Box::pin(registry::open(&self.url))
     }
 
-    fn keeps(&self) -> TestStoreDurability {
-        TestStoreDurability::Everything
+    fn durability(&self) -> TestStoreDurability {
+        TestStoreDurability::Durable
     }
 
-    fn restored(&self, _backup: &Path) -> StoreFuture<'_, Arc<dyn Store>> {
+    fn open_backup(&self, _backup: &Path) -> StoreFuture<'_, Arc<dyn Store>> {
         unreachable!("the server makes its own backups")
     }
 
@@ -75,7 +75,7 @@ struct FolderFixture {
 }
 
 impl TestStoreProvider for FolderFixtures {
-    fn fresh(&self) -> Box<dyn TestStorePlace> {
+    fn new_place(&self) -> Box<dyn TestStorePlace> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let url = format!("{}{}", self.prefix, folder.path().join("abide.db").display());
         Box::new(FolderFixture { url, folder, keeps: self.keeps, files: AtomicUsize::new(0) })
@@ -91,11 +91,11 @@ impl TestStorePlace for FolderFixture {
         Box::pin(registry::open(&self.url))
     }
 
-    fn keeps(&self) -> TestStoreDurability {
+    fn durability(&self) -> TestStoreDurability {
         self.keeps
     }
 
-    fn restored(&self, backup: &Path) -> StoreFuture<'_, Arc<dyn Store>> {
+    fn open_backup(&self, backup: &Path) -> StoreFuture<'_, Arc<dyn Store>> {
         let url = format!("sqlite:{}", backup.display());
         Box::pin(async move { registry::open(&url).await })
     }

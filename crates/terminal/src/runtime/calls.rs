@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use abide_keeper::place::KeeperDir;
 use abide_keeper::protocol::{
-    CommandInput, JobOutputRange, KeeperRequest, KeeperSpec, MAX_ORDER_BYTES, MAX_PAGE_BYTES, OutputStream,
-    ShellCommand, SpoolOverflow,
+    CommandInput, JobOutputRange, KeeperRequest, KeeperSpec, LinkPolicy, MAX_PAGE_BYTES, MAX_REQUEST_BYTES,
+    OutputStream, ShellCommand, SpoolOverflow,
 };
 
 use super::TerminalRuntime;
@@ -19,20 +19,30 @@ use crate::session::{PendingReply, RuntimeSession, SessionId, SessionMeta, reply
 use crate::shell::ShellProgram;
 
 /// Default for the bytes of each stream in a result.
-const MAX_OUTPUT: u64 = 1 << 20;
+const DEFAULT_MAX_OUTPUT_BYTES: u64 = 1 << 20;
+
+/// Unsent bytes of a session up to which requests are always taken.
+const SMALL_UNSENT_BYTES: usize = 16 << 10;
+/// Maximum bytes of requests that a keeper has not read. A single request may be larger.
+const MAX_UNSENT_BYTES_OF_ONE: usize = 8 << 20;
+/// Maximum bytes of requests that all keepers together have not read. A single request may be larger.
+const MAX_UNSENT_BYTES: usize = 16 << 20;
 
 impl TerminalRuntime {
     pub(super) fn dispatch(&mut self, ticket: CallTicket, call: TerminalCall) -> Result<(), TerminalError> {
         match call {
             TerminalCall::Create(create) => self.create(ticket, create),
             TerminalCall::Info(id) => {
-                let session = self.find(&id)?;
-                if session.keeper.is_none() || session.over || session.state() == SessionState::Creating {
+                let session = self.session_mut(&id)?;
+                if session.keeper.is_none()
+                    || session.end_confirmed
+                    || session.state() == SessionState::Creating
+                {
                     let info = session.info();
                     self.events.push(reply(ticket, Ok(TerminalReply::Session(info))));
                     return Ok(());
                 }
-                self.order(&id, KeeperRequest::Status, PendingReply::Info(ticket))
+                self.send_request(&id, KeeperRequest::Status, PendingReply::Info(ticket))
             }
             TerminalCall::List => {
                 let all = self.sessions.values().map(RuntimeSession::info).collect();
@@ -40,20 +50,21 @@ impl TerminalRuntime {
                 Ok(())
             }
             TerminalCall::Destroy { session, force } => {
-                let found = self.find(&session)?;
-                if found.keeper.is_none() || found.over {
+                let found = self.session_mut(&session)?;
+                if found.keeper.is_none() || found.end_confirmed {
                     self.events.push(reply(ticket, Ok(TerminalReply::Destroyed(session))));
                     return Ok(());
                 }
-                self.order(&session, KeeperRequest::End { force }, PendingReply::Destroy(ticket))
+                self.send_request(&session, KeeperRequest::End { force }, PendingReply::Destroy(ticket))
             }
             TerminalCall::Run(execute) => self.execute(ticket, execute, false),
             TerminalCall::Stream(execute) => self.execute(ticket, execute, true),
             TerminalCall::Input { session, bytes, eof } => {
-                self.order(&session, KeeperRequest::Input { bytes, eof }, PendingReply::Done(ticket))
+                self.check_unsent(&session, bytes.len())?;
+                self.send_request(&session, KeeperRequest::Input { bytes, eof }, PendingReply::Done(ticket))
             }
             TerminalCall::Cancel(session) => {
-                self.order(&session, KeeperRequest::Interrupt, PendingReply::Cancel(ticket))
+                self.send_request(&session, KeeperRequest::Interrupt, PendingReply::Cancel(ticket))
             }
             TerminalCall::Output(range) => self.output(ticket, &range),
             TerminalCall::Screen(session) => {
@@ -61,13 +72,13 @@ impl TerminalRuntime {
                 // Reads nothing, but the response contains the length of the output.
                 let range =
                     JobOutputRange { job: 0, stream: OutputStream::Stdout, offset: u64::MAX, limit: 0 };
-                self.order(&session, KeeperRequest::Read(range), PendingReply::ScreenEnd(ticket))
+                self.send_request(&session, KeeperRequest::Read(range), PendingReply::ScreenEnd(ticket))
             }
             TerminalCall::Resize(id, size) => {
                 self.require_terminal(&id)?;
                 let TerminalSize { rows, cols } = size.checked()?;
-                self.find(&id)?.meta.pty = Some((rows, cols));
-                self.order(&id, KeeperRequest::Resize { rows, cols }, PendingReply::Done(ticket))
+                self.session_mut(&id)?.meta.pty = Some((rows, cols));
+                self.send_request(&id, KeeperRequest::Resize { rows, cols }, PendingReply::Done(ticket))
             }
             TerminalCall::Stats => {
                 let stats = self.stats();
@@ -82,18 +93,19 @@ impl TerminalRuntime {
         ticket: CallTicket,
         create: CreateSessionRequest,
     ) -> Result<(), TerminalError> {
-        let living =
+        let session_count =
             self.sessions.values().filter(|session| session.state() != SessionState::Terminated).count();
-        let most = self.config.limits.max_sessions;
-        if living >= most {
+        let max_sessions = self.config.limits.max_sessions;
+        if session_count >= max_sessions {
             return Err(TerminalError::new(
                 TerminalErrorCode::MaxSessionsReached,
-                format!("{most} sessions are open"),
+                format!("{max_sessions} sessions are open"),
             ));
         }
-        let shell = create.shell.unwrap_or_else(|| self.config.shell.clone());
-        let cwd = create.cwd.unwrap_or_else(|| self.config.cwd.clone());
+        let shell = create.shell.clone().unwrap_or_else(|| self.config.shell.clone());
+        let cwd = create.cwd.clone().unwrap_or_else(|| self.config.cwd.clone());
         check_env(&create.env)?;
+        check_meta(&create)?;
         if [&shell, &cwd].iter().any(|text| text.is_empty() || text.contains('\0')) {
             return Err(TerminalError::new(TerminalErrorCode::InvalidParams, "an empty shell or cwd"));
         }
@@ -106,38 +118,40 @@ impl TerminalRuntime {
             env_keys: create.env.iter().map(|(name, _)| name.clone()).collect(),
             pty: pty.map(|size| (size.rows, size.cols)),
         };
-        let (argv, shape) = shell.start(pty);
+        let (argv, mode) = shell.launch_spec(pty);
         let mut env: BTreeMap<String, String> = self.config.env.iter().cloned().collect();
         if meta.pty.is_some() {
             env.insert("TERM".to_owned(), "xterm-256color".to_owned());
         }
         env.extend(create.env);
-        let id = self.free_id();
+        let id = self.unused_id();
         let spec = KeeperSpec {
             argv,
             env: env.into_iter().collect(),
             cwd: cwd.into(),
-            shape,
+            shape: mode,
             retention: self.config.limits.spool_bytes,
             meta: serde_json::to_vec(&meta).unwrap_or_default(),
             owner: self.owner.clone(),
             overflow: SpoolOverflow::DropOldest,
             confinement: vec![],
-            group: self.config.launcher.groups.as_ref().map(|groups| groups.of_child(id.as_str())),
+            group: self.config.launcher.groups.as_ref().map(|groups| groups.child_spec(id.as_str())),
+            // The owner of a terminal names its directory, with or without links.
+            cwd_links: LinkPolicy::Follow,
         };
-        let place = KeeperDir::new(&self.config.keepers, id.as_str());
-        let keeper = self.config.launcher.start(place, spec, self.spare.take())?;
-        self.wants_spare = true;
+        let keeper_dir = KeeperDir::new(&self.config.keepers_dir, id.as_str());
+        let keeper = self.config.launcher.start(keeper_dir, spec, self.standby_keeper.take())?;
+        self.wants_standby = true;
         let mut session = RuntimeSession::new(id, meta, keeper);
-        session.expect_first(ticket);
+        session.expect_status(ticket);
         self.register(session);
         Ok(())
     }
 
-    pub(super) fn free_id(&self) -> SessionId {
+    pub(super) fn unused_id(&self) -> SessionId {
         loop {
             let id = SessionId::random();
-            if !self.sessions.contains_key(&id) && !self.config.keepers.join(id.as_str()).exists() {
+            if !self.sessions.contains_key(&id) && !self.config.keepers_dir.join(id.as_str()).exists() {
                 return id;
             }
         }
@@ -146,25 +160,26 @@ impl TerminalRuntime {
     pub(super) fn execute(
         &mut self,
         ticket: CallTicket,
-        execute: ExecRequest,
+        request: ExecRequest,
         follow: bool,
     ) -> Result<(), TerminalError> {
-        let most = self.config.limits.result_bytes;
-        let session = self.find(&execute.session)?;
-        if execute.command.contains('\0') {
+        let max_result_bytes = self.config.limits.max_result_bytes;
+        let length = request.command.len() + request.stdin.as_ref().map_or(0, Vec::len);
+        self.check_unsent(&request.session, length)?;
+        let session = self.session_mut(&request.session)?;
+        if request.command.contains('\0') {
             return Err(TerminalError::new(
                 TerminalErrorCode::InvalidParams,
                 "a command cannot hold a NUL byte",
             ));
         }
-        let length = execute.command.len() + execute.stdin.as_ref().map_or(0, Vec::len);
-        if length > MAX_ORDER_BYTES {
+        if length > MAX_REQUEST_BYTES {
             return Err(TerminalError::new(
                 TerminalErrorCode::InvalidParams,
-                format!("at most {MAX_ORDER_BYTES} bytes in one command"),
+                format!("at most {MAX_REQUEST_BYTES} bytes in one command"),
             ));
         }
-        check_env(&execute.env)?;
+        check_env(&request.env)?;
         match session.state() {
             SessionState::Creating => {
                 return Err(TerminalError::new(
@@ -180,29 +195,55 @@ impl TerminalRuntime {
             }
             SessionState::Idle | SessionState::Running => {}
         }
-        let text = ShellDialect::of_known(&session.meta.shell).command(&execute.command, &execute.env);
+        let text =
+            ShellDialect::of_resolved_path(&session.meta.shell).command(&request.command, &request.env);
         let run = ShellCommand {
             text: text.into_bytes(),
-            input: match execute.stdin {
+            input: match request.stdin {
                 Some(text) => CommandInput::Text(text),
                 None if follow => CommandInput::Open,
                 None => CommandInput::Nothing,
             },
-            timeout_ms: execute.timeout_ms,
-            keep: if follow { 0 } else { execute.max_output_bytes.unwrap_or(MAX_OUTPUT).min(most) },
+            timeout_ms: request.timeout_ms,
+            keep: if follow {
+                0
+            } else {
+                request.max_output_bytes.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES).min(max_result_bytes)
+            },
             follow,
         };
-        self.commands += 1;
+        self.command_count += 1;
         let waiting = if follow { PendingReply::Stream(ticket) } else { PendingReply::Run(ticket) };
-        let id = execute.session;
-        self.order(&id, KeeperRequest::Run(run), waiting)?;
+        let id = request.session;
+        self.send_request(&id, KeeperRequest::Run(run), waiting)?;
         if let Some(session) = self.sessions.get_mut(&id) {
             session.assume_running();
         }
         if !follow {
-            self.spin.expect();
+            self.spin.begin_wait();
         }
         Ok(())
+    }
+
+    /// Refuses a request with this many bytes of the client if too many wait for keepers that do not read, such as
+    /// stopped ones.
+    fn check_unsent(&self, id: &SessionId, bytes: usize) -> Result<(), TerminalError> {
+        let unsent = |session: &RuntimeSession| {
+            session.keeper.as_ref().map_or(0, |keeper| keeper.socket.unsent_bytes())
+        };
+        let of_one = self.sessions.get(id).map_or(0, unsent);
+        if of_one + bytes <= SMALL_UNSENT_BYTES {
+            return Ok(());
+        }
+        let of_all = self.sessions.values().map(unsent).sum::<usize>();
+        let fits = |unsent: usize, most: usize| unsent == 0 || unsent + bytes <= most;
+        if fits(of_one, MAX_UNSENT_BYTES_OF_ONE) && fits(of_all, MAX_UNSENT_BYTES) {
+            return Ok(());
+        }
+        Err(TerminalError::new(
+            TerminalErrorCode::ResourcePressure,
+            format!("{of_all} bytes wait for sessions that do not take them; try again later"),
+        ))
     }
 
     pub(super) fn output(&mut self, ticket: CallTicket, range: &OutputRange) -> Result<(), TerminalError> {
@@ -212,11 +253,11 @@ impl TerminalRuntime {
             offset: range.offset,
             limit: range.limit.min(MAX_PAGE_BYTES),
         };
-        self.order(&range.session, KeeperRequest::Read(read), PendingReply::Output(ticket))
+        self.send_request(&range.session, KeeperRequest::Read(read), PendingReply::Output(ticket))
     }
 
     pub(super) fn require_terminal(&mut self, id: &SessionId) -> Result<(), TerminalError> {
-        match self.find(id)?.meta.pty {
+        match self.session_mut(id)?.meta.pty {
             Some(_) => Ok(()),
             None => Err(TerminalError::new(
                 TerminalErrorCode::InvalidParams,
@@ -232,10 +273,27 @@ impl TerminalRuntime {
             running: count(SessionState::Running),
             terminated: count(SessionState::Terminated),
             max_sessions: self.config.limits.max_sessions,
-            commands: self.commands,
-            adopted: self.adopted,
+            commands: self.command_count,
+            adopted: self.adopted_count,
         }
     }
+}
+
+/// Maximum bytes of a session's name, shell, directory and names of variables. They stay in memory with the session.
+pub const MAX_META_BYTES: usize = 8 << 10;
+
+fn check_meta(create: &CreateSessionRequest) -> Result<(), TerminalError> {
+    let texts = [&create.name, &create.shell, &create.cwd].into_iter().flatten();
+    let bytes = texts.chain(create.env.iter().map(|(name, _)| name)).map(String::len).sum::<usize>();
+    if bytes > MAX_META_BYTES {
+        return Err(TerminalError::new(
+            TerminalErrorCode::InvalidParams,
+            format!(
+                "name, shell, cwd and names of variables have {bytes} bytes, and may have {MAX_META_BYTES}"
+            ),
+        ));
+    }
+    Ok(())
 }
 
 fn check_env(env: &[(String, String)]) -> Result<(), TerminalError> {

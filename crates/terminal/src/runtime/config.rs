@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use abide_keeper::{launch::KeeperLauncher, protocol::MAX_KEPT_BYTES};
+use abide_keeper::{launch::KeeperLauncher, protocol::MAX_RESULT_BYTES};
 
 /// The configuration of a runtime.
 #[derive(Debug, Clone)]
 pub struct TerminalConfig {
     /// The directory of keepers.
-    pub keepers: PathBuf,
+    pub keepers_dir: PathBuf,
     pub launcher: KeeperLauncher,
     /// The initial environment of sessions.
     pub env: Vec<(String, String)>,
@@ -29,13 +29,13 @@ pub struct TerminalLimits {
     /// Output kept on disk for each session, in bytes.
     pub spool_bytes: u64,
     /// Maximum bytes of each stream in a result.
-    pub result_bytes: u64,
+    pub max_result_bytes: u64,
     /// An idle session is ended after this many milliseconds; 0 disables it.
-    pub idle_ms: u64,
+    pub idle_timeout_ms: u64,
     /// An ended session stays known for this many milliseconds.
-    pub remember_ms: u64,
+    pub ended_retention_ms: u64,
     /// Interval of the housekeeping in milliseconds, which handles idle, ended and orphaned sessions.
-    pub housekeeping_ms: u64,
+    pub housekeeping_interval_ms: u64,
 }
 
 impl Default for TerminalLimits {
@@ -43,10 +43,10 @@ impl Default for TerminalLimits {
         Self {
             max_sessions: 1_000,
             spool_bytes: 32 << 20,
-            result_bytes: MAX_KEPT_BYTES,
-            idle_ms: 86_400_000,
-            remember_ms: 600_000,
-            housekeeping_ms: 30_000,
+            max_result_bytes: MAX_RESULT_BYTES,
+            idle_timeout_ms: 86_400_000,
+            ended_retention_ms: 600_000,
+            housekeeping_interval_ms: 30_000,
         }
     }
 }

@@ -19,7 +19,7 @@ use abide_ports::{
 pub struct ContentsInMemory(Mutex<BTreeMap<(RunId, String), String>>);
 
 impl ContentStore for ContentsInMemory {
-    fn keep(&self, run: RunId, text: &dyn Display) -> io::Result<StoredContent> {
+    fn put(&self, run: RunId, text: &dyn Display) -> io::Result<StoredContent> {
         let text = text.to_string();
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);

@@ -28,43 +28,43 @@ impl Engine for FakeEngine {
     }
 
     fn installation(&self) -> EngineInstallation {
-        EngineInstallation::named("actor")
+        EngineInstallation::for_program("actor")
     }
 
-    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
+    fn probe_commands(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let command = installation.command.iter().cloned();
-        vec![ProbeCommand::command(command.chain([super::processes::CHECK.to_owned()]))]
+        vec![ProbeCommand::to_exit(command.chain([super::processes::VERSION_ARGUMENT.to_owned()]))]
     }
 
-    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
+    fn assess_health(&self, observed: &[ProbeResult]) -> EngineHealth {
         let version = observed.first().and_then(ProbeResult::version);
         let missing = || RunFailure::new(FailureCode::EngineNotFound, "no actor has come");
         let trouble = if version.is_some() { None } else { Some(missing()) };
         let detail = "a new actor knows the play".to_owned();
         let resume = EngineResumeCapability { supported: true, probe_method: ProbeMethod::Command, detail };
-        EngineHealth { version, trouble, resume, abilities: self.abilities() }
+        EngineHealth { version, failure: trouble, resume, abilities: self.abilities() }
     }
 
-    fn name_session(&self, _: &str) -> Option<EngineSessionHandle> {
+    fn new_session_handle(&self, _: &str) -> Option<EngineSessionHandle> {
         None
     }
 
-    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-        let session = match order.session {
+    fn launch(&self, context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+        let session = match context.session {
             LaunchSession::New => String::new(),
             LaunchSession::Named(handle) | LaunchSession::Resumed(handle) => handle.handle_value.clone(),
         };
-        let mut argv = order.installation.command.clone();
-        argv.extend([session, order.prompt.to_owned()]);
+        let mut argv = context.installation.command.clone();
+        argv.extend([session, context.prompt.to_owned()]);
         Ok(ProcessSpec {
             argv,
             env: vec![],
-            without_env: vec![],
+            removed_env: vec![],
             appended_env: vec![],
             files: vec![],
-            stdin: ProcessStdin::Open(vec![]),
+            stdin: ProcessStdin::KeptOpen(vec![]),
             not_before: None,
-            outliving: None,
+            surviving_keepers_dir: None,
         })
     }
 
@@ -84,19 +84,19 @@ const VERSION: &str = "actor/1";
 #[derive(Debug, Default)]
 struct FakeInterpreter {
     unfinished: Vec<u8>,
-    heard: u64,
+    position: u64,
     ended: bool,
-    over: bool,
+    closed: bool,
 }
 
 impl FakeInterpreter {
-    fn what(&mut self, line: &str) -> FactKind {
+    fn parse_line(&mut self, line: &str) -> FactKind {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let text = rest.to_owned();
         match word {
             "session" => FactKind::Session { handle_type: HandleType::SessionId, value: text },
             "progress" => FactKind::Progress(text),
-            "write" => FactKind::Write(format!("{rest}\n").into_bytes()),
+            "write" => FactKind::WriteStdin(format!("{rest}\n").into_bytes()),
             "ask" => {
                 let question = Question {
                     kind: InteractionKind::OpenText,
@@ -107,82 +107,82 @@ impl FakeInterpreter {
                     context: None,
                     hidden: None,
                 };
-                self.ends(TurnOutcome::Asked { text: String::new(), question })
+                self.end_turn(TurnOutcome::Asked { text: String::new(), question })
             }
             "break" => panic!("an actor broke its interpreter, as the test wants"),
-            "done" => self.ends(TurnOutcome::Completed { text }),
-            _ => FactKind::Unknown(line.to_owned()),
+            "done" => self.end_turn(TurnOutcome::Completed { text }),
+            _ => FactKind::UnknownLine(line.to_owned()),
         }
     }
 
-    fn ends(&mut self, ending: TurnOutcome) -> FactKind {
+    fn end_turn(&mut self, ending: TurnOutcome) -> FactKind {
         self.ended = true;
-        FactKind::Ended { turn: 1, ending }
+        FactKind::TurnEnded { turn: 1, outcome: ending }
     }
 }
 
 impl ProcessInterpreter for FakeInterpreter {
     fn feed(&mut self, bytes: &[u8]) -> Vec<EngineFact> {
         self.unfinished.extend_from_slice(bytes);
-        let mut said = Vec::new();
+        let mut facts = Vec::new();
         while let Some(end) = self.unfinished.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.unfinished.drain(..=end).collect();
-            self.heard += line.len() as u64;
-            let what = self.what(String::from_utf8_lossy(&line).trim_end());
-            said.push(EngineFact { at: EngineFact::position(self.heard, 0), what });
+            self.position += line.len() as u64;
+            let what = self.parse_line(String::from_utf8_lossy(&line).trim_end());
+            facts.push(EngineFact { position: EngineFact::position(self.position, 0), kind: what });
         }
-        said
+        facts
     }
 
-    fn end(&mut self, departure: &ProcessExit<'_>) -> Vec<EngineFact> {
-        self.over = true;
+    fn on_exit(&mut self, departure: &ProcessExit<'_>) -> Vec<EngineFact> {
+        self.closed = true;
         if self.ended {
             return vec![];
         }
-        let message = format!("the actor left the stage: {:?}", departure.exit);
-        let what =
-            self.ends(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, message) });
-        vec![EngineFact { at: OutputPosition(u64::MAX), what }]
+        let message = format!("the actor left the stage: {:?}", departure.status);
+        let kind = self
+            .end_turn(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, message) });
+        vec![EngineFact { position: OutputPosition(u64::MAX), kind }]
     }
 
     fn status(&self) -> EngineSessionStatus {
-        match (self.over, self.ended) {
-            (true, _) => EngineSessionStatus::Over,
+        match (self.closed, self.ended) {
+            (true, _) => EngineSessionStatus::Exited,
             (false, true) => EngineSessionStatus::BetweenTurns,
             (false, false) => EngineSessionStatus::Working,
         }
     }
 
-    fn say(&mut self, _: &str) -> Result<Vec<u8>, UnsupportedOperation> {
-        Err(UnsupportedOperation::Lacks { ability: EngineAbility::Hold })
+    fn encode_prompt(&mut self, _: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+        Err(UnsupportedOperation::MissingAbility { ability: EngineAbility::Hold })
     }
 
-    fn answer(&mut self, _: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
-        Err(UnsupportedOperation::Lacks { ability: EngineAbility::Gates })
+    fn encode_answer(&mut self, _: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
+        Err(UnsupportedOperation::MissingAbility { ability: EngineAbility::Gates })
     }
 
-    fn steer(&mut self, _: &str) -> Result<Vec<u8>, UnsupportedOperation> {
-        Err(UnsupportedOperation::Lacks { ability: EngineAbility::Steer })
+    fn encode_steer(&mut self, _: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+        Err(UnsupportedOperation::MissingAbility { ability: EngineAbility::Steer })
     }
 
-    fn interrupt(&mut self) -> InterruptMethod {
+    fn interrupt_method(&mut self) -> InterruptMethod {
         InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 
-    fn leave(&mut self) -> ShutdownMethod {
+    fn shutdown_method(&mut self) -> ShutdownMethod {
         ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 
     fn checkpoint(&self) -> Option<ReaderCheckpoint> {
         let (version, state) = (VERSION.to_owned(), self.ended.to_string());
-        (!self.over).then_some(ReaderCheckpoint { version, offset: self.heard, state })
+        (!self.closed).then_some(ReaderCheckpoint { version, offset: self.position, state })
     }
 
     fn restore(&mut self, checkpoint: &ReaderCheckpoint) -> Result<(), IncompatibleCheckpoint> {
         let ended = (checkpoint.version == VERSION).then(|| checkpoint.state.parse().ok()).flatten();
         let (found, expected) = (checkpoint.version.clone(), VERSION.to_owned());
         let ended = ended.ok_or(IncompatibleCheckpoint { found, expected })?;
-        *self = Self { unfinished: vec![], heard: checkpoint.offset, ended, over: false };
+        *self = Self { unfinished: vec![], position: checkpoint.offset, ended, closed: false };
         Ok(())
     }
 }

@@ -35,7 +35,7 @@ impl EngineLookup for FakeCatalogue {
         (name == FakeEngine.name()).then(|| InstalledEngine {
             engine: Arc::new(FakeEngine),
             installation: FakeEngine.installation(),
-            own_name: None,
+            binary_placeholder: None,
         })
     }
 
@@ -49,6 +49,10 @@ impl EngineLookup for FakeCatalogue {
 pub struct NoopWorkspaces;
 
 impl Workspaces for NoopWorkspaces {
+    fn check(&self, _: &str) -> Result<(), WorkspaceError> {
+        Ok(())
+    }
+
     fn prepare(&self, _: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
         Ok(())
     }

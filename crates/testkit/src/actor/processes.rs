@@ -20,10 +20,10 @@ use abide_ports::{
 };
 
 /// The exit status of a fake process that was killed.
-const KILLED: ExitStatus = ExitStatus::Code(137);
+const KILLED_STATUS: ExitStatus = ExitStatus::Code(137);
 
 /// The last argument of the command that checks the program's version.
-pub(super) const CHECK: &str = "--version";
+pub(super) const VERSION_ARGUMENT: &str = "--version";
 
 /// The arguments of a fake process's launch.
 #[derive(Clone, Copy, Debug)]
@@ -38,143 +38,143 @@ type WriteWatcher = dyn Fn(&str, &[u8]) + Send + Sync;
 
 /// Starts and controls fake processes, and holds the script of their output.
 pub struct FakeProcesses {
-    play: Box<FakeScript>,
+    script: Box<FakeScript>,
     /// Called once for each idempotency key with the input written to a process.
-    watch: Box<WriteWatcher>,
+    on_write: Box<WriteWatcher>,
     /// Called before a process is ended; the end waits for its return.
     before_end: Box<dyn Fn() + Send + Sync>,
-    stage: Arc<(Mutex<FakeProcessTable>, Condvar)>,
+    table: Arc<(Mutex<FakeProcessTable>, Condvar)>,
 }
 
 #[derive(Debug, Default)]
 struct FakeProcessTable {
-    actors: BTreeMap<String, FakeProcess>,
+    processes: BTreeMap<String, FakeProcess>,
     /// Increases when the installed program is replaced.
-    edition: u64,
+    program_version: u64,
     /// The number of version checks so far.
     checks: u64,
 }
 
 #[derive(Debug, Default)]
 struct FakeProcess {
-    said: Vec<ProcessOutput>,
+    output: Vec<ProcessOutput>,
     keys: BTreeSet<u64>,
 }
 
 impl FakeProcesses {
     /// Creates processes that print the result of `play` at once.
     pub fn new(play: impl Fn(FakeLaunch<'_>) -> Vec<ProcessOutput> + Send + Sync + 'static) -> Self {
-        Self::watched(play, |_, _| ())
+        Self::with_write_observer(play, |_, _| ())
     }
 
     /// Like [`FakeProcesses::new`]; also calls `watch` when input is written to a process.
-    pub fn watched(
+    pub fn with_write_observer(
         play: impl Fn(FakeLaunch<'_>) -> Vec<ProcessOutput> + Send + Sync + 'static,
         watch: impl Fn(&str, &[u8]) + Send + Sync + 'static,
     ) -> Self {
         Self {
-            play: Box::new(play),
-            watch: Box::new(watch),
+            script: Box::new(play),
+            on_write: Box::new(watch),
             before_end: Box::new(|| ()),
-            stage: Arc::default(),
+            table: Arc::default(),
         }
     }
 
     /// Sets a function that is called, and returns, before any process is ended.
     #[must_use]
-    pub fn ending_after(self, before_end: impl Fn() + Send + Sync + 'static) -> Self {
+    pub fn with_before_end(self, before_end: impl Fn() + Send + Sync + 'static) -> Self {
         Self { before_end: Box::new(before_end), ..self }
     }
 
     /// Adds output to a running process.
-    pub fn says(&self, name: &str, more: ProcessOutput) {
-        if let Some(acting) = self.stage().actors.get_mut(name) {
-            acting.said.push(more);
+    pub fn push_output(&self, name: &str, more: ProcessOutput) {
+        if let Some(acting) = self.lock_table().processes.get_mut(name) {
+            acting.output.push(more);
         }
-        self.stage.1.notify_all();
+        self.table.1.notify_all();
     }
 
     /// Replaces the installed program by another version.
     pub fn replace_program(&self) {
-        self.stage().edition += 1;
+        self.lock_table().program_version += 1;
     }
 
     /// Returns the number of version checks so far.
-    pub fn examined(&self) -> u64 {
-        self.stage().checks
+    pub fn check_count(&self) -> u64 {
+        self.lock_table().checks
     }
 
-    fn stage(&self) -> MutexGuard<'_, FakeProcessTable> {
-        lock(&self.stage.0)
+    fn lock_table(&self) -> MutexGuard<'_, FakeProcessTable> {
+        lock(&self.table.0)
     }
 }
 
 impl Processes for FakeProcesses {
-    fn last_heard(&self, _name: &str) -> Option<Timestamp> {
+    fn last_output_at(&self, _name: &str) -> Option<Timestamp> {
         None
     }
 
     fn start(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
-        let argv = &start.launch.argv;
-        let said = match &argv[..] {
-            [.., check] if check == CHECK => {
-                self.stage().checks += 1;
+        let argv = &start.spec.argv;
+        let output = match &argv[..] {
+            [.., check] if check == VERSION_ARGUMENT => {
+                self.lock_table().checks += 1;
                 vec![ProcessOutput::Stdout(b"1.0.0\n".to_vec()), ProcessOutput::Exited(ExitStatus::Code(0))]
             }
-            [.., session, prompt] => (self.play)(FakeLaunch { session, prompt }),
-            [..] => return Err(StartError::Program(argv.concat())),
+            [.., session, prompt] => (self.script)(FakeLaunch { session, prompt }),
+            [..] => return Err(StartError::ProgramUnusable(argv.concat())),
         };
-        let mut stage = self.stage();
-        stage.actors.entry(name.to_owned()).or_insert(FakeProcess { said, keys: BTreeSet::new() });
+        let mut table = self.lock_table();
+        table.processes.entry(name.to_owned()).or_insert(FakeProcess { output, keys: BTreeSet::new() });
         Ok(process(name))
     }
 
     fn find(&self, name: &str) -> ProcessLookup {
-        if self.stage().actors.contains_key(name) {
-            ProcessLookup::Held(process(name))
+        if self.lock_table().processes.contains_key(name) {
+            ProcessLookup::Found(process(name))
         } else {
-            ProcessLookup::Never
+            ProcessLookup::NotStarted
         }
     }
 
     fn follow(&self, name: &str, _: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
-        let stage = self.stage.clone();
-        Ok(Box::new(FakeFollow { stage, name: name.to_owned(), heard: 0 }))
+        let table = self.table.clone();
+        Ok(Box::new(FakeFollow { table, name: name.to_owned(), position: 0 }))
     }
 
     fn write(&self, name: &str, write: &StdinWrite<'_>) -> Result<(), ProcessUnreachable> {
-        let first = match self.stage().actors.get_mut(name) {
+        let first = match self.lock_table().processes.get_mut(name) {
             Some(acting) => acting.keys.insert(write.key),
-            None => return Err(gone()),
+            None => return Err(unreachable_error()),
         };
         if first {
-            (self.watch)(name, write.bytes);
+            (self.on_write)(name, write.bytes);
         }
         Ok(())
     }
 
     fn signal(&self, name: &str, _: ProcessSignal) -> Result<(), ProcessUnreachable> {
-        self.says(name, ProcessOutput::Exited(ExitStatus::Code(143)));
+        self.push_output(name, ProcessOutput::Exited(ExitStatus::Code(143)));
         Ok(())
     }
 
-    fn end(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
+    fn terminate(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
         (self.before_end)();
-        let ended = self.stage().actors.remove(name);
-        self.stage.1.notify_all();
-        let exited = ended.map(|acting| match acting.said.last() {
+        let ended = self.lock_table().processes.remove(name);
+        self.table.1.notify_all();
+        let exited = ended.map(|acting| match acting.output.last() {
             Some(ProcessOutput::Exited(exit)) => *exit,
-            Some(_) | None => KILLED,
+            Some(_) | None => KILLED_STATUS,
         });
         Ok(exited.unwrap_or(ExitStatus::Unseen))
     }
 
     fn names(&self) -> Vec<String> {
-        self.stage().actors.keys().cloned().collect()
+        self.lock_table().processes.keys().cloned().collect()
     }
 
-    fn files_of(&self, _: &EngineInstallation) -> Option<Vec<FileIdentity>> {
-        let edition = self.stage().edition;
+    fn program_files(&self, _: &EngineInstallation) -> Option<Vec<FileIdentity>> {
+        let edition = self.lock_table().program_version;
         let path = PathBuf::from("actor");
         Some(vec![FileIdentity { path, inode: (1, edition), size: 1, modified: (0, 0) }])
     }
@@ -182,30 +182,30 @@ impl Processes for FakeProcesses {
 
 /// Follows the output of one fake process.
 struct FakeFollow {
-    stage: Arc<(Mutex<FakeProcessTable>, Condvar)>,
+    table: Arc<(Mutex<FakeProcessTable>, Condvar)>,
     name: String,
-    heard: usize,
+    position: usize,
 }
 
 impl OutputFollower for FakeFollow {
-    fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
-        let mut stage = lock(&self.stage.0);
+    fn next(&mut self, max_wait: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
+        let mut table = lock(&self.table.0);
         loop {
-            let acting = stage.actors.get(&self.name).ok_or_else(gone)?;
-            if let Some(said) = acting.said.get(self.heard) {
-                self.heard += 1;
+            let acting = table.processes.get(&self.name).ok_or_else(unreachable_error)?;
+            if let Some(said) = acting.output.get(self.position) {
+                self.position += 1;
                 return Ok(said.clone());
             }
-            stage = match patience {
-                None => self.stage.1.wait(stage).unwrap_or_else(PoisonError::into_inner),
-                Some(Duration::ZERO) => return Ok(ProcessOutput::Nothing),
-                Some(patience) => {
-                    let waited = self.stage.1.wait_timeout(stage, patience);
-                    let (stage, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            table = match max_wait {
+                None => self.table.1.wait(table).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return Ok(ProcessOutput::TimedOut),
+                Some(max_wait) => {
+                    let waited = self.table.1.wait_timeout(table, max_wait);
+                    let (table, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
                     if timeout.timed_out() {
-                        return Ok(ProcessOutput::Nothing);
+                        return Ok(ProcessOutput::TimedOut);
                     }
-                    stage
+                    table
                 }
             };
         }
@@ -216,7 +216,7 @@ fn process(name: &str) -> ProcessBinding {
     ProcessBinding { keeper: name.to_owned(), pid: 4711, start_time: 1, boot_id: "stage".to_owned() }
 }
 
-fn gone() -> ProcessUnreachable {
+fn unreachable_error() -> ProcessUnreachable {
     ProcessUnreachable { reason: "the actor is gone".to_owned() }
 }
 
@@ -226,6 +226,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl std::fmt::Debug for FakeProcesses {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FakeProcesses").field("stage", &self.stage).finish_non_exhaustive()
+        f.debug_struct("FakeProcesses").field("stage", &self.table).finish_non_exhaustive()
     }
 }

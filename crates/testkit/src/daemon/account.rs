@@ -12,9 +12,9 @@ pub struct ScenarioRecord {
     /// The replies sent, as pairs of interaction id and text.
     pub answers: Vec<(String, String)>,
     /// The number of recovery questions that Abide itself asked.
-    pub unknown: u64,
+    pub recovery_questions: u64,
     /// The number of replies, messages and stops that were refused because the question or the run had ended.
-    pub stale: u64,
+    pub refused_requests: u64,
     /// The number of repeated requests.
     pub retries: u64,
     /// The number of acknowledged requests.
@@ -30,21 +30,21 @@ pub struct ScenarioRecord {
 impl ScenarioRecord {
     /// Compares the daemon's records and the workspace's file with the scenario. `killed` lists the run's processes
     /// that were killed.
-    pub fn judge(&mut self, story: &TestScenario, killed: &[CrashVictim]) {
+    pub fn check(&mut self, scenario: &TestScenario, killed: &[CrashVictim]) {
         if !self.problems.is_empty() {
             return;
         }
-        let mut wrong = self.answers_are_kept();
+        let mut wrong = self.check_answers();
         wrong.extend(match killed {
-            [] => self.is_exact(story),
-            killed => self.is_allowed(story, killed),
+            [] => self.check_exact(scenario),
+            killed => self.check_allowed(scenario, killed),
         });
-        let name = &story.name;
+        let name = &scenario.name;
         self.problems.extend(wrong.into_iter().map(|what| format!("{name} ({}): {what}", self.run_id)));
     }
 
     /// The ledger contains each acknowledged answer and no other.
-    fn answers_are_kept(&self) -> Vec<String> {
+    fn check_answers(&self) -> Vec<String> {
         let text = |item: &Value, name: &str| item[name].as_str().unwrap_or_default().to_owned();
         let answered = self.questions.iter().filter(|item| item["reply"].is_string());
         let recorded: Vec<(String, String)> =
@@ -56,42 +56,42 @@ impl ScenarioRecord {
     }
 
     /// No process was killed: each step happened exactly once and in order.
-    fn is_exact(&self, story: &TestScenario) -> Vec<String> {
+    fn check_exact(&self, scenario: &TestScenario) -> Vec<String> {
         let mut wrong = vec![];
-        if self.status() != story.end {
-            wrong.push(format!("ended as {}, wanted {}", self.run, story.end));
+        if self.status() != scenario.final_status {
+            wrong.push(format!("ended as {}, wanted {}", self.run, scenario.final_status));
         }
-        if self.questions.len() as u64 != story.questions as u64 + self.unknown {
-            wrong.push(format!("{} questions, not {}", self.questions.len(), story.questions));
+        if self.questions.len() as u64 != scenario.expected_questions as u64 + self.recovery_questions {
+            wrong.push(format!("{} questions, not {}", self.questions.len(), scenario.expected_questions));
         }
-        if self.stale > 0 {
-            wrong.push(format!("{} requests came too late", self.stale));
+        if self.refused_requests > 0 {
+            wrong.push(format!("{} requests came too late", self.refused_requests));
         }
-        let written = story.written();
-        if written != story.lines {
-            wrong.push(format!("wrote {written:?}, not {:?}", story.lines));
+        let written = scenario.written_lines();
+        if written != scenario.expected_lines {
+            wrong.push(format!("wrote {written:?}, not {:?}", scenario.expected_lines));
         }
         wrong
     }
 
     /// Processes were killed: no step happened twice, each missing step was reported, and the final status is one that
     /// the rules allow (A10, A12, E7, E8).
-    fn is_allowed(&self, story: &TestScenario, killed: &[CrashVictim]) -> Vec<String> {
+    fn check_allowed(&self, scenario: &TestScenario, killed: &[CrashVictim]) -> Vec<String> {
         let mut wrong = vec![];
-        let written = story.written();
-        if !is_part_of(&written, &story.lines) {
-            wrong.push(format!("wrote {written:?}, which is no part of {:?}", story.lines));
+        let written = scenario.written_lines();
+        if !is_subsequence(&written, &scenario.expected_lines) {
+            wrong.push(format!("wrote {written:?}, which is no part of {:?}", scenario.expected_lines));
         }
         let code = self.run["error"]["code"].as_str().unwrap_or_default();
         let (keeper, child) = (killed.contains(&CrashVictim::Keeper), killed.contains(&CrashVictim::Child));
-        let sticky = story.engine.contains("sticky");
+        let sticky = scenario.engine.contains("sticky");
         let allowed = match (self.status(), code) {
-            ("succeeded", _) => story.mode != "chat",
-            ("canceled", _) => story.mode == "chat",
+            ("succeeded", _) => scenario.mode != "chat",
+            ("canceled", _) => scenario.mode == "chat",
             ("failed", "ENGINE_FAILED") => child,
-            ("failed", "RECOVERY_FAILED") => keeper && (sticky || story.mode == "auto"),
+            ("failed", "RECOVERY_FAILED") => keeper && (sticky || scenario.mode == "auto"),
             ("failed", "INTERACTION_PROCESS_LOST") => sticky,
-            ("failed", "SESSION_RESUME_FAILED") => !sticky && story.mode != "auto",
+            ("failed", "SESSION_RESUME_FAILED") => !sticky && scenario.mode != "auto",
             (_, _) => false,
         };
         if !allowed {
@@ -99,13 +99,13 @@ impl ScenarioRecord {
         }
         let status = |turn: &Value| turn["execution_status"].as_str().unwrap_or_default().to_owned();
         let statuses: Vec<String> = self.turns.iter().map(status).collect();
-        let told = self.status() == "failed" || statuses.iter().any(|status| status != "completed");
-        if written.len() < story.lines.len() && !told {
+        let is_reported = self.status() == "failed" || statuses.iter().any(|status| status != "completed");
+        if written.len() < scenario.expected_lines.len() && !is_reported {
             wrong.push(format!("wrote only {written:?}, and every turn is completed: {statuses:?}"));
         }
         let lost = statuses.iter().filter(|status| *status == "recovery_required").count() as u64;
-        if story.mode == "interactive" && !sticky && lost > self.unknown {
-            wrong.push(format!("{lost} turns were lost, and {} questions asked", self.unknown));
+        if scenario.mode == "interactive" && !sticky && lost > self.recovery_questions {
+            wrong.push(format!("{lost} turns were lost, and {} questions asked", self.recovery_questions));
         }
         if let Some(open) = self.questions.iter().find(|item| item["state"] == "open") {
             wrong.push(format!("a question is open: {open}"));
@@ -120,7 +120,7 @@ impl ScenarioRecord {
 
 /// Whether `written` is a subsequence of `lines`, with each line used at most once. The answer in a line may differ: a
 /// session that was killed before it read an answer takes the next prompt as the answer.
-fn is_part_of(written: &[String], lines: &[String]) -> bool {
+fn is_subsequence(written: &[String], lines: &[String]) -> bool {
     let name = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
     let mut rest = lines.iter();
     written.iter().all(|line| rest.any(|known| name(known) == name(line)))
@@ -139,23 +139,23 @@ mod tests {
     fn a_part_has_no_repetition_no_other_order_and_nothing_else() {
         let all = lines("a-1,a-2 answer,a-3");
         for part in ["a-1", "a-1,a-3", "a-2 another,a-3", "a-1,a-2 answer,a-3"] {
-            assert!(is_part_of(&lines(part), &all), "{part}");
+            assert!(is_subsequence(&lines(part), &all), "{part}");
         }
         for other in ["a-1,a-1", "a-3,a-1", "a-1,b-2"] {
-            assert!(!is_part_of(&lines(other), &all), "{other}");
+            assert!(!is_subsequence(&lines(other), &all), "{other}");
         }
     }
 
     #[test]
     fn a_line_that_is_missing_without_a_word_is_a_problem() {
         let folder = tempfile::tempdir().unwrap();
-        let story = TestScenario::new("a", "parrot", folder.path().to_owned()).appends().appends();
+        let scenario = TestScenario::new("a", "parrot", folder.path().to_owned()).append_line().append_line();
         std::fs::write(folder.path().join("log"), "a-1\n").unwrap();
         let ended = |turns: Value| {
             let turns = turns.as_array().cloned().unwrap();
             let mut account =
                 ScenarioRecord { run: json!({ "status": "succeeded" }), turns, ..ScenarioRecord::default() };
-            account.judge(&story, &[CrashVictim::Keeper]);
+            account.check(&scenario, &[CrashVictim::Keeper]);
             account.problems
         };
         assert_eq!(ended(json!([{ "execution_status": "completed" }])).len(), 1);
@@ -168,10 +168,10 @@ mod tests {
     fn codes_belong_to_their_deaths() {
         let folder = tempfile::tempdir().unwrap();
         let ended = |engine: &str, code: &str, killed: CrashVictim| {
-            let story = TestScenario::new("a", engine, folder.path().to_owned());
+            let scenario = TestScenario::new("a", engine, folder.path().to_owned());
             let run = json!({ "status": "failed", "error": { "code": code } });
             let mut account = ScenarioRecord { run, ..ScenarioRecord::default() };
-            account.judge(&story, &[killed]);
+            account.check(&scenario, &[killed]);
             account.problems.is_empty()
         };
         assert!(ended("parrot", "ENGINE_FAILED", CrashVictim::Child));

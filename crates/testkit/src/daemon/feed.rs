@@ -33,30 +33,30 @@ pub struct EventReader {
 
 #[derive(Debug, Default)]
 struct EventReaderState {
-    seen: Mutex<Vec<SeenEvent>>,
-    more: Condvar,
+    events: Mutex<Vec<SeenEvent>>,
+    arrived: Condvar,
     stop: AtomicBool,
     reconnections: Mutex<u64>,
 }
 
 /// The pause before a reconnection.
-const PAUSE: Duration = Duration::from_millis(20);
-/// The timeouts of [`EventReader::wait_beyond`] and [`EventReader::wait_shortly_beyond`].
-const PATIENCE: Duration = Duration::from_secs(120);
-const SHORTLY: Duration = Duration::from_millis(100);
+const RECONNECT_DELAY: Duration = Duration::from_millis(20);
+/// The timeouts of [`EventReader::wait_for_more_than`] and [`EventReader::poll_for_more_than`].
+const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
+const SHORT_WAIT_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl EventReader {
     /// Reads from the first event on. `client` is called for each connection, so that it can find the current daemon.
     pub fn open(path: &str, client: impl Fn() -> io::Result<TestHttpClient> + Send + 'static) -> Self {
         let shared = Arc::new(EventReaderState::default());
         let (reader, path) = (shared.clone(), path.to_owned());
-        let thread = std::thread::spawn(move || reader.read_on(&path, client));
+        let thread = std::thread::spawn(move || reader.run(&path, client));
         Self { shared, thread: Some(thread) }
     }
 
     /// Returns the events received so far.
-    pub fn seen(&self) -> Vec<SeenEvent> {
-        self.shared.seen().clone()
+    pub fn events(&self) -> Vec<SeenEvent> {
+        self.shared.lock_events().clone()
     }
 
     /// Returns the number of reconnections.
@@ -65,23 +65,24 @@ impl EventReader {
     }
 
     /// Waits until more than `count` events were received; returns false after a timeout of 120 s.
-    pub fn wait_beyond(&self, count: usize) -> bool {
-        let seen = self.shared.seen();
-        let waited = self.shared.more.wait_timeout_while(seen, PATIENCE, |seen| seen.len() <= count);
+    pub fn wait_for_more_than(&self, count: usize) -> bool {
+        let seen = self.shared.lock_events();
+        let waited = self.shared.arrived.wait_timeout_while(seen, WAIT_TIMEOUT, |seen| seen.len() <= count);
         waited.is_ok_and(|(_, timeout)| !timeout.timed_out())
     }
 
-    /// Like [`EventReader::wait_beyond`] with a timeout of 100 ms.
-    pub fn wait_shortly_beyond(&self, count: usize) -> bool {
-        let seen = self.shared.seen();
-        let waited = self.shared.more.wait_timeout_while(seen, SHORTLY, |seen| seen.len() <= count);
+    /// Like [`EventReader::wait_for_more_than`] with a timeout of 100 ms.
+    pub fn poll_for_more_than(&self, count: usize) -> bool {
+        let seen = self.shared.lock_events();
+        let waited =
+            self.shared.arrived.wait_timeout_while(seen, SHORT_WAIT_TIMEOUT, |seen| seen.len() <= count);
         waited.is_ok_and(|(_, timeout)| !timeout.timed_out())
     }
 
     /// Waits until the event with this id was received; returns false after a timeout.
-    pub fn wait_for(&self, id: u64) -> bool {
+    pub fn wait_for_id(&self, id: u64) -> bool {
         let reached = |seen: &mut Vec<SeenEvent>| seen.last().is_none_or(|last| last.id < id);
-        let waited = self.shared.more.wait_timeout_while(self.shared.seen(), PATIENCE, reached);
+        let waited = self.shared.arrived.wait_timeout_while(self.shared.lock_events(), WAIT_TIMEOUT, reached);
         waited.is_ok_and(|(_, timeout)| !timeout.timed_out())
     }
 }
@@ -106,32 +107,32 @@ impl Drop for EventReader {
 }
 
 impl EventReaderState {
-    fn seen(&self) -> MutexGuard<'_, Vec<SeenEvent>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_events(&self) -> MutexGuard<'_, Vec<SeenEvent>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stopped(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
-    fn read_on(&self, path: &str, client: impl Fn() -> io::Result<TestHttpClient>) {
-        while !self.stopped() {
+    fn run(&self, path: &str, client: impl Fn() -> io::Result<TestHttpClient>) {
+        while !self.is_stopped() {
             // The daemon may be down. The next connection continues after the last event.
             client().and_then(|client| self.read(path, &client)).ok();
             *self.reconnections.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-            pause(PAUSE);
+            sleep(RECONNECT_DELAY);
         }
     }
 
     fn read(&self, path: &str, client: &TestHttpClient) -> io::Result<()> {
-        let last = self.seen().last().map_or(0, |seen| seen.id).to_string();
+        let last = self.lock_events().last().map_or(0, |seen| seen.id).to_string();
         let headers = [("Accept", "text/event-stream"), ("Last-Event-ID", last.as_str())];
         let (status, mut reader) = client.stream(path, &headers)?;
         if status != 200 {
             return Err(io::Error::other(format!("status {status}")));
         }
         let (mut id, mut data, mut line) = (None, String::new(), String::new());
-        while !self.stopped() {
+        while !self.is_stopped() {
             line.clear();
             if reader.read_line(&mut line)? == 0 {
                 return Ok(());
@@ -148,8 +149,8 @@ impl EventReaderState {
             } else if text.is_empty() {
                 if let Some(id) = id.take() {
                     let event = serde_json::from_str(&data).unwrap_or(Value::Null);
-                    self.seen().push(SeenEvent { id, event });
-                    self.more.notify_all();
+                    self.lock_events().push(SeenEvent { id, event });
+                    self.arrived.notify_all();
                 }
                 data.clear();
             }
@@ -159,6 +160,6 @@ impl EventReaderState {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a daemon that is not there has nothing to wait on")]
-pub(super) fn pause(time: Duration) {
+pub(super) fn sleep(time: Duration) {
     std::thread::sleep(time);
 }

@@ -10,7 +10,7 @@ use std::{
 use tempfile::TempDir;
 
 use super::{
-    feed::pause,
+    feed::sleep,
     http::TestHttpClient,
     process::{TestDaemon, signal},
 };
@@ -49,7 +49,7 @@ impl TestHome {
 
     /// Adds a variable to the daemon's environment.
     #[must_use]
-    pub fn with(mut self, name: &str, value: &str) -> Self {
+    pub fn with_env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
@@ -76,8 +76,8 @@ impl TestHome {
     }
 
     /// Starts the daemon without waiting for it.
-    pub fn start_unseen(&self) -> TestDaemon {
-        TestDaemon::unseen(self.spawn(&[]))
+    pub fn start_without_waiting(&self) -> TestDaemon {
+        TestDaemon::spawned(self.spawn(&[]))
     }
 
     /// Like [`TestHome::start`], with additional environment variables.
@@ -122,13 +122,13 @@ impl TestHome {
     }
 
     /// Like [`TestHome::client`], as a function that does not borrow the home and may outlive it.
-    pub fn finder(&self) -> impl Fn() -> io::Result<TestHttpClient> + Send + 'static {
+    pub fn client_factory(&self) -> impl Fn() -> io::Result<TestHttpClient> + Send + 'static {
         let path = self.path().to_owned();
         move || client_of(&path)
     }
 
     /// Returns the last lines that the daemons wrote to standard error.
-    pub fn complaints(&self) -> String {
+    pub fn stderr_tail(&self) -> String {
         let text = fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<_> = text.lines().rev().take(20).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
@@ -146,21 +146,21 @@ impl TestHome {
     /// Returns the names of the keepers in this home.
     pub fn keepers(&self) -> Vec<String> {
         let keepers = self.path().join("keepers");
-        let mut names = names_in(&keepers);
+        let mut names = subfolder_names(&keepers);
         names.retain(|name| name != "runs");
-        names.extend(names_in(&keepers.join("runs")));
+        names.extend(subfolder_names(&keepers.join("runs")));
         names.sort();
         names
     }
 
     /// Returns the keeper directory of a run's attempt.
-    pub fn place_of(&self, run: &str, attempt: u32) -> PathBuf {
+    pub fn keeper_dir(&self, run: &str, attempt: u32) -> PathBuf {
         self.path().join("keepers/runs").join(format!("{run}-{attempt}"))
     }
 
     /// Returns the keeper of a run's attempt if it is alive. It is found by its working directory.
     pub fn keeper_of(&self, run: &str, attempt: u32) -> Option<HomeProcess> {
-        let place = self.place_of(run, attempt);
+        let place = self.keeper_dir(run, attempt);
         let works =
             |left: &HomeProcess| fs::read_link(format!("/proc/{}/cwd", left.pid)).is_ok_and(|at| at == place);
         self.processes().into_iter().find(|left| left.command.contains("__keeper") && works(left))
@@ -197,7 +197,7 @@ impl TestHome {
 
 impl Drop for TestHome {
     fn drop(&mut self) {
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_EXIT_POLLS {
             let processes = self.processes();
             if processes.is_empty() {
                 return;
@@ -206,17 +206,17 @@ impl Drop for TestHome {
                 signal(left.pid, "KILL");
             }
             // A dying process may still write a file, and removing the folder would then fail.
-            pause(PAUSE);
+            sleep(EXIT_POLL_INTERVAL);
         }
     }
 }
 
 /// The number of checks, and the pause between them, while waiting for the processes of a home to exit.
-const LOOKS: usize = 200;
-const PAUSE: Duration = Duration::from_millis(10);
+const MAX_EXIT_POLLS: usize = 200;
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Returns the names of a folder's subfolders.
-fn names_in(folder: &Path) -> Vec<String> {
+fn subfolder_names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     folders.filter_map(|entry| entry.file_name().into_string().ok()).collect()

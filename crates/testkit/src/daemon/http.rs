@@ -25,7 +25,7 @@ pub struct TestHttpResponse {
 }
 
 /// The timeout of a request; longer than a busy machine needs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl TestHttpClient {
     pub fn get(&self, path: &str) -> io::Result<TestHttpResponse> {
@@ -37,14 +37,14 @@ impl TestHttpClient {
     }
 
     /// Sends a POST request with an idempotency key, so that it can be repeated.
-    pub fn post_once(&self, path: &str, key: &str, body: &Value) -> io::Result<TestHttpResponse> {
+    pub fn post_with_key(&self, path: &str, key: &str, body: &Value) -> io::Result<TestHttpResponse> {
         self.request("POST", path, &[("Idempotency-Key", key)], Some(body))
     }
 
     /// Opens a response stream that does not end.
     pub fn stream(&self, path: &str, headers: &[(&str, &str)]) -> io::Result<(u16, BufReader<TcpStream>)> {
-        let mut connection = TcpStream::connect_timeout(&self.address, PATIENCE)?;
-        connection.set_read_timeout(Some(PATIENCE))?;
+        let mut connection = TcpStream::connect_timeout(&self.address, REQUEST_TIMEOUT)?;
+        connection.set_read_timeout(Some(REQUEST_TIMEOUT))?;
         connection.write_all(self.head("GET", path, headers, None).as_bytes())?;
         let mut reader = BufReader::new(connection);
         let status = head(&mut reader)?;
@@ -59,8 +59,8 @@ impl TestHttpClient {
         body: Option<&Value>,
     ) -> io::Result<TestHttpResponse> {
         let body = body.map(Value::to_string);
-        let mut connection = TcpStream::connect_timeout(&self.address, PATIENCE)?;
-        connection.set_read_timeout(Some(PATIENCE))?;
+        let mut connection = TcpStream::connect_timeout(&self.address, REQUEST_TIMEOUT)?;
+        connection.set_read_timeout(Some(REQUEST_TIMEOUT))?;
         let mut request = self.head(method, path, headers, body.as_deref());
         request.push_str(body.as_deref().unwrap_or_default());
         connection.write_all(request.as_bytes())?;

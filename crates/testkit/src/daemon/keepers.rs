@@ -27,7 +27,7 @@ pub enum CrashVictim {
 
 impl LiveKeeper {
     /// Kills the keeper and then its children, as a power failure would.
-    pub fn kill_whole(&self) {
+    pub fn kill_with_children(&self) {
         signal(self.keeper.pid, "KILL");
         self.kill_children();
     }
@@ -47,7 +47,7 @@ impl LiveKeeper {
 
 impl TestHome {
     /// Returns each live keeper of a run's process.
-    pub fn held(&self) -> Vec<LiveKeeper> {
+    pub fn live_keepers(&self) -> Vec<LiveKeeper> {
         let processes = self.processes();
         let keepers = processes.iter().filter(|left| left.command.contains("__keeper"));
         keepers
@@ -63,8 +63,8 @@ impl TestHome {
 }
 
 /// Returns the run of a keeper directory. The directory is named after the run and the attempt.
-pub fn run_of(place: &Path) -> Option<String> {
-    let name = place.file_name()?.to_str()?;
+pub fn run_of(keeper_dir: &Path) -> Option<String> {
+    let name = keeper_dir.file_name()?.to_str()?;
     let (run, attempt) = name.rsplit_once('-')?;
     let numbered = !attempt.is_empty() && attempt.bytes().all(|byte| byte.is_ascii_digit());
     (run.starts_with("run_") && numbered).then(|| run.to_owned())

@@ -35,7 +35,7 @@ impl TestDaemon {
     }
 
     /// Does not wait for the daemon.
-    pub(super) fn unseen(mut child: Child) -> Self {
+    pub(super) fn spawned(mut child: Child) -> Self {
         let stdout = child.stdout.take().expect("its output goes to a pipe");
         Self { child, _stdout: BufReader::new(stdout), ready: false }
     }
@@ -50,8 +50,8 @@ impl TestDaemon {
     }
 
     /// Returns how the daemon exited, or `None` while it runs.
-    pub fn death(&mut self) -> Option<DaemonExit> {
-        self.child.try_wait().ok().flatten().map(death)
+    pub fn try_exit(&mut self) -> Option<DaemonExit> {
+        self.child.try_wait().ok().flatten().map(daemon_exit)
     }
 
     /// Kills the daemon with SIGKILL and waits for its exit.
@@ -74,7 +74,7 @@ impl TestDaemon {
 
     /// Waits until the daemon exits.
     pub fn wait(mut self) -> DaemonExit {
-        self.child.wait().map_or(DaemonExit::Exited(None), death)
+        self.child.wait().map_or(DaemonExit::Exited(None), daemon_exit)
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) fn signal(pid: u32, name: &str) {
         .ok();
 }
 
-fn death(status: std::process::ExitStatus) -> DaemonExit {
+fn daemon_exit(status: std::process::ExitStatus) -> DaemonExit {
     match (status.signal(), status.code()) {
         (Some(9), _) => DaemonExit::Killed,
         (_, code) => DaemonExit::Exited(code),

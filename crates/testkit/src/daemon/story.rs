@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     account::ScenarioRecord,
-    feed::pause,
+    feed::sleep,
     http::{TestHttpClient, TestHttpResponse},
 };
 
@@ -29,11 +29,11 @@ pub struct TestScenario {
     pub options: Value,
     pub workspace: PathBuf,
     /// The expected lines of `FILE` at the end.
-    pub lines: Vec<String>,
+    pub expected_lines: Vec<String>,
     /// The expected number of questions.
-    pub questions: usize,
+    pub expected_questions: usize,
     /// The expected final status.
-    pub end: String,
+    pub final_status: String,
 }
 
 /// The number of tries for each request, and the pause between them.
@@ -47,7 +47,7 @@ pub struct RetryLimits {
 #[derive(Debug)]
 pub struct ScenarioPlayer<F> {
     client: F,
-    patience: RetryLimits,
+    retries: RetryLimits,
 }
 
 /// The file in the workspace to which lines are appended.
@@ -64,55 +64,55 @@ impl TestScenario {
             messages: vec![],
             options: json!({}),
             workspace,
-            lines: vec![],
-            questions: 0,
-            end: "succeeded".to_owned(),
+            expected_lines: vec![],
+            expected_questions: 0,
+            final_status: "succeeded".to_owned(),
         }
     }
 
     /// Adds a step that appends a line.
     #[must_use]
-    pub fn appends(mut self) -> Self {
-        let line = format!("{}-{}", self.name, self.lines.len() + 1);
-        self.tell(&format!("append {FILE} {line}"));
-        self.lines.push(line);
+    pub fn append_line(mut self) -> Self {
+        let line = format!("{}-{}", self.name, self.expected_lines.len() + 1);
+        self.push_instruction(&format!("append {FILE} {line}"));
+        self.expected_lines.push(line);
         self
     }
 
     /// Adds a step that ends the turn with a question, and appends the answer.
     #[must_use]
-    pub fn asks(self, question: &str) -> Self {
-        self.wants_to_know(&format!("ask open_text {question}"), question)
+    pub fn ask(self, question: &str) -> Self {
+        self.add_question(&format!("ask open_text {question}"), question)
     }
 
     /// Adds a step that asks for an approval within the turn, and appends the answer.
     #[must_use]
-    pub fn waits_at_gate(self, question: &str) -> Self {
-        self.wants_to_know(&format!("gate {question}"), question)
+    pub fn request_approval(self, question: &str) -> Self {
+        self.add_question(&format!("gate {question}"), question)
     }
 
-    fn wants_to_know(mut self, order: &str, question: &str) -> Self {
-        self.tell(order);
-        let line = format!("{}-{} {}", self.name, self.lines.len() + 1, answer(question));
+    fn add_question(mut self, instruction: &str, question: &str) -> Self {
+        self.push_instruction(instruction);
+        let line = format!("{}-{} {}", self.name, self.expected_lines.len() + 1, answer(question));
         let unanswered = line.replace(&answer(question), "$reply");
-        self.tell(&format!("append {FILE} {unanswered}"));
-        self.lines.push(line);
-        self.questions += 1;
+        self.push_instruction(&format!("append {FILE} {unanswered}"));
+        self.expected_lines.push(line);
+        self.expected_questions += 1;
         self
     }
 
     /// Adds any other instruction for the parrot.
     #[must_use]
-    pub fn obeys(mut self, order: &str) -> Self {
-        self.tell(order);
+    pub fn instruct(mut self, instruction: &str) -> Self {
+        self.push_instruction(instruction);
         self
     }
 
     /// Makes the run a chat, and sends the following steps in a new message.
     #[must_use]
-    pub fn then_hears(mut self) -> Self {
+    pub fn next_message(mut self) -> Self {
         "chat".clone_into(&mut self.mode);
-        "canceled".clone_into(&mut self.end);
+        "canceled".clone_into(&mut self.final_status);
         self.messages.push(String::new());
         self
     }
@@ -123,12 +123,12 @@ impl TestScenario {
         self
     }
 
-    fn tell(&mut self, order: &str) {
+    fn push_instruction(&mut self, instruction: &str) {
         let text = self.messages.last_mut().unwrap_or(&mut self.prompt);
         if !text.is_empty() {
             text.push('\n');
         }
-        text.push_str(order);
+        text.push_str(instruction);
     }
 
     /// Returns the request body that creates the run.
@@ -143,7 +143,7 @@ impl TestScenario {
     }
 
     /// Returns the lines that were written so far.
-    pub fn written(&self) -> Vec<String> {
+    pub fn written_lines(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.workspace.join(FILE)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
@@ -158,99 +158,99 @@ fn answer(question: &str) -> String {
 /// The result of a request.
 enum RequestResult {
     Answered(TestHttpResponse),
-    Hopeless,
+    GaveUp,
 }
 
 impl<F: Fn() -> io::Result<TestHttpClient>> ScenarioPlayer<F> {
     /// Creates a player. `client` is called for each request, so that it can find the current daemon.
-    pub fn new(client: F, patience: RetryLimits) -> Self {
-        Self { client, patience }
+    pub fn new(client: F, retries: RetryLimits) -> Self {
+        Self { client, retries }
     }
 
     /// Plays a scenario to its end and checks the record, provided that none of its processes was killed.
-    pub fn live(&self, story: &TestScenario) -> ScenarioRecord {
-        let mut account = self.tell(story);
-        account.judge(story, &[]);
-        account
+    pub fn play_and_check(&self, scenario: &TestScenario) -> ScenarioRecord {
+        let mut record = self.play(scenario);
+        record.check(scenario, &[]);
+        record
     }
 
     /// Plays a scenario to its end without checking the record.
-    pub fn tell(&self, story: &TestScenario) -> ScenarioRecord {
-        let mut account = ScenarioRecord::default();
-        if self.begin(story, &mut account) {
-            self.go_on(story, &mut account);
+    pub fn play(&self, scenario: &TestScenario) -> ScenarioRecord {
+        let mut record = ScenarioRecord::default();
+        if self.create_run(scenario, &mut record) {
+            self.drive_run(scenario, &mut record);
         }
-        if account.problems.is_empty() {
-            self.look_back(&mut account);
+        if record.problems.is_empty() {
+            self.read_final_state(&mut record);
         }
-        account
+        record
     }
 
-    fn begin(&self, story: &TestScenario, account: &mut ScenarioRecord) -> bool {
-        let request = story.request();
-        let create = |client: &TestHttpClient| client.post_once("/v1/runs", &story.name, &request);
-        let RequestResult::Answered(created) = self.insist(account, "create", &[200, 201], create) else {
+    fn create_run(&self, scenario: &TestScenario, record: &mut ScenarioRecord) -> bool {
+        let request = scenario.request();
+        let create = |client: &TestHttpClient| client.post_with_key("/v1/runs", &scenario.name, &request);
+        let RequestResult::Answered(created) = self.retry(record, "create", &[200, 201], create) else {
             return false;
         };
-        created.text("/run_id").clone_into(&mut account.run_id);
-        for (number, text) in story.messages.iter().enumerate() {
-            let path = format!("/v1/runs/{}/messages", account.run_id);
-            let body = json!({ "message_id": format!("{}-m{number}", story.name), "text": text });
+        created.text("/run_id").clone_into(&mut record.run_id);
+        for (number, text) in scenario.messages.iter().enumerate() {
+            let path = format!("/v1/runs/{}/messages", record.run_id);
+            let body = json!({ "message_id": format!("{}-m{number}", scenario.name), "text": text });
             let send = |client: &TestHttpClient| client.post(&path, &body);
-            match self.insist(account, "message", &[202, TOO_LATE], send) {
-                RequestResult::Answered(taken) if taken.status == TOO_LATE => {
-                    account.stale += 1;
+            match self.retry(record, "message", &[202, CONFLICT_STATUS], send) {
+                RequestResult::Answered(taken) if taken.status == CONFLICT_STATUS => {
+                    record.refused_requests += 1;
                     return true;
                 }
                 RequestResult::Answered(_) => {}
-                RequestResult::Hopeless => return false,
+                RequestResult::GaveUp => return false,
             }
         }
         true
     }
 
-    fn go_on(&self, story: &TestScenario, account: &mut ScenarioRecord) {
-        let path = format!("/v1/runs/{}", account.run_id);
-        for _ in 0..self.patience.tries {
+    fn drive_run(&self, scenario: &TestScenario, record: &mut ScenarioRecord) {
+        let path = format!("/v1/runs/{}", record.run_id);
+        for _ in 0..self.retries.tries {
             let look = |client: &TestHttpClient| client.get(&path);
-            let RequestResult::Answered(run) = self.insist(account, "look", &[200], look) else { return };
+            let RequestResult::Answered(run) = self.retry(record, "look", &[200], look) else { return };
             let turns = run.body["turn_index"].as_u64().unwrap_or_default();
             match run.text("/status") {
                 "waiting_user" => {
                     let pending = run.text("/pending_interaction_id").to_owned();
-                    self.answer(&pending, account);
+                    self.answer(&pending, record);
                 }
-                "idle" if turns > story.messages.len() as u64 => {
+                "idle" if turns > scenario.messages.len() as u64 => {
                     let cancel = |client: &TestHttpClient| client.post(&format!("{path}/cancel"), &json!({}));
-                    self.insist(account, "cancel", &[200, TOO_LATE], cancel);
+                    self.retry(record, "cancel", &[200, CONFLICT_STATUS], cancel);
                 }
                 "succeeded" | "failed" | "canceled" => return,
                 _ => {}
             }
-            if !account.problems.is_empty() {
+            if !record.problems.is_empty() {
                 return;
             }
-            pause(self.patience.pause);
+            sleep(self.retries.pause);
         }
-        account.problems.push(format!("{}: {} never ends", story.name, account.run_id));
+        record.problems.push(format!("{}: {} never ends", scenario.name, record.run_id));
     }
 
-    fn answer(&self, interaction: &str, account: &mut ScenarioRecord) {
-        if account.answers.iter().any(|(known, _)| known == interaction) {
+    fn answer(&self, interaction: &str, record: &mut ScenarioRecord) {
+        if record.answers.iter().any(|(known, _)| known == interaction) {
             return;
         }
-        let path = format!("/v1/runs/{}/interactions", account.run_id);
+        let path = format!("/v1/runs/{}/interactions", record.run_id);
         let RequestResult::Answered(listed) =
-            self.insist(account, "questions", &[200], |client| client.get(&path))
+            self.retry(record, "questions", &[200], |client| client.get(&path))
         else {
             return;
         };
         let items = listed.body["items"].as_array().cloned().unwrap_or_default();
         let Some(question) = items.iter().find(|item| item["interaction_id"] == interaction) else {
-            return account.problems.push(format!("question {interaction} is not in the ledger"));
+            return record.problems.push(format!("question {interaction} is not in the ledger"));
         };
         let text = if question["asked_by"] == "abide" {
-            account.unknown += 1;
+            record.recovery_questions += 1;
             "continue".to_owned()
         } else {
             answer(question["prompt"].as_str().unwrap_or_default())
@@ -258,57 +258,59 @@ impl<F: Fn() -> io::Result<TestHttpClient>> ScenarioPlayer<F> {
         let path = format!("/v1/interactions/{interaction}/reply");
         let body = json!({ "text": text, "idempotency_key": interaction });
         let reply = |client: &TestHttpClient| client.post(&path, &body);
-        match self.insist(account, "reply", &[200, TOO_LATE], reply) {
-            RequestResult::Answered(replied) if replied.status == TOO_LATE => account.stale += 1,
-            RequestResult::Answered(_) => account.answers.push((interaction.to_owned(), text)),
-            RequestResult::Hopeless => {}
+        match self.retry(record, "reply", &[200, CONFLICT_STATUS], reply) {
+            RequestResult::Answered(replied) if replied.status == CONFLICT_STATUS => {
+                record.refused_requests += 1
+            }
+            RequestResult::Answered(_) => record.answers.push((interaction.to_owned(), text)),
+            RequestResult::GaveUp => {}
         }
     }
 
     /// Reads the final state of the run, its questions and its turns.
-    fn look_back(&self, account: &mut ScenarioRecord) {
-        let path = format!("/v1/runs/{}", account.run_id);
-        let list = |account: &mut ScenarioRecord, what: &str, path: &str| -> Option<Value> {
-            match self.insist(account, what, &[200], |client| client.get(path)) {
+    fn read_final_state(&self, record: &mut ScenarioRecord) {
+        let path = format!("/v1/runs/{}", record.run_id);
+        let list = |record: &mut ScenarioRecord, what: &str, path: &str| -> Option<Value> {
+            match self.retry(record, what, &[200], |client| client.get(path)) {
                 RequestResult::Answered(response) => Some(response.body),
-                RequestResult::Hopeless => None,
+                RequestResult::GaveUp => None,
             }
         };
         let items = |body: Value| body["items"].as_array().cloned().unwrap_or_default();
-        account.run = list(account, "look", &path).unwrap_or_default();
-        account.questions =
-            list(account, "questions", &format!("{path}/interactions")).map(items).unwrap_or_default();
-        account.turns = list(account, "turns", &format!("{path}/turns")).map(items).unwrap_or_default();
+        record.run = list(record, "look", &path).unwrap_or_default();
+        record.questions =
+            list(record, "questions", &format!("{path}/interactions")).map(items).unwrap_or_default();
+        record.turns = list(record, "turns", &format!("{path}/turns")).map(items).unwrap_or_default();
     }
 
     /// Repeats a request until it is answered. It is repeated while the daemon is unreachable, not ready or busy.
-    fn insist(
+    fn retry(
         &self,
-        account: &mut ScenarioRecord,
+        record: &mut ScenarioRecord,
         what: &str,
         good: &[u16],
         ask: impl Fn(&TestHttpClient) -> io::Result<TestHttpResponse>,
     ) -> RequestResult {
-        for _ in 0..self.patience.tries {
+        for _ in 0..self.retries.tries {
             match (self.client)().and_then(|client| ask(&client)) {
                 Ok(response) if good.contains(&response.status) => {
-                    account.acknowledged += 1;
+                    record.acknowledged += 1;
                     return RequestResult::Answered(response);
                 }
-                Ok(response) if !AGAIN.contains(&response.status) => {
-                    account.problems.push(format!("{what}: {} {}", response.status, response.body));
-                    return RequestResult::Hopeless;
+                Ok(response) if !RETRY_STATUSES.contains(&response.status) => {
+                    record.problems.push(format!("{what}: {} {}", response.status, response.body));
+                    return RequestResult::GaveUp;
                 }
-                Ok(_) | Err(_) => account.retries += 1,
+                Ok(_) | Err(_) => record.retries += 1,
             }
-            pause(self.patience.pause);
+            sleep(self.retries.pause);
         }
-        account.problems.push(format!("{what}: nobody answers"));
-        RequestResult::Hopeless
+        record.problems.push(format!("{what}: nobody answers"));
+        RequestResult::GaveUp
     }
 }
 
 /// The status of a request that came after the end of its question or run.
-const TOO_LATE: u16 = 409;
+const CONFLICT_STATUS: u16 = 409;
 /// The statuses after which a request is repeated: too many requests, and not ready.
-const AGAIN: &[u16] = &[429, 503];
+const RETRY_STATUSES: &[u16] = &[429, 503];

@@ -14,41 +14,43 @@ use abide_ports::engine::{
 use super::story::{RecordedProcess, handle};
 
 /// A session id that every engine accepts.
-const ID: &str = "01a1e0b7-8feb-7f42-a76c-eeeb075097aa";
+const SESSION_ID: &str = "01a1e0b7-8feb-7f42-a76c-eeeb075097aa";
 
-pub(super) fn what_is_not_claimed_is_refused(engine: &dyn Engine) {
+pub(super) fn check_unclaimed_refused(engine: &dyn Engine) {
     let (name, abilities, installation) = (engine.name(), engine.abilities(), engine.installation());
-    let story = RecordedProcess::new("claims", b"");
-    let mut interpreter = engine.interpreter(&story.order(&installation, &LaunchSession::New));
-    let answer = GateAnswer { gate: "g", text: "yes", verdict: None };
+    let recording = RecordedProcess::new("claims", b"");
+    let mut interpreter = engine.interpreter(&recording.launch_context(&installation, &LaunchSession::New));
+    let answer = GateAnswer { gate_id: "g", text: "yes", verdict: None };
     for (ability, outcome) in [
-        (EngineAbility::Hold, interpreter.say("hello")),
-        (EngineAbility::Gates, interpreter.answer(&answer)),
-        (EngineAbility::Steer, interpreter.steer("left")),
+        (EngineAbility::Hold, interpreter.encode_prompt("hello")),
+        (EngineAbility::Gates, interpreter.encode_answer(&answer)),
+        (EngineAbility::Steer, interpreter.encode_steer("left")),
     ] {
         if !abilities.has(ability) {
             assert_eq!(
                 outcome,
-                Err(UnsupportedOperation::Lacks { ability }),
+                Err(UnsupportedOperation::MissingAbility { ability }),
                 "{name} lacks {}",
                 ability.name()
             );
         }
     }
-    let named = engine.name_session(ID);
+    let named = engine.new_session_handle(SESSION_ID);
     assert_eq!(
         named.is_some(),
         abilities.has(EngineAbility::NamedSessions),
         "{name}: whether we may name sessions"
     );
     assert!(named.is_none_or(|handle| handle.engine == name), "{name}: a handle is its own");
-    let resumed = engine.launch(&story.order(&installation, &LaunchSession::Resumed(handle(engine, ID))));
+    let resumed = engine.launch(
+        &recording.launch_context(&installation, &LaunchSession::Resumed(handle(engine, SESSION_ID))),
+    );
     if abilities.has(EngineAbility::Resume) {
         assert!(resumed.is_ok(), "{name} claims to resume: {resumed:?}");
     } else {
         assert_eq!(
             resumed,
-            Err(UnsupportedOperation::Lacks { ability: EngineAbility::Resume }),
+            Err(UnsupportedOperation::MissingAbility { ability: EngineAbility::Resume }),
             "{name} lacks resume"
         );
     }
@@ -59,8 +61,9 @@ pub(super) fn what_is_not_claimed_is_refused(engine: &dyn Engine) {
 }
 
 /// Each claimed ability can be used at some point of the recorded processes.
-pub(super) fn what_is_claimed_can_be_used(engine: &dyn Engine, stories: &[RecordedProcess]) {
-    let used: BTreeSet<EngineAbility> = stories.iter().flat_map(|story| uses(engine, story)).collect();
+pub(super) fn check_claimed_usable(engine: &dyn Engine, stories: &[RecordedProcess]) {
+    let used: BTreeSet<EngineAbility> =
+        stories.iter().flat_map(|recording| usable_abilities(engine, recording)).collect();
     for ability in [EngineAbility::Hold, EngineAbility::Gates, EngineAbility::Steer, EngineAbility::Progress]
     {
         assert!(
@@ -73,65 +76,69 @@ pub(super) fn what_is_claimed_can_be_used(engine: &dyn Engine, stories: &[Record
 }
 
 /// Returns the abilities that could be used while a recorded process ran.
-fn uses(engine: &dyn Engine, story: &RecordedProcess) -> Vec<EngineAbility> {
-    let (installation, session) = (engine.installation(), story.session(engine));
-    let mut interpreter = engine.interpreter(&story.order(&installation, &session));
+fn usable_abilities(engine: &dyn Engine, recording: &RecordedProcess) -> Vec<EngineAbility> {
+    let (installation, session) = (engine.installation(), recording.session(engine));
+    let mut interpreter = engine.interpreter(&recording.launch_context(&installation, &session));
     let mut used = Vec::new();
-    for line in story.stdout.split_inclusive(|byte| *byte == b'\n') {
+    for line in recording.stdout.split_inclusive(|byte| *byte == b'\n') {
         for said in interpreter.feed(line) {
-            match said.what {
+            match said.kind {
                 FactKind::Progress(_) => used.push(EngineAbility::Progress),
-                FactKind::Gate { gate, purpose, .. } => {
+                FactKind::Gate { gate_id: gate, purpose, .. } => {
                     let verdict =
                         matches!(purpose, GatePurpose::Approval).then_some(ApprovalVerdict::Approved);
-                    let answer = GateAnswer { gate: &gate, text: "yes", verdict };
-                    used.extend(says_something(interpreter.answer(&answer)).then_some(EngineAbility::Gates));
+                    let answer = GateAnswer { gate_id: &gate, text: "yes", verdict };
+                    used.extend(
+                        is_nonempty(interpreter.encode_answer(&answer)).then_some(EngineAbility::Gates),
+                    );
                 }
-                FactKind::Ended { .. } if interpreter.status() == EngineSessionStatus::BetweenTurns => {
-                    used.extend(says_something(interpreter.say("more")).then_some(EngineAbility::Hold));
+                FactKind::TurnEnded { .. } if interpreter.status() == EngineSessionStatus::BetweenTurns => {
+                    used.extend(
+                        is_nonempty(interpreter.encode_prompt("more")).then_some(EngineAbility::Hold),
+                    );
                 }
                 FactKind::Session { .. }
                 | FactKind::Text(_)
                 | FactKind::Warning(_)
-                | FactKind::Withdrawn { .. }
-                | FactKind::Write(_)
-                | FactKind::Finishing
-                | FactKind::Ended { .. }
-                | FactKind::Unknown(_) => {}
+                | FactKind::GateWithdrawn { .. }
+                | FactKind::WriteStdin(_)
+                | FactKind::OutputComplete
+                | FactKind::TurnEnded { .. }
+                | FactKind::UnknownLine(_) => {}
             }
         }
         if interpreter.status() == EngineSessionStatus::Working {
-            used.extend(says_something(interpreter.steer("left")).then_some(EngineAbility::Steer));
+            used.extend(is_nonempty(interpreter.encode_steer("left")).then_some(EngineAbility::Steer));
         }
     }
     used
 }
 
-fn says_something(bytes: Result<Vec<u8>, UnsupportedOperation>) -> bool {
+fn is_nonempty(bytes: Result<Vec<u8>, UnsupportedOperation>) -> bool {
     bytes.is_ok_and(|bytes| !bytes.is_empty())
 }
 
 /// Settings that have an effect on turn 1 have the same effect on turn 2 (A4).
-pub(super) fn settings_hold_on_every_turn(engine: &dyn Engine) {
+pub(super) fn check_settings_on_every_turn(engine: &dyn Engine) {
     let (name, installation) = (engine.name(), engine.installation());
     let mut sessions = vec![LaunchSession::New];
-    sessions.extend(engine.name_session(ID).map(LaunchSession::Named));
+    sessions.extend(engine.new_session_handle(SESSION_ID).map(LaunchSession::Named));
     if engine.abilities().has(EngineAbility::Resume) {
-        sessions.push(LaunchSession::Resumed(handle(engine, ID)));
+        sessions.push(LaunchSession::Resumed(handle(engine, SESSION_ID)));
     }
-    let story = RecordedProcess::new("settings", b"");
+    let recording = RecordedProcess::new("settings", b"");
     let sandboxes =
         [None, Some(SandboxMode::ReadOnly), Some(SandboxMode::WorkspaceWrite), Some(SandboxMode::FullAccess)];
     let differences = |session: &LaunchSession| -> Vec<bool> {
-        let plain = story.order(&installation, session);
+        let plain = recording.launch_context(&installation, session);
         let mut variants = vec![plain];
         variants.extend(sandboxes.map(|sandbox| abide_ports::engine::LaunchContext { sandbox, ..plain }));
         variants.push(abide_ports::engine::LaunchContext { model: Some("a-model"), ..plain });
-        let seen = variants.iter().map(|order| {
+        let seen = variants.iter().map(|context| {
             // A setting may be part of the command, or be sent over the protocol later.
             (
-                engine.launch(order).map(|launch| format!("{launch:?}")),
-                format!("{:?}", engine.interpreter(order)),
+                engine.launch(context).map(|launch| format!("{launch:?}")),
+                format!("{:?}", engine.interpreter(context)),
             )
         });
         let seen: Vec<_> = seen.collect();
@@ -144,16 +151,16 @@ pub(super) fn settings_hold_on_every_turn(engine: &dyn Engine) {
     assert_eq!(first.and_then(|first| first.last().copied()), Some(true), "{name}: a model can be chosen");
 }
 
-pub(super) fn a_missing_program_is_explained(engine: &dyn Engine) {
+pub(super) fn check_missing_program(engine: &dyn Engine) {
     let (name, installation) = (engine.name(), engine.installation());
-    let checks = engine.checks(&installation);
+    let checks = engine.probe_commands(&installation);
     assert!(!checks.is_empty(), "{name} can be checked");
     for check in &checks {
         assert!(check.argv.starts_with(&installation.command), "{name}: a check runs the configured command");
     }
     let missing = ProbeResult::NotFound { reason: "no such file".to_owned() };
-    let health = engine.judge(&vec![missing; checks.len()]);
-    let trouble = health.trouble.expect("a missing program is trouble");
+    let health = engine.assess_health(&vec![missing; checks.len()]);
+    let trouble = health.failure.expect("a missing program is trouble");
     assert_eq!(trouble.code, FailureCode::EngineNotFound, "{name}");
     assert!(trouble.message.contains(name), "{name}: the message names the engine: {}", trouble.message);
     assert_eq!(health.version, None, "{name}: a missing program has no version");
@@ -162,8 +169,8 @@ pub(super) fn a_missing_program_is_explained(engine: &dyn Engine) {
     let failing = ProbeResult::Ran { code: Some(1), stdout: String::new(), stderr: "no".to_owned() };
     let unavailable = ProbeResult::Unavailable { reason: "no memory".to_owned() };
     for odd in [empty, failing, unavailable, ProbeResult::TimedOut] {
-        let health = engine.judge(&vec![odd.clone(); checks.len()]);
-        assert_eq!(health.trouble, None, "{name}: a failed probe never rejects the run (A3): {odd:?}");
+        let health = engine.assess_health(&vec![odd.clone(); checks.len()]);
+        assert_eq!(health.failure, None, "{name}: a failed probe never rejects the run (A3): {odd:?}");
         assert_eq!(
             health.profile_kind(),
             ProfileKind::StickyProcess,
@@ -172,16 +179,16 @@ pub(super) fn a_missing_program_is_explained(engine: &dyn Engine) {
     }
 }
 
-pub(super) fn the_same_order_gives_the_same_launch(engine: &dyn Engine) {
+pub(super) fn check_launch_is_deterministic(engine: &dyn Engine) {
     let (name, installation) = (engine.name(), engine.installation());
-    let story = RecordedProcess::new("same", b"");
-    let order = story.order(&installation, &LaunchSession::New);
-    let launch = engine.launch(&order).expect("a first turn can be started");
-    assert_eq!(Ok(&launch), engine.launch(&order).as_ref(), "{name}");
+    let recording = RecordedProcess::new("same", b"");
+    let context = recording.launch_context(&installation, &LaunchSession::New);
+    let launch = engine.launch(&context).expect("a first turn can be started");
+    assert_eq!(Ok(&launch), engine.launch(&context).as_ref(), "{name}");
     assert!(launch.argv.starts_with(&installation.command), "{name}: the configured command is run");
     let stays_inside = |path: &str| !path.starts_with('/') && path.split('/').all(|part| part != "..");
     assert!(
-        launch.files.iter().all(|file| stays_inside(&file.path)),
+        launch.files.iter().all(|file| stays_inside(&file.relative_path)),
         "{name}: files stay in the private folder"
     );
 }

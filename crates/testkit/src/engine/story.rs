@@ -36,7 +36,7 @@ impl RecordedProcess {
             stdout: stdout.to_vec(),
             stderr: vec![],
             exit: ExitStatus::Code(0),
-            cause: ExitCause::Itself,
+            cause: ExitCause::Voluntary,
             kind: ProfileKind::Resumable,
             resumes: None,
             mode: ExecutionMode::Interactive,
@@ -47,16 +47,17 @@ impl RecordedProcess {
     /// `interrupted`), `kind` (`resumable`, `sticky_process`), `resumes` (a session id) and `mode` (`auto`,
     /// `interactive`, `chat`).
     #[must_use]
-    pub fn noted(mut self, notes: &str) -> Self {
-        let known: BTreeMap<&str, &str> = notes.lines().filter_map(|line| line.split_once(' ')).collect();
-        for (key, value) in known {
+    pub fn with_notes(mut self, notes: &str) -> Self {
+        let notes_by_key: BTreeMap<&str, &str> =
+            notes.lines().filter_map(|line| line.split_once(' ')).collect();
+        for (key, value) in notes_by_key {
             match (key, value) {
                 ("exit", "unseen") => self.exit = ExitStatus::Unseen,
                 ("exit", code) => {
                     self.exit = ExitStatus::Code(code.parse().expect("an exit code is a number"))
                 }
-                ("cause", "itself") => self.cause = ExitCause::Itself,
-                ("cause", "dismissed") => self.cause = ExitCause::Dismissed,
+                ("cause", "itself") => self.cause = ExitCause::Voluntary,
+                ("cause", "dismissed") => self.cause = ExitCause::TerminatedAfterOutput,
                 ("cause", "interrupted") => self.cause = ExitCause::Interrupted,
                 ("kind", "resumable") => self.kind = ProfileKind::Resumable,
                 ("kind", "sticky_process") => self.kind = ProfileKind::StickyProcess,
@@ -71,29 +72,29 @@ impl RecordedProcess {
     }
 
     /// Feeds the whole output to a new interpreter in one piece and returns the facts.
-    pub fn play(&self, engine: &dyn Engine) -> Vec<EngineFact> {
-        self.play_in_pieces(engine, usize::MAX)
+    pub fn replay(&self, engine: &dyn Engine) -> Vec<EngineFact> {
+        self.replay_in_chunks(engine, usize::MAX)
     }
 
-    /// Like [`RecordedProcess::play`], in pieces of `size` bytes.
-    pub(crate) fn play_in_pieces(&self, engine: &dyn Engine, size: usize) -> Vec<EngineFact> {
+    /// Like [`RecordedProcess::replay`], in pieces of `size` bytes.
+    pub(crate) fn replay_in_chunks(&self, engine: &dyn Engine, size: usize) -> Vec<EngineFact> {
         let (installation, session) = (engine.installation(), self.session(engine));
-        let mut interpreter = engine.interpreter(&self.order(&installation, &session));
+        let mut interpreter = engine.interpreter(&self.launch_context(&installation, &session));
         let mut facts = vec![];
         for piece in self.stdout.chunks(size.min(self.stdout.len().max(1))) {
             facts.extend(interpreter.feed(piece));
         }
-        let departure = ProcessExit { exit: self.exit, stderr: &self.stderr, cause: self.cause };
-        facts.extend(interpreter.end(&departure));
-        assert_eq!(interpreter.end(&departure), [], "{}: nothing is said after the end", self.name);
+        let departure = ProcessExit { status: self.exit, stderr: &self.stderr, cause: self.cause };
+        facts.extend(interpreter.on_exit(&departure));
+        assert_eq!(interpreter.on_exit(&departure), [], "{}: nothing is said after the end", self.name);
         facts
     }
 
-    /// Like [`RecordedProcess::play`], with two interpreters: the first reads up to byte `at`, the second continues
+    /// Like [`RecordedProcess::replay`], with two interpreters: the first reads up to byte `at`, the second continues
     /// from its checkpoint.
-    pub(crate) fn play_restored(&self, engine: &dyn Engine, at: usize) -> Vec<EngineFact> {
+    pub(crate) fn replay_restored(&self, engine: &dyn Engine, at: usize) -> Vec<EngineFact> {
         let (installation, session) = (engine.installation(), self.session(engine));
-        let order = self.order(&installation, &session);
+        let order = self.launch_context(&installation, &session);
         let (mut first, mut second) = (engine.interpreter(&order), engine.interpreter(&order));
         let mut facts = first.feed(&self.stdout[..at]);
         let checkpoint = first.checkpoint().expect("a process that is not over has a checkpoint");
@@ -105,8 +106,8 @@ impl RecordedProcess {
         assert!(first.restore(&foreign).is_err(), "{}: another version is refused", self.name);
         let from = usize::try_from(checkpoint.offset).expect("an offset fits");
         facts.extend(second.feed(&self.stdout[from..]));
-        let departure = ProcessExit { exit: self.exit, stderr: &self.stderr, cause: self.cause };
-        facts.extend(second.end(&departure));
+        let departure = ProcessExit { status: self.exit, stderr: &self.stderr, cause: self.cause };
+        facts.extend(second.on_exit(&departure));
         facts
     }
 
@@ -117,7 +118,7 @@ impl RecordedProcess {
         }
     }
 
-    pub(crate) fn order<'a>(
+    pub(crate) fn launch_context<'a>(
         &self,
         installation: &'a EngineInstallation,
         session: &'a LaunchSession,
@@ -128,15 +129,15 @@ impl RecordedProcess {
             session,
             prompt: "hello",
             workspace: "/somewhere",
-            private: "/elsewhere",
+            private_dir: "/elsewhere",
             mode: self.mode,
             model: None,
             sandbox: None,
             isolation: Default::default(),
             skill: None,
-            session_since: None,
+            session_started_at: None,
             resume_detail: "",
-            prompted: PromptSource::ByMessage,
+            prompt_source: PromptSource::Message,
         }
     }
 }
@@ -152,24 +153,24 @@ pub(crate) fn handle(engine: &dyn Engine, id: &str) -> EngineSessionHandle {
 }
 
 /// Formats facts for snapshots, one per line.
-pub fn told(facts: &[EngineFact]) -> String {
-    let mut told = String::new();
-    for EngineFact { at, what } in facts {
+pub fn format_facts(facts: &[EngineFact]) -> String {
+    let mut text = String::new();
+    for EngineFact { position: at, kind: what } in facts {
         let (offset, index) = (at.0 >> 8, at.0 & 0xff);
         let what = match what {
-            FactKind::Write(bytes) => format!("Write({:?})", String::from_utf8_lossy(bytes)),
+            FactKind::WriteStdin(bytes) => format!("Write({:?})", String::from_utf8_lossy(bytes)),
             FactKind::Session { .. }
             | FactKind::Text(_)
             | FactKind::Progress(_)
             | FactKind::Warning(_)
             | FactKind::Gate { .. }
-            | FactKind::Withdrawn { .. }
-            | FactKind::Finishing
-            | FactKind::Ended { .. }
-            | FactKind::Unknown(_) => format!("{what:?}"),
+            | FactKind::GateWithdrawn { .. }
+            | FactKind::OutputComplete
+            | FactKind::TurnEnded { .. }
+            | FactKind::UnknownLine(_) => format!("{what:?}"),
         };
         // Writing to a string cannot fail.
-        writeln!(told, "{offset}.{index} {what}").ok();
+        writeln!(text, "{offset}.{index} {what}").ok();
     }
-    told
+    text
 }

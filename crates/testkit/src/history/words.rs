@@ -19,26 +19,26 @@ impl HistoryGenerator {
     pub(super) fn text(&mut self) -> String {
         let texts =
             ["ok", "", "it's \"quoted\" \\ and\nbroken\tup", "naïve 你好 🦀", "nul \0 inside", "%_'; --"];
-        let text = self.dice.pick(&texts);
-        if self.dice.chance(5) { text.repeat(400) } else { text.to_owned() }
+        let text = self.rng.choose_nonempty(&texts);
+        if self.rng.chance(5) { text.repeat(400) } else { text.to_owned() }
     }
 
     /// Returns a conversation name; the names contain characters that need quoting, because they are used in queries.
     pub(super) fn conversation(&mut self) -> String {
-        self.dice.pick(&["chat:1", "chat:2", "chat 'three' \0 \\"]).to_owned()
+        self.rng.choose_nonempty(&["chat:1", "chat:2", "chat 'three' \0 \\"]).to_owned()
     }
 
     pub(super) fn message(&mut self) -> InboundMessage {
         self.counter += 1;
-        let channel = self.dice.pick(&["api", "feishu", "q'uote\0"]).to_owned();
-        let message_id = format!("m{}-{}", self.name, self.counter);
+        let channel = self.rng.choose_nonempty(&["api", "feishu", "q'uote\0"]).to_owned();
+        let message_id = format!("m{}-{}", self.writer, self.counter);
         InboundMessage { key: MessageKey { channel, message_id }, text: self.text() }
     }
 
     pub(super) fn idempotency(&mut self) -> Option<IdempotencyClaim> {
         self.counter += 1;
-        let key = format!("key {}-{}", self.name, self.counter);
-        self.dice.chance(50).then(|| IdempotencyClaim { key, fingerprint: self.text() })
+        let key = format!("key {}-{}", self.writer, self.counter);
+        self.rng.chance(50).then(|| IdempotencyClaim { key, fingerprint: self.text() })
     }
 
     pub(super) fn settings(&mut self) -> RunSettings {
@@ -46,13 +46,13 @@ impl HistoryGenerator {
         RunSettings {
             engine: "parrot".to_owned(),
             workspace: self.text(),
-            execution_mode: self.dice.pick(&modes),
-            conversation_ref: self.dice.chance(80).then(|| self.conversation()),
-            unanswered: self.dice.pick(&[UnansweredPolicy::Strict, UnansweredPolicy::AutoDecide]),
+            execution_mode: self.rng.choose_nonempty(&modes),
+            conversation_ref: self.rng.chance(80).then(|| self.conversation()),
+            unanswered: self.rng.choose_nonempty(&[UnansweredPolicy::Strict, UnansweredPolicy::AutoDecide]),
             session_timeout_sec: Seconds(1200),
-            turn_timeout_sec: self.dice.chance(30).then_some(Seconds(600)),
+            turn_timeout_sec: self.rng.chance(30).then_some(Seconds(600)),
             on_busy: self.on_busy(),
-            model: self.dice.chance(30).then(|| self.text()),
+            model: self.rng.chance(30).then(|| self.text()),
             sandbox: None,
             isolation: None,
             skill: None,
@@ -61,7 +61,7 @@ impl HistoryGenerator {
     }
 
     pub(super) fn on_busy(&mut self) -> OnBusy {
-        self.dice.pick(&[OnBusy::Queue, OnBusy::Steer, OnBusy::Supersede])
+        self.rng.choose_nonempty(&[OnBusy::Queue, OnBusy::Steer, OnBusy::Supersede])
     }
 
     pub(super) fn question(&mut self) -> Question {
@@ -73,11 +73,11 @@ impl HistoryGenerator {
             InteractionKind::RiskAck,
         ];
         Question {
-            kind: self.dice.pick(&kinds),
+            kind: self.rng.choose_nonempty(&kinds),
             prompt: self.text(),
-            options: vec![InteractionOption { label: self.text(), safe: self.dice.chance(50) }],
-            ui_hints: self.dice.chance(20).then(|| "{\"colour\": \"red\"}".to_owned()),
-            default_decision_policy: self.dice.pick(&[
+            options: vec![InteractionOption { label: self.text(), safe: self.rng.chance(50) }],
+            ui_hints: self.rng.chance(20).then(|| "{\"colour\": \"red\"}".to_owned()),
+            default_decision_policy: self.rng.choose_nonempty(&[
                 DecisionPolicy::EngineJudgement,
                 DecisionPolicy::SafeDefault,
                 DecisionPolicy::Abort,
@@ -88,17 +88,17 @@ impl HistoryGenerator {
     }
 
     pub(super) fn process(&mut self) -> ProcessBinding {
-        let pid = 1 + self.dice.below(30_000) as u32;
+        let pid = 1 + self.rng.below(30_000) as u32;
         ProcessBinding {
             keeper: "keeper".to_owned(),
             pid,
-            start_time: self.dice.number(),
+            start_time: self.rng.next_u64(),
             boot_id: self.text(),
         }
     }
 
     pub(super) fn handle(&mut self) -> EngineSessionHandle {
-        let handle_value = format!("session-{}", self.name);
+        let handle_value = format!("session-{}", self.writer);
         EngineSessionHandle {
             engine: "parrot".to_owned(),
             handle_type: HandleType::SessionId,

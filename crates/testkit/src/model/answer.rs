@@ -8,8 +8,8 @@ use super::gate::TestGate;
 
 #[derive(Debug, Clone)]
 pub struct ScriptedAnswer {
-    pub(super) what: AnswerContent,
-    pub(super) manner: AnswerPacing,
+    pub(super) content: AnswerContent,
+    pub(super) pacing: AnswerPacing,
     pub(super) usage: Option<AnswerUsage>,
     /// Replaces the true finish reason; only on chat completions.
     pub(super) finish: Option<String>,
@@ -63,15 +63,15 @@ pub(super) enum AnswerPart {
 #[derive(Debug, Clone, Default)]
 pub(super) struct AnswerPacing {
     /// Waited for before anything is sent, including the status line.
-    pub before: Option<TestGate>,
+    pub gate_before: Option<TestGate>,
     /// The delay before anything is sent.
     pub delay: Duration,
     /// Waited for after half of the events.
-    pub midway: Option<TestGate>,
+    pub gate_midway: Option<TestGate>,
     /// The time between two events.
     pub pause: Duration,
     /// The number of body bytes after which the connection is closed.
-    pub cut: Option<usize>,
+    pub cut_after_bytes: Option<usize>,
 }
 
 impl ScriptedAnswer {
@@ -102,25 +102,25 @@ impl ScriptedAnswer {
     /// Adds a text to the same answer.
     #[must_use]
     pub fn then_say(self, text: impl Into<String>) -> Self {
-        self.and(AnswerPart::Say(text.into()))
+        self.with_part(AnswerPart::Say(text.into()))
     }
 
     /// Adds a tool call to the same answer.
     #[must_use]
     pub fn then_call(self, tool: impl Into<String>, args: Value) -> Self {
-        self.and(AnswerPart::Call { tool: tool.into(), args })
+        self.with_part(AnswerPart::Call { tool: tool.into(), args })
     }
 
     /// Adds a shell command to the same answer.
     #[must_use]
     pub fn then_shell(self, command: impl Into<String>) -> Self {
-        self.and(AnswerPart::Shell(command.into()))
+        self.with_part(AnswerPart::Shell(command.into()))
     }
 
     /// Sets the `Retry-After` header; only for an error.
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Self {
-        if let AnswerContent::Status { retry_after, .. } = &mut self.what {
+        if let AnswerContent::Status { retry_after, .. } = &mut self.content {
             *retry_after = Some(seconds);
         }
         self
@@ -128,14 +128,14 @@ impl ScriptedAnswer {
 
     /// Sets the reported token counts.
     #[must_use]
-    pub fn costing(mut self, input: u64, output: u64) -> Self {
+    pub fn with_usage(mut self, input: u64, output: u64) -> Self {
         self.usage = Some(AnswerUsage { input, output });
         self
     }
 
     /// Sets the finish reason, such as `length`; only on chat completions.
     #[must_use]
-    pub fn finishing(mut self, reason: impl Into<String>) -> Self {
+    pub fn with_finish_reason(mut self, reason: impl Into<String>) -> Self {
         self.finish = Some(reason.into());
         self
     }
@@ -149,42 +149,42 @@ impl ScriptedAnswer {
 
     /// Sends nothing before the gate opens.
     #[must_use]
-    pub fn held(mut self, gate: &TestGate) -> Self {
-        self.manner.before = Some(gate.clone());
+    pub fn held_by(mut self, gate: &TestGate) -> Self {
+        self.pacing.gate_before = Some(gate.clone());
         self
     }
 
     /// Sends half of the events at once, and the rest when the gate opens.
     #[must_use]
     pub fn held_midway(mut self, gate: &TestGate) -> Self {
-        self.manner.midway = Some(gate.clone());
+        self.pacing.gate_midway = Some(gate.clone());
         self
     }
 
     /// Sends nothing before this delay has passed.
     #[must_use]
-    pub fn late(mut self, delay: Duration) -> Self {
-        self.manner.delay = delay;
+    pub fn delayed_by(mut self, delay: Duration) -> Self {
+        self.pacing.delay = delay;
         self
     }
 
     /// Waits for this time between two events.
     #[must_use]
-    pub fn slow(mut self, pause: Duration) -> Self {
-        self.manner.pause = pause;
+    pub fn paced_by(mut self, pause: Duration) -> Self {
+        self.pacing.pause = pause;
         self
     }
 
     /// Closes the connection after this many bytes of the body, without a proper end.
     #[must_use]
     pub fn cut_after(mut self, bytes: usize) -> Self {
-        self.manner.cut = Some(bytes);
+        self.pacing.cut_after_bytes = Some(bytes);
         self
     }
 
     /// Answers with a short value that matches the schema, or with a word if there is none; used for side requests.
-    pub(super) fn harmless(schema: Option<&Value>) -> Self {
-        Self::say(schema.map_or_else(|| "STUB".to_owned(), |schema| fitting(schema).to_string()))
+    pub(super) fn minimal(schema: Option<&Value>) -> Self {
+        Self::say(schema.map_or_else(|| "STUB".to_owned(), |schema| value_for_schema(schema).to_string()))
     }
 
     fn parts(parts: Vec<AnswerPart>) -> Self {
@@ -192,11 +192,17 @@ impl ScriptedAnswer {
     }
 
     fn new(what: AnswerContent) -> Self {
-        Self { what, manner: AnswerPacing::default(), usage: None, finish: None, form: AnswerForm::AsAsked }
+        Self {
+            content: what,
+            pacing: AnswerPacing::default(),
+            usage: None,
+            finish: None,
+            form: AnswerForm::AsAsked,
+        }
     }
 
-    fn and(mut self, part: AnswerPart) -> Self {
-        if let AnswerContent::Parts(parts) = &mut self.what {
+    fn with_part(mut self, part: AnswerPart) -> Self {
+        if let AnswerContent::Parts(parts) = &mut self.content {
             parts.push(part);
         }
         self
@@ -204,7 +210,7 @@ impl ScriptedAnswer {
 }
 
 /// Returns a value that matches a JSON schema of the simple kinds that agent programs use.
-fn fitting(schema: &Value) -> Value {
+fn value_for_schema(schema: &Value) -> Value {
     if let Some(values) = schema["enum"].as_array() {
         // A program that asks for a verdict on an action is answered "deny", unless a script answers.
         let no = values.iter().find(|value| **value == "deny");
@@ -218,8 +224,9 @@ fn fitting(schema: &Value) -> Value {
         "integer" | "number" => json!(0),
         "array" => json!([]),
         _ => {
-            let known = schema["properties"].as_object();
-            let fields = known.into_iter().flatten().map(|(name, field)| (name.clone(), fitting(field)));
+            let properties = schema["properties"].as_object();
+            let fields =
+                properties.into_iter().flatten().map(|(name, field)| (name.clone(), value_for_schema(field)));
             Value::Object(fields.collect())
         }
     }
@@ -239,6 +246,6 @@ mod tests {
         let expected = json!({
             "title": "STUB", "choice": "flash", "outcome": "deny", "sure": false, "list": [], "score": 0,
         });
-        assert_eq!(fitting(&schema), expected);
+        assert_eq!(value_for_schema(&schema), expected);
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     heard::{MessageRole, ReceivedMessage, ReceivedToolCall, ReceivedToolResult},
-    json::{list, pieces, text},
+    json::{list, text, texts},
     reply::{PreparedReply, ReplyPart, chunks},
     sse,
     wire::ParsedRequest,
@@ -13,7 +13,7 @@ use super::{
 pub(super) fn read(body: &Value) -> ParsedRequest {
     ParsedRequest {
         model: text(body, "model"),
-        system: pieces(&body["system"]),
+        system: texts(&body["system"]),
         messages: list(body, "messages").iter().map(message).collect(),
         tools: list(body, "tools").iter().map(|tool| text(tool, "name")).collect(),
         schema: Some(body["output_config"]["format"]["schema"].clone()).filter(Value::is_object),
@@ -40,7 +40,7 @@ fn message(message: &Value) -> ReceivedMessage {
             }),
             "tool_result" => read.tool_results.push(ReceivedToolResult {
                 id: text(block, "tool_use_id"),
-                text: pieces(&block["content"]).join("\n"),
+                text: texts(&block["content"]).join("\n"),
             }),
             _ => {}
         }
@@ -54,7 +54,7 @@ pub(super) fn stream(reply: &PreparedReply<'_>) -> Vec<String> {
     begun["stop_reason"] = json!(null);
     begun["usage"]["output_tokens"] = json!(1);
     let mut events = vec![json!({ "type": "message_start", "message": begun })];
-    for (index, said) in reply.said.iter().enumerate() {
+    for (index, said) in reply.parts.iter().enumerate() {
         let (block, deltas): (Value, Vec<Value>) = match said {
             ReplyPart::Text(said) => {
                 let delta = |chunk| json!({ "type": "text_delta", "text": chunk });
@@ -77,18 +77,18 @@ pub(super) fn stream(reply: &PreparedReply<'_>) -> Vec<String> {
     let usage = json!({ "input_tokens": reply.usage.input, "output_tokens": reply.usage.output });
     events.push(json!({ "type": "message_delta", "delta": stop, "usage": usage }));
     events.push(json!({ "type": "message_stop" }));
-    events.iter().map(sse::typed).collect()
+    events.iter().map(sse::named_event).collect()
 }
 
-pub(super) fn whole(reply: &PreparedReply<'_>) -> Value {
+pub(super) fn unstreamed(reply: &PreparedReply<'_>) -> Value {
     let mut message = envelope(reply);
-    message["content"] = reply.said.iter().map(content).collect();
+    message["content"] = reply.parts.iter().map(content).collect();
     message
 }
 
 fn envelope(reply: &PreparedReply<'_>) -> Value {
     json!({
-        "id": format!("msg_{}", reply.mark), "type": "message", "role": "assistant", "model": reply.model,
+        "id": format!("msg_{}", reply.id_suffix), "type": "message", "role": "assistant", "model": reply.model,
         "stop_reason": stop_reason(reply), "stop_sequence": null,
         "usage": {
             "input_tokens": reply.usage.input, "output_tokens": reply.usage.output,
@@ -97,9 +97,9 @@ fn envelope(reply: &PreparedReply<'_>) -> Value {
     })
 }
 
-fn content(said: &ReplyPart) -> Value {
-    match said {
-        ReplyPart::Text(said) => json!({ "type": "text", "text": said }),
+fn content(part: &ReplyPart) -> Value {
+    match part {
+        ReplyPart::Text(part) => json!({ "type": "text", "text": part }),
         // Ids of the service begin with `toolu_`, and some programs check this.
         ReplyPart::Call { id, tool, args } => {
             json!({ "type": "tool_use", "id": id.replace("call_", "toolu_"), "name": tool, "input": args })
@@ -108,7 +108,7 @@ fn content(said: &ReplyPart) -> Value {
 }
 
 fn stop_reason(reply: &PreparedReply<'_>) -> &'static str {
-    if reply.calls() { "tool_use" } else { "end_turn" }
+    if reply.has_calls() { "tool_use" } else { "end_turn" }
 }
 
 pub(super) fn count(tokens: u64) -> Value {
@@ -131,10 +131,12 @@ pub(super) fn error(code: u16, message: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{answer::AnswerPart, heard::ReceivedRequest, json::unfolded, wire::ModelProtocol};
+    use crate::model::{
+        answer::AnswerPart, heard::ReceivedRequest, json::parse_or_string, wire::ModelProtocol,
+    };
 
-    fn heard() -> ReceivedRequest {
-        ModelProtocol::Anthropic.hear(
+    fn parsed_request() -> ReceivedRequest {
+        ModelProtocol::Anthropic.parse_request(
             "/v1/messages",
             json!({
                 "model": "m", "stream": true, "max_tokens": 100,
@@ -159,21 +161,21 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_heard() {
-        let heard = heard();
-        assert_eq!((heard.model.as_str(), heard.system.as_str()), ("m", "one\n\ntwo"));
-        assert_eq!(heard.user_texts(), ["go"]);
-        assert_eq!(heard.tools, ["Bash", "Read"]);
-        assert_eq!(heard.tool_calls()[0].args, json!({ "command": "ls" }));
-        assert_eq!(heard.returned()[0].text, "Exit code 3");
-        assert_eq!(crate::model::faults(&heard), [""; 0]);
+    fn a_request_is_parsed() {
+        let request = parsed_request();
+        assert_eq!((request.model.as_str(), request.system.as_str()), ("m", "one\n\ntwo"));
+        assert_eq!(request.user_texts(), ["go"]);
+        assert_eq!(request.tools, ["Bash", "Read"]);
+        assert_eq!(request.tool_calls()[0].args, json!({ "command": "ls" }));
+        assert_eq!(request.new_tool_results()[0].text, "Exit code 3");
+        assert_eq!(crate::model::faults(&request), [""; 0]);
     }
 
     #[test]
-    fn a_text_beside_a_result_is_what_is_asked() {
+    fn a_text_beside_a_result_is_the_prompt() {
         let result = json!({ "type": "tool_result", "tool_use_id": "t1", "content": "aborted" });
         let call = json!({ "type": "tool_use", "id": "t1", "name": "Bash", "input": {} });
-        let heard = ModelProtocol::Anthropic.hear(
+        let request = ModelProtocol::Anthropic.parse_request(
             "/v1/messages",
             json!({ "messages": [
                 { "role": "user", "content": "go" },
@@ -181,27 +183,27 @@ mod tests {
                 { "role": "user", "content": [result, { "type": "text", "text": "go on" }] },
             ]}),
         );
-        assert_eq!(heard.asked(), Some("go on".to_owned()));
+        assert_eq!(request.current_prompt(), Some("go on".to_owned()));
     }
 
     #[test]
     fn a_stream_adds_up_to_the_answer() {
-        let heard = heard();
+        let request = parsed_request();
         let parts = [AnswerPart::Say("one moment, please".to_owned()), AnswerPart::Shell("ls".to_owned())];
-        let reply = PreparedReply::new(&heard, 1, &parts, None);
-        let events = sse::parsed(&stream(&reply).concat());
+        let reply = PreparedReply::new(&request, 1, &parts, None);
+        let events = sse::parse_data(&stream(&reply).concat());
         let joined = |index: u64, field: &str| -> String {
             let of = events.iter().filter(|event| event["index"] == index);
             of.filter_map(|event| event["delta"][field].as_str()).collect()
         };
         assert_eq!(joined(0, "text"), "one moment, please");
-        assert_eq!(unfolded(&joined(1, "partial_json"))["command"], "ls");
+        assert_eq!(parse_or_string(&joined(1, "partial_json"))["command"], "ls");
         let starts = events.iter().filter(|event| event["type"] == "content_block_start");
         let stops = events.iter().filter(|event| event["type"] == "content_block_stop");
         assert_eq!((starts.count(), stops.count()), (2, 2));
         let ends: Vec<&Value> = events.iter().rev().take(2).map(|event| &event["type"]).collect();
         assert_eq!(ends, ["message_stop", "message_delta"]);
         assert_eq!(events[events.len() - 2]["delta"]["stop_reason"], "tool_use");
-        assert_eq!(whole(&reply)["content"][1]["input"]["command"], "ls");
+        assert_eq!(unstreamed(&reply)["content"][1]["input"]["command"], "ls");
     }
 }

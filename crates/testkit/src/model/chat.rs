@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     heard::{MessageRole, ReceivedMessage, ReceivedRequest, ReceivedToolCall, ReceivedToolResult},
-    json::{folded, list, pieces, text, unfolded},
+    json::{list, parse_or_string, text, texts, to_json_string},
     reply::{PreparedReply, ReplyPart, chunks},
     sse,
     wire::ParsedRequest,
@@ -22,13 +22,13 @@ pub(super) fn read(body: &Value) -> ParsedRequest {
 }
 
 fn message(message: &Value) -> ReceivedMessage {
-    let blocks = pieces(&message["content"]);
+    let blocks = texts(&message["content"]);
     match message["role"].as_str().unwrap_or_default() {
         "assistant" => {
             let call = |call: &Value| ReceivedToolCall {
                 id: text(call, "id"),
                 tool: text(&call["function"], "name"),
-                args: unfolded(&text(&call["function"], "arguments")),
+                args: parse_or_string(&text(&call["function"], "arguments")),
             };
             let tool_calls = list(message, "tool_calls").iter().map(call).collect();
             ReceivedMessage { blocks, tool_calls, ..ReceivedMessage::new(MessageRole::Assistant) }
@@ -42,17 +42,17 @@ fn message(message: &Value) -> ReceivedMessage {
     }
 }
 
-pub(super) fn stream(reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Vec<String> {
+pub(super) fn stream(reply: &PreparedReply<'_>, request: &ReceivedRequest) -> Vec<String> {
     let chunk = |choices: Value| {
         json!({
-            "id": format!("chatcmpl-{}", reply.mark), "object": "chat.completion.chunk", "created": 0,
+            "id": format!("chatcmpl-{}", reply.id_suffix), "object": "chat.completion.chunk", "created": 0,
             "model": reply.model, "choices": choices,
         })
     };
     let delta = |delta: Value| chunk(json!([{ "index": 0, "delta": delta, "finish_reason": null }]));
     let mut events = vec![delta(json!({ "role": "assistant", "content": "" }))];
     let mut calls = 0;
-    for said in &reply.said {
+    for said in &reply.parts {
         match said {
             ReplyPart::Text(said) => {
                 events.extend(chunks(said).into_iter().map(|chunk| delta(json!({ "content": chunk }))));
@@ -61,7 +61,7 @@ pub(super) fn stream(reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Vec<
                 let function = json!({ "name": tool, "arguments": "" });
                 let begun = json!({ "index": calls, "id": id, "type": "function", "function": function });
                 events.push(delta(json!({ "tool_calls": [begun] })));
-                for piece in chunks(&folded(args)) {
+                for piece in chunks(&to_json_string(args)) {
                     let more = json!({ "index": calls, "function": { "arguments": piece } });
                     events.push(delta(json!({ "tool_calls": [more] })));
                 }
@@ -70,7 +70,7 @@ pub(super) fn stream(reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Vec<
         }
     }
     events.push(chunk(json!([{ "index": 0, "delta": {}, "finish_reason": finish(reply) }])));
-    if heard.raw["stream_options"]["include_usage"] == true {
+    if request.raw["stream_options"]["include_usage"] == true {
         let mut last = chunk(json!([]));
         last["usage"] = usage(reply);
         events.push(last);
@@ -80,20 +80,20 @@ pub(super) fn stream(reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Vec<
     pieces
 }
 
-pub(super) fn whole(reply: &PreparedReply<'_>) -> Value {
-    let calls = reply.said.iter().filter_map(|said| match said {
+pub(super) fn unstreamed(reply: &PreparedReply<'_>) -> Value {
+    let calls = reply.parts.iter().filter_map(|said| match said {
         ReplyPart::Text(_) => None,
         ReplyPart::Call { id, tool, args } => {
-            let function = json!({ "name": tool, "arguments": folded(args) });
+            let function = json!({ "name": tool, "arguments": to_json_string(args) });
             Some(json!({ "id": id, "type": "function", "function": function }))
         }
     });
     let mut message = json!({ "role": "assistant", "content": reply.text() });
-    if reply.calls() {
+    if reply.has_calls() {
         message["tool_calls"] = calls.collect();
     }
     json!({
-        "id": format!("chatcmpl-{}", reply.mark), "object": "chat.completion", "created": 0,
+        "id": format!("chatcmpl-{}", reply.id_suffix), "object": "chat.completion", "created": 0,
         "model": reply.model, "usage": usage(reply),
         "choices": [{ "index": 0, "message": message, "finish_reason": finish(reply) }],
     })
@@ -110,7 +110,7 @@ pub(super) fn error(code: u16, message: &str) -> Value {
 }
 
 fn finish<'a>(reply: &'a PreparedReply<'_>) -> &'a str {
-    let own = if reply.calls() { "tool_calls" } else { "stop" };
+    let own = if reply.has_calls() { "tool_calls" } else { "stop" };
     reply.finish.as_deref().unwrap_or(own)
 }
 
@@ -127,10 +127,10 @@ mod tests {
     use super::*;
     use crate::model::{answer::AnswerPart, wire::ModelProtocol};
 
-    fn heard() -> ReceivedRequest {
+    fn parsed_request() -> ReceivedRequest {
         let call = json!({ "id": "c1", "type": "function",
             "function": { "name": "run_shell_command", "arguments": "{\"command\":\"ls\"}" } });
-        ModelProtocol::Chat.hear(
+        ModelProtocol::Chat.parse_request(
             "/v1/chat/completions",
             json!({
                 "model": "m", "stream": true, "stream_options": { "include_usage": true },
@@ -149,23 +149,26 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_heard() {
-        let heard = heard();
-        assert_eq!((heard.model.as_str(), heard.system.as_str()), ("m", "be brief"));
-        assert_eq!(heard.user_texts(), ["list it"]);
-        assert_eq!(heard.tools, ["run_shell_command"]);
+    fn a_request_is_parsed() {
+        let request = parsed_request();
+        assert_eq!((request.model.as_str(), request.system.as_str()), ("m", "be brief"));
+        assert_eq!(request.user_texts(), ["list it"]);
+        assert_eq!(request.tools, ["run_shell_command"]);
         let args = json!({ "command": "ls" });
         let call = ReceivedToolCall { id: "c1".to_owned(), tool: "run_shell_command".to_owned(), args };
-        assert_eq!(heard.tool_calls(), [call]);
-        assert_eq!(heard.returned(), [ReceivedToolResult { id: "c1".to_owned(), text: "a b".to_owned() }]);
+        assert_eq!(request.tool_calls(), [call]);
+        assert_eq!(
+            request.new_tool_results(),
+            [ReceivedToolResult { id: "c1".to_owned(), text: "a b".to_owned() }]
+        );
     }
 
     #[test]
     fn a_stream_adds_up_to_the_answer() {
-        let heard = heard();
+        let request = parsed_request();
         let parts = [AnswerPart::Say("one moment, please".to_owned()), AnswerPart::Shell("ls -l".to_owned())];
-        let reply = PreparedReply::new(&heard, 1, &parts, None);
-        let mut events = sse::parsed(&stream(&reply, &heard).concat());
+        let reply = PreparedReply::new(&request, 1, &parts, None);
+        let mut events = sse::parse_data(&stream(&reply, &request).concat());
         assert_eq!(events.pop(), Some(json!("[DONE]")));
         let usage = events.pop().unwrap();
         assert_eq!((&usage["choices"], &usage["usage"]["completion_tokens"]), (&json!([]), &json!(10)));
@@ -176,8 +179,8 @@ mod tests {
         assert_eq!(joined("/choices/0/delta/content"), "one moment, please");
         assert_eq!(joined("/choices/0/delta/tool_calls/0/function/name"), "run_shell_command");
         assert_eq!(joined("/choices/0/delta/tool_calls/0/id"), "call_1_0_1");
-        let args = unfolded(&joined("/choices/0/delta/tool_calls/0/function/arguments"));
+        let args = parse_or_string(&joined("/choices/0/delta/tool_calls/0/function/arguments"));
         assert_eq!(args["command"], "ls -l");
-        assert_eq!(whole(&reply)["choices"][0]["message"]["tool_calls"][0]["id"], "call_1_0_1");
+        assert_eq!(unstreamed(&reply)["choices"][0]["message"]["tool_calls"][0]["id"], "call_1_0_1");
     }
 }

@@ -11,23 +11,23 @@ use super::{
 };
 
 /// Returns the reasons, as sentences, for which a real service would refuse the request.
-pub(super) fn faults(heard: &ReceivedRequest) -> Vec<String> {
-    if heard.wire != ModelProtocol::Chat {
+pub(super) fn faults(request: &ReceivedRequest) -> Vec<String> {
+    if request.protocol != ModelProtocol::Chat {
         return Vec::new();
     }
     let mut faults = Vec::new();
-    if heard.raw["tools"].as_array().is_some_and(Vec::is_empty) {
+    if request.raw["tools"].as_array().is_some_and(Vec::is_empty) {
         faults.push("tools: an empty list".to_owned());
     }
-    for (index, name) in heard.tools.iter().enumerate() {
+    for (index, name) in request.tools.iter().enumerate() {
         if !is_name(name) {
             faults.push(format!("tools[{index}]: {name:?} is no name of a tool"));
         }
-        if heard.tools[..index].contains(name) {
+        if request.tools[..index].contains(name) {
             faults.push(format!("tools[{index}]: {name} is offered twice"));
         }
     }
-    for (index, message) in list(&heard.raw, "messages").iter().enumerate() {
+    for (index, message) in list(&request.raw, "messages").iter().enumerate() {
         faults.extend(fault(message).map(|fault| format!("messages[{index}]: {fault}")));
     }
     faults
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn check(request: Value) -> Vec<String> {
-        faults(&ModelProtocol::Chat.hear("/v1/chat/completions", request))
+        faults(&ModelProtocol::Chat.parse_request("/v1/chat/completions", request))
     }
 
     #[test]

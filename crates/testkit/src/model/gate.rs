@@ -25,7 +25,7 @@ impl TestGate {
     }
 
     /// Returns the number of answers that have arrived at this gate so far.
-    pub fn arrived(&self) -> usize {
+    pub fn arrival_count(&self) -> usize {
         self.0.read(|state| state.arrived)
     }
 
@@ -33,16 +33,16 @@ impl TestGate {
     ///
     /// # Panics
     /// If none arrives within the timeout.
-    pub fn reached(&self) {
+    pub fn wait_reached(&self) {
         let reached = self.0.wait(|state| (state.arrived > 0).then_some(()));
         reached.expect("no answer came to the gate");
     }
 
-    /// Like [`Self::reached`], without blocking the thread.
+    /// Like [`Self::wait_reached`], without blocking the thread.
     ///
     /// # Panics
     /// If none arrives within the timeout.
-    pub async fn reached_async(&self) {
+    pub async fn wait_reached_async(&self) {
         let reached = self.0.wait_async(|state| (state.arrived > 0).then_some(())).await;
         reached.expect("no answer came to the gate");
     }

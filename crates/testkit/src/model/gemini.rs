@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     heard::{MessageRole, ReceivedMessage, ReceivedToolCall, ReceivedToolResult},
-    json::{list, pieces, text},
+    json::{list, text, texts},
     reply::{PreparedReply, ReplyPart, chunks},
     sse,
     wire::ParsedRequest,
@@ -17,7 +17,7 @@ pub(super) fn read(path: &str, body: &Value) -> ParsedRequest {
     let declared = list(body, "tools").iter().flat_map(|tool| list(tool, "functionDeclarations"));
     ParsedRequest {
         model: model.map_or("", |(model, _)| model).to_owned(),
-        system: pieces(&body["systemInstruction"]["parts"]),
+        system: texts(&body["systemInstruction"]["parts"]),
         messages: list(body, "contents").iter().map(message).collect(),
         tools: declared.map(|tool| text(tool, "name")).collect(),
         schema: schema.into_iter().find(Value::is_object),
@@ -54,7 +54,7 @@ fn id(part: &Value) -> String {
 
 pub(super) fn stream(reply: &PreparedReply<'_>) -> Vec<String> {
     let mut parts = Vec::new();
-    for said in &reply.said {
+    for said in &reply.parts {
         match said {
             ReplyPart::Text(said) => {
                 parts.extend(chunks(said).into_iter().map(|chunk| json!({ "text": chunk })))
@@ -69,15 +69,15 @@ pub(super) fn stream(reply: &PreparedReply<'_>) -> Vec<String> {
     events.iter().map(sse::data).collect()
 }
 
-pub(super) fn whole(reply: &PreparedReply<'_>) -> Value {
-    let mut answer = candidate(reply, reply.said.iter().map(part).collect());
+pub(super) fn unstreamed(reply: &PreparedReply<'_>) -> Value {
+    let mut answer = candidate(reply, reply.parts.iter().map(part).collect());
     answer["candidates"][0]["finishReason"] = json!("STOP");
     answer
 }
 
-fn part(said: &ReplyPart) -> Value {
-    match said {
-        ReplyPart::Text(said) => json!({ "text": said }),
+fn part(reply_part: &ReplyPart) -> Value {
+    match reply_part {
+        ReplyPart::Text(reply_part) => json!({ "text": reply_part }),
         ReplyPart::Call { id, tool, args } => {
             json!({ "functionCall": { "id": id, "name": tool, "args": args } })
         }
@@ -88,7 +88,7 @@ fn candidate(reply: &PreparedReply<'_>, parts: Value) -> Value {
     let usage = reply.usage;
     json!({
         "candidates": [{ "index": 0, "content": { "role": "model", "parts": parts } }],
-        "responseId": reply.mark, "modelVersion": reply.model,
+        "responseId": reply.id_suffix, "modelVersion": reply.model,
         "usageMetadata": {
             "promptTokenCount": usage.input, "candidatesTokenCount": usage.output,
             "totalTokenCount": usage.input + usage.output,
@@ -116,8 +116,8 @@ mod tests {
     use super::*;
     use crate::model::{answer::AnswerPart, heard::ReceivedRequest, wire::ModelProtocol};
 
-    fn heard() -> ReceivedRequest {
-        ModelProtocol::Gemini.hear(
+    fn parsed_request() -> ReceivedRequest {
+        ModelProtocol::Gemini.parse_request(
             "/v1beta/models/gemini-2.5-flash:streamGenerateContent",
             json!({
                 "systemInstruction": { "role": "user", "parts": [{ "text": "be brief" }] },
@@ -138,23 +138,23 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_heard() {
-        let heard = heard();
-        assert_eq!((heard.model.as_str(), heard.system.as_str()), ("gemini-2.5-flash", "be brief"));
-        assert_eq!(heard.user_texts(), ["go"]);
-        assert_eq!(heard.tools, ["run_shell_command", "glob"]);
-        assert_eq!(heard.assistant_texts(), [""; 0]);
-        assert_eq!(heard.tool_calls()[0].args, json!({ "command": "ls" }));
-        assert_eq!(heard.returned()[0].text, "a b");
-        assert_eq!(heard.schema, Some(json!({ "type": "object" })));
+    fn a_request_is_parsed() {
+        let request = parsed_request();
+        assert_eq!((request.model.as_str(), request.system.as_str()), ("gemini-2.5-flash", "be brief"));
+        assert_eq!(request.user_texts(), ["go"]);
+        assert_eq!(request.tools, ["run_shell_command", "glob"]);
+        assert_eq!(request.assistant_texts(), [""; 0]);
+        assert_eq!(request.tool_calls()[0].args, json!({ "command": "ls" }));
+        assert_eq!(request.new_tool_results()[0].text, "a b");
+        assert_eq!(request.schema, Some(json!({ "type": "object" })));
     }
 
     #[test]
     fn a_stream_adds_up_to_the_answer() {
-        let heard = heard();
+        let request = parsed_request();
         let parts = [AnswerPart::Say("one moment, please".to_owned()), AnswerPart::Shell("ls".to_owned())];
-        let reply = PreparedReply::new(&heard, 1, &parts, None);
-        let events = sse::parsed(&stream(&reply).concat());
+        let reply = PreparedReply::new(&request, 1, &parts, None);
+        let events = sse::parse_data(&stream(&reply).concat());
         let parts = || events.iter().flat_map(|event| list(&event["candidates"][0]["content"], "parts"));
         let text: String = parts().filter_map(|part| part["text"].as_str()).collect();
         assert_eq!(text, "one moment, please");
@@ -163,6 +163,6 @@ mod tests {
         assert_eq!((calls.len(), &calls[0]["args"]["command"]), (1, &json!("ls")));
         let reasons = events.iter().map(|event| &event["candidates"][0]["finishReason"]);
         assert_eq!(reasons.filter(|reason| **reason == "STOP").count(), 1);
-        assert_eq!(list(&whole(&reply)["candidates"][0]["content"], "parts").len(), 2);
+        assert_eq!(list(&unstreamed(&reply)["candidates"][0]["content"], "parts").len(), 2);
     }
 }

@@ -10,8 +10,8 @@ use super::{prose, wire::ModelProtocol};
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReceivedRequest {
     /// The index among all requests to this server, from 0.
-    pub at: usize,
-    pub wire: ModelProtocol,
+    pub index: usize,
+    pub protocol: ModelProtocol,
     /// Whether a streamed answer is requested.
     pub streaming: bool,
     /// The API key, from the header or parameter that the protocol uses.
@@ -66,33 +66,33 @@ impl ReceivedRequest {
     /// Returns the texts that people wrote, oldest first, one entry per message. The program's own additions are left
     /// out.
     pub fn user_texts(&self) -> Vec<String> {
-        self.messages.iter().filter_map(ReceivedMessage::prose).collect()
+        self.messages.iter().filter_map(ReceivedMessage::user_text).collect()
     }
 
     /// Returns the number of messages that people wrote.
-    pub fn users(&self) -> usize {
+    pub fn user_count(&self) -> usize {
         self.user_texts().len()
     }
 
     /// Returns the newest text that a person wrote, or an empty string.
-    pub fn last_user(&self) -> String {
+    pub fn last_user_text(&self) -> String {
         self.user_texts().pop().unwrap_or_default()
     }
 
     /// Returns the prompt to be answered now: the newest text of a person, unless a tool result came after it.
-    pub fn asked(&self) -> Option<String> {
-        self.newest_prose().filter(|at| self.newest_result() <= Some(*at))?;
-        Some(self.last_user())
+    pub fn current_prompt(&self) -> Option<String> {
+        self.newest_user_message().filter(|at| self.newest_result() <= Some(*at))?;
+        Some(self.last_user_text())
     }
 
     /// Whether the prompt to be answered now contains `text`.
-    pub fn asks(&self, text: &str) -> bool {
-        self.asked().is_some_and(|asked| asked.contains(text))
+    pub fn prompt_contains(&self, text: &str) -> bool {
+        self.current_prompt().is_some_and(|asked| asked.contains(text))
     }
 
     /// Returns the tool results since the last message of the model, unless a person wrote after them.
-    pub fn returned(&self) -> Vec<ReceivedToolResult> {
-        if self.newest_result().is_none() || self.asked().is_some() {
+    pub fn new_tool_results(&self) -> Vec<ReceivedToolResult> {
+        if self.newest_result().is_none() || self.current_prompt().is_some() {
             return Vec::new();
         }
         let spoke = self.messages.iter().rposition(|message| message.role == MessageRole::Assistant);
@@ -122,7 +122,7 @@ impl ReceivedRequest {
     }
 
     /// Whether `text` occurs anywhere in the request.
-    pub fn mentions(&self, text: &str) -> bool {
+    pub fn contains(&self, text: &str) -> bool {
         let said = |message: &ReceivedMessage| {
             message.blocks.iter().any(|block| block.contains(text))
                 || message.tool_results.iter().any(|result| result.text.contains(text))
@@ -133,13 +133,13 @@ impl ReceivedRequest {
     /// Returns the newest text block that a person wrote. The prompt of a killed turn may be another block of the same
     /// message.
     pub(super) fn last_block(&self) -> String {
-        let message = self.newest_prose().map(|at| &self.messages[at]);
+        let message = self.newest_user_message().map(|at| &self.messages[at]);
         let mut blocks = message.into_iter().flat_map(|message| message.blocks.iter().rev());
-        blocks.find_map(|block| prose::written(block)).unwrap_or_default()
+        blocks.find_map(|block| prose::user_part(block)).unwrap_or_default()
     }
 
-    fn newest_prose(&self) -> Option<usize> {
-        self.messages.iter().rposition(|message| message.prose().is_some())
+    fn newest_user_message(&self) -> Option<usize> {
+        self.messages.iter().rposition(|message| message.user_text().is_some())
     }
 
     fn newest_result(&self) -> Option<usize> {
@@ -158,11 +158,11 @@ impl ReceivedMessage {
     }
 
     /// Returns the part that a person wrote, if any.
-    fn prose(&self) -> Option<String> {
+    fn user_text(&self) -> Option<String> {
         if self.role != MessageRole::User {
             return None;
         }
-        let written: Vec<String> = self.blocks.iter().filter_map(|block| prose::written(block)).collect();
+        let written: Vec<String> = self.blocks.iter().filter_map(|block| prose::user_part(block)).collect();
         (!written.is_empty()).then(|| written.join("\n\n"))
     }
 }
@@ -175,8 +175,8 @@ mod tests {
 
     fn heard(messages: Vec<ReceivedMessage>) -> ReceivedRequest {
         ReceivedRequest {
-            at: 0,
-            wire: ModelProtocol::Chat,
+            index: 0,
+            protocol: ModelProtocol::Chat,
             streaming: false,
             key: None,
             model: "m".to_owned(),
@@ -203,16 +203,16 @@ mod tests {
     #[test]
     fn a_text_is_asked_until_a_tool_reports() {
         let asking = heard(vec![user(&["go"])]);
-        assert_eq!(asking.asked(), Some("go".to_owned()));
-        assert_eq!(asking.returned(), []);
+        assert_eq!(asking.current_prompt(), Some("go".to_owned()));
+        assert_eq!(asking.new_tool_results(), []);
         let reported =
             heard(vec![user(&["go"]), ReceivedMessage::new(MessageRole::Assistant), result("done")]);
-        assert_eq!(reported.asked(), None);
+        assert_eq!(reported.current_prompt(), None);
         assert_eq!(
-            reported.returned(),
+            reported.new_tool_results(),
             [ReceivedToolResult { id: "c1".to_owned(), text: "done".to_owned() }]
         );
-        assert_eq!(reported.last_user(), "go");
+        assert_eq!(reported.last_user_text(), "go");
     }
 
     #[test]
@@ -223,19 +223,19 @@ mod tests {
             result("aborted"),
             user(&["go on"]),
         ]);
-        assert!(heard.asks("on"));
-        assert_eq!(heard.returned(), []);
+        assert!(heard.prompt_contains("on"));
+        assert_eq!(heard.new_tool_results(), []);
         assert_eq!(heard.user_texts(), ["go", "go on"]);
     }
 
     #[test]
-    fn what_the_program_adds_is_no_message_of_a_person() {
+    fn text_added_by_the_program_is_not_user_text() {
         let heard = heard(vec![
             user(&["<environment_context>\n<cwd>x</cwd>\n</environment_context>"]),
             user(&["<system-reminder>be nice</system-reminder>", "hello"]),
         ]);
         assert_eq!(heard.user_texts(), ["hello"]);
-        assert!(heard.mentions("be nice"));
+        assert!(heard.contains("be nice"));
     }
 
     #[test]

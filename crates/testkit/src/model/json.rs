@@ -13,7 +13,7 @@ pub(super) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
 }
 
 /// Returns the texts of a value that is either a string or a list of objects with a `text` member.
-pub(super) fn pieces(value: &Value) -> Vec<String> {
+pub(super) fn texts(value: &Value) -> Vec<String> {
     if let Some(text) = value.as_str() {
         return vec![text.to_owned()];
     }
@@ -26,12 +26,12 @@ pub(super) fn pieces(value: &Value) -> Vec<String> {
 }
 
 /// Returns the JSON in a string, or the string itself if it is not JSON.
-pub(super) fn unfolded(text: &str) -> Value {
+pub(super) fn parse_or_string(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
 }
 
 /// Returns a JSON value as the string in which some protocols carry it.
-pub(super) fn folded(value: &Value) -> String {
+pub(super) fn to_json_string(value: &Value) -> String {
     match value.as_str() {
         Some(text) => text.to_owned(),
         None => value.to_string(),

@@ -10,7 +10,7 @@
 //! ```
 //! use abide_testkit::model::{ModelScript, ModelServer, ScriptedAnswer};
 //!
-//! let script = ModelScript::new().when(|heard| heard.asks("list"), ScriptedAnswer::shell("ls"));
+//! let script = ModelScript::new().when(|request| request.prompt_contains("list"), ScriptedAnswer::shell("ls"));
 //! let server = ModelServer::start(script);
 //! assert!(server.url("/v1").starts_with("http://127.0.0.1:"));
 //! assert_eq!(server.turns().len(), 0);

@@ -10,32 +10,33 @@ use super::{
 };
 
 /// Returns the reasons, as sentences, for which a real service would refuse the request.
-pub fn faults(heard: &ReceivedRequest) -> Vec<String> {
-    if heard.wire == ModelProtocol::Gemini {
+pub fn faults(request: &ReceivedRequest) -> Vec<String> {
+    if request.protocol == ModelProtocol::Gemini {
         // This service pairs by name and position, and its program is known to repeat a result after a resume.
         return Vec::new();
     }
     let mut faults = Vec::new();
     let mut seen: HashSet<&str> = HashSet::new();
-    let mut owed: Vec<&str> = Vec::new();
-    for (index, message) in heard.messages.iter().enumerate() {
+    let mut open_calls: Vec<&str> = Vec::new();
+    for (index, message) in request.messages.iter().enumerate() {
         for result in &message.tool_results {
-            match owed.iter().position(|id| *id == result.id) {
+            match open_calls.iter().position(|id| *id == result.id) {
                 Some(at) => {
-                    owed.remove(at);
+                    open_calls.remove(at);
                 }
                 None => faults.push(format!(
                     "messages[{index}]: the result of {} follows no open call of that id",
-                    told(&result.id)
+                    display_id(&result.id)
                 )),
             }
         }
         let continues = message.role == MessageRole::Tool || !message.tool_results.is_empty();
         // A protocol with one item per call may have several calls in a row before the first result.
-        let calls_on = message.role == MessageRole::Assistant && heard.wire == ModelProtocol::Responses;
-        if !owed.is_empty() && !calls_on && (!continues || message.role == MessageRole::Assistant) {
-            faults.push(format!("messages[{index}]: calls {} have no result before it", owed.join(", ")));
-            owed.clear();
+        let calls_on = message.role == MessageRole::Assistant && request.protocol == ModelProtocol::Responses;
+        if !open_calls.is_empty() && !calls_on && (!continues || message.role == MessageRole::Assistant) {
+            faults
+                .push(format!("messages[{index}]: calls {} have no result before it", open_calls.join(", ")));
+            open_calls.clear();
         }
         for call in &message.tool_calls {
             if call.id.is_empty() {
@@ -43,20 +44,23 @@ pub fn faults(heard: &ReceivedRequest) -> Vec<String> {
             } else if !seen.insert(&call.id) {
                 faults.push(format!("messages[{index}]: the id {} is used twice", call.id));
             }
-            if call.args.is_string() && heard.wire == ModelProtocol::Chat {
-                faults.push(format!("messages[{index}]: the arguments of {} are not JSON", told(&call.id)));
+            if call.args.is_string() && request.protocol == ModelProtocol::Chat {
+                faults.push(format!(
+                    "messages[{index}]: the arguments of {} are not JSON",
+                    display_id(&call.id)
+                ));
             }
-            owed.push(&call.id);
+            open_calls.push(&call.id);
         }
-        faults.extend(emptiness(index, message));
+        faults.extend(empty_message_fault(index, message));
     }
-    if !owed.is_empty() {
-        faults.push(format!("calls {} have no result at the end", owed.join(", ")));
+    if !open_calls.is_empty() {
+        faults.push(format!("calls {} have no result at the end", open_calls.join(", ")));
     }
-    match heard.messages.iter().rfind(|message| message.role != MessageRole::System) {
+    match request.messages.iter().rfind(|message| message.role != MessageRole::System) {
         None => faults.push("there is no message".to_owned()),
         // Other services accept a request that ends with the beginning of the model's answer.
-        Some(last) if last.role == MessageRole::Assistant && heard.wire == ModelProtocol::Chat => {
+        Some(last) if last.role == MessageRole::Assistant && request.protocol == ModelProtocol::Chat => {
             faults.push("the model has the last word".to_owned());
         }
         Some(_) => {}
@@ -64,7 +68,7 @@ pub fn faults(heard: &ReceivedRequest) -> Vec<String> {
     faults
 }
 
-fn emptiness(index: usize, message: &ReceivedMessage) -> Option<String> {
+fn empty_message_fault(index: usize, message: &ReceivedMessage) -> Option<String> {
     let empty = message.tool_calls.is_empty() && message.tool_results.is_empty() && message.text().is_empty();
     match message.role {
         MessageRole::Assistant if empty => {
@@ -77,7 +81,7 @@ fn emptiness(index: usize, message: &ReceivedMessage) -> Option<String> {
     }
 }
 
-fn told(id: &str) -> &str {
+fn display_id(id: &str) -> &str {
     if id.is_empty() { "a call without id" } else { id }
 }
 
@@ -89,7 +93,7 @@ mod tests {
 
     fn check(messages: Value) -> Vec<String> {
         let raw = json!({ "model": "m", "messages": messages });
-        faults(&ModelProtocol::Chat.hear("/v1/chat/completions", raw))
+        faults(&ModelProtocol::Chat.parse_request("/v1/chat/completions", raw))
     }
 
     fn assistant(ids: &[&str]) -> Value {

@@ -17,29 +17,29 @@ use super::{
 enum BodyStep {
     Send(Bytes),
     Pause(Duration),
-    Stand(TestGate),
-    Break,
+    WaitAtGate(TestGate),
+    CloseConnection,
 }
 
 /// Creates a body that is sent as `manner` specifies, and records how it ended.
-pub(super) fn body(pieces: Vec<String>, manner: &AnswerPacing, ending: AnswerEndGuard) -> Body {
-    let steps = steps(pieces, manner);
+pub(super) fn body(pieces: Vec<String>, pacing: &AnswerPacing, ending: AnswerEndGuard) -> Body {
+    let steps = steps(pieces, pacing);
     Body::from_stream(stream::unfold((steps, ending), |(mut steps, mut ending)| async move {
         loop {
             match steps.pop_front() {
                 None => {
-                    ending.will_be(AnswerEnd::Whole);
+                    ending.set_end(AnswerEnd::Complete);
                     return None;
                 }
                 Some(BodyStep::Send(bytes)) => {
                     return Some((Ok(bytes), (steps, ending)));
                 }
                 Some(BodyStep::Pause(pause)) => tokio::time::sleep(pause).await,
-                Some(BodyStep::Stand(gate)) => gate.pass().await,
-                Some(BodyStep::Break) => {
+                Some(BodyStep::WaitAtGate(gate)) => gate.pass().await,
+                Some(BodyStep::CloseConnection) => {
                     // The pieces so far are still buffered by the connection, which flushes them when it is idle.
-                    tokio::time::sleep(FLUSH).await;
-                    ending.will_be(AnswerEnd::Cut);
+                    tokio::time::sleep(FLUSH_DELAY).await;
+                    ending.set_end(AnswerEnd::Cut);
                     return Some((Err(io::Error::other("cut as scripted")), (VecDeque::new(), ending)));
                 }
             }
@@ -47,20 +47,20 @@ pub(super) fn body(pieces: Vec<String>, manner: &AnswerPacing, ending: AnswerEnd
     }))
 }
 
-const FLUSH: Duration = Duration::from_millis(5);
+const FLUSH_DELAY: Duration = Duration::from_millis(5);
 
-fn steps(pieces: Vec<String>, manner: &AnswerPacing) -> VecDeque<BodyStep> {
+fn steps(pieces: Vec<String>, pacing: &AnswerPacing) -> VecDeque<BodyStep> {
     let half = pieces.len() / 2;
-    let mut left = manner.cut.unwrap_or(usize::MAX);
+    let mut left = pacing.cut_after_bytes.unwrap_or(usize::MAX);
     let mut steps = VecDeque::new();
     for (index, piece) in pieces.into_iter().enumerate() {
-        if index > 0 && !manner.pause.is_zero() {
-            steps.push_back(BodyStep::Pause(manner.pause));
+        if index > 0 && !pacing.pause.is_zero() {
+            steps.push_back(BodyStep::Pause(pacing.pause));
         }
         if index == half
-            && let Some(gate) = &manner.midway
+            && let Some(gate) = &pacing.gate_midway
         {
-            steps.push_back(BodyStep::Stand(gate.clone()));
+            steps.push_back(BodyStep::WaitAtGate(gate.clone()));
         }
         let mut bytes = Bytes::from(piece);
         bytes.truncate(left);
@@ -71,8 +71,8 @@ fn steps(pieces: Vec<String>, manner: &AnswerPacing) -> VecDeque<BodyStep> {
         }
     }
     // An answer shorter than its cut is truncated at its end: the proper terminator is missing.
-    if manner.cut.is_some() {
-        steps.push_back(BodyStep::Break);
+    if pacing.cut_after_bytes.is_some() {
+        steps.push_back(BodyStep::CloseConnection);
     }
     steps
 }

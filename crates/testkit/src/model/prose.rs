@@ -5,13 +5,13 @@
 use super::errand;
 
 /// Returns the part of a text block that a person wrote, if any.
-pub(super) fn written(block: &str) -> Option<String> {
+pub(super) fn user_part(block: &str) -> Option<String> {
     let block = without_instructions(block);
     let mut rest = block.trim();
     loop {
         if rest.is_empty()
-            || errand::is_order(rest)
-            || OPENINGS.iter().any(|opening| rest.starts_with(opening))
+            || errand::begins_like_side_request(rest)
+            || PROGRAM_OPENINGS.iter().any(|opening| rest.starts_with(opening))
         {
             return None;
         }
@@ -19,7 +19,8 @@ pub(super) fn written(block: &str) -> Option<String> {
         rest = after.trim_start();
     }
     // Notes may follow the person's text, which ends where the first of them begins.
-    let end = TRAILING.iter().filter_map(|tag| rest.find(&format!("\n<{tag}>"))).min().unwrap_or(rest.len());
+    let end =
+        TRAILING_TAGS.iter().filter_map(|tag| rest.find(&format!("\n<{tag}>"))).min().unwrap_or(rest.len());
     Some(rest[..end].trim_end().to_owned())
 }
 
@@ -62,10 +63,10 @@ const TAGS: &[&str] = &[
 ];
 
 /// Tags of notes that follow a person's text.
-const TRAILING: &[&str] = &["system-reminder", "hook_context"];
+const TRAILING_TAGS: &[&str] = &["system-reminder", "hook_context"];
 
 /// The first words of texts that no person wrote.
-const OPENINGS: &[&str] = &[
+const PROGRAM_OPENINGS: &[&str] = &[
     "# AGENTS.md instructions",
     "This is the Gemini CLI.",
     "This is the Qwen Code.",
@@ -87,28 +88,28 @@ mod tests {
             "<turn_aborted>\nThe person stopped it.\n</turn_aborted>",
             "   \n",
         ] {
-            assert_eq!(written(note), None, "{note}");
+            assert_eq!(user_part(note), None, "{note}");
         }
     }
 
     #[test]
     fn text_around_notes_is_kept() {
         let wrapped = "<system-reminder>a</system-reminder>\n<system-reminder>b</system-reminder>\nhello";
-        assert_eq!(written(wrapped), Some("hello".to_owned()));
-        assert_eq!(written("hello\n\n<system-reminder>c</system-reminder>"), Some("hello".to_owned()));
+        assert_eq!(user_part(wrapped), Some("hello".to_owned()));
+        assert_eq!(user_part("hello\n\n<system-reminder>c</system-reminder>"), Some("hello".to_owned()));
     }
 
     #[test]
-    fn what_we_tell_engines_is_not_a_persons() {
+    fn our_own_instructions_are_not_user_text() {
         let joined =
             "dig\n\n<abide-runtime>ask so</abide-runtime>\n\nrest\n\n<abide-runtime>or so</abide-runtime>";
-        assert_eq!(written(joined), Some("dig\n\n\n\nrest".to_owned()));
+        assert_eq!(user_part(joined), Some("dig\n\n\n\nrest".to_owned()));
     }
 
     #[test]
     fn a_person_may_write_about_tags() {
         let text = "why is <environment_context> empty?";
-        assert_eq!(written(text), Some(text.to_owned()));
-        assert_eq!(written("<b>bold</b>"), Some("<b>bold</b>".to_owned()));
+        assert_eq!(user_part(text), Some(text.to_owned()));
+        assert_eq!(user_part("<b>bold</b>"), Some("<b>bold</b>".to_owned()));
     }
 }

@@ -5,8 +5,8 @@ use super::{heard::ReceivedRequest, watched::WatchedValue};
 /// A request to the model, and how it was answered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelExchange {
-    pub heard: ReceivedRequest,
-    pub treatment: AnswerSource,
+    pub request: ReceivedRequest,
+    pub answer_source: AnswerSource,
     pub end: AnswerEnd,
 }
 
@@ -18,9 +18,9 @@ pub enum AnswerSource {
     /// A turn answered by the default.
     Default,
     /// A side request answered by a rule.
-    ScriptedSide,
+    ScriptedSideRequest,
     /// A side request answered by the default.
-    Side,
+    DefaultSideRequest,
     /// Refused because of a wrong API key.
     Unauthorised,
     /// Refused because of its messages' order or form; contains the reasons.
@@ -33,7 +33,7 @@ pub enum AnswerEnd {
     /// Not ended yet.
     Open,
     /// Sent completely.
-    Whole,
+    Complete,
     /// Truncated as scripted.
     Cut,
     /// The client disconnected before the answer was complete.
@@ -50,14 +50,14 @@ pub struct OtherRequest {
 #[derive(Debug, Default)]
 pub(super) struct ExchangeLog {
     pub exchanges: Vec<ModelExchange>,
-    pub visits: Vec<OtherRequest>,
+    pub other_requests: Vec<OtherRequest>,
 }
 
 /// Records how an answer ended, also when it is dropped before its end.
 #[derive(Debug)]
 pub(super) struct AnswerEndGuard {
     record: std::sync::Arc<WatchedValue<ExchangeLog>>,
-    at: usize,
+    index: usize,
     end: AnswerEnd,
 }
 
@@ -66,24 +66,26 @@ impl AnswerSource {
     pub fn is_turn(&self) -> bool {
         match self {
             Self::Scripted | Self::Default => true,
-            Self::ScriptedSide | Self::Side | Self::Unauthorised | Self::Faulty(_) => false,
+            Self::ScriptedSideRequest | Self::DefaultSideRequest | Self::Unauthorised | Self::Faulty(_) => {
+                false
+            }
         }
     }
 }
 
 impl AnswerEndGuard {
     pub(super) fn new(record: std::sync::Arc<WatchedValue<ExchangeLog>>, at: usize) -> Self {
-        Self { record, at, end: AnswerEnd::Abandoned }
+        Self { record, index: at, end: AnswerEnd::Abandoned }
     }
 
-    pub(super) fn will_be(&mut self, end: AnswerEnd) {
+    pub(super) fn set_end(&mut self, end: AnswerEnd) {
         self.end = end;
     }
 }
 
 impl Drop for AnswerEndGuard {
     fn drop(&mut self) {
-        let (at, end) = (self.at, self.end);
+        let (at, end) = (self.index, self.end);
         self.record.update(|record| record.exchanges[at].end = end);
     }
 }

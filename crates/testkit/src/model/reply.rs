@@ -12,8 +12,8 @@ use super::{
 pub(super) struct PreparedReply<'a> {
     pub model: &'a str,
     /// The part of the ids that is unique to this reply within a test.
-    pub mark: String,
-    pub said: Vec<ReplyPart>,
+    pub id_suffix: String,
+    pub parts: Vec<ReplyPart>,
     pub usage: AnswerUsage,
     /// Replaces the true finish reason.
     pub finish: Option<String>,
@@ -27,13 +27,13 @@ pub(super) enum ReplyPart {
 
 impl<'a> PreparedReply<'a> {
     pub(super) fn new(
-        heard: &'a ReceivedRequest,
+        request: &'a ReceivedRequest,
         port: u16,
         parts: &[AnswerPart],
         usage: Option<AnswerUsage>,
     ) -> Self {
         // The port is part of the mark, because a session may continue with another server.
-        let mark = format!("{port}_{}", heard.at);
+        let mark = format!("{port}_{}", request.index);
         let mut said = Vec::new();
         for (index, part) in parts.iter().enumerate() {
             let id = format!("call_{mark}_{index}");
@@ -42,23 +42,23 @@ impl<'a> PreparedReply<'a> {
                 AnswerPart::Call { tool, args } => {
                     said.push(ReplyPart::Call { id, tool: tool.clone(), args: args.clone() });
                 }
-                AnswerPart::Shell(command) => said.push(match tool::shell(heard, command) {
+                AnswerPart::Shell(command) => said.push(match tool::shell(request, command) {
                     Some((tool, args)) => ReplyPart::Call { id, tool, args },
-                    None => ReplyPart::Text(format!("NO SHELL among {}", heard.tools.join(", "))),
+                    None => ReplyPart::Text(format!("NO SHELL among {}", request.tools.join(", "))),
                 }),
             }
         }
-        let usage = usage.unwrap_or_else(|| AnswerUsage { input: tokens(&heard.raw), output: 10 });
-        Self { model: &heard.model, mark, said, usage, finish: None }
+        let usage = usage.unwrap_or_else(|| AnswerUsage { input: tokens(&request.raw), output: 10 });
+        Self { model: &request.model, id_suffix: mark, parts: said, usage, finish: None }
     }
 
-    pub(super) fn calls(&self) -> bool {
-        self.said.iter().any(|said| matches!(said, ReplyPart::Call { .. }))
+    pub(super) fn has_calls(&self) -> bool {
+        self.parts.iter().any(|said| matches!(said, ReplyPart::Call { .. }))
     }
 
     /// Returns all texts, without the calls.
     pub(super) fn text(&self) -> String {
-        let text = self.said.iter().filter_map(|said| match said {
+        let text = self.parts.iter().filter_map(|said| match said {
             ReplyPart::Text(text) => Some(text.as_str()),
             ReplyPart::Call { .. } => None,
         });

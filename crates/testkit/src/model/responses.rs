@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     heard::{MessageRole, ReceivedMessage, ReceivedRequest, ReceivedToolCall, ReceivedToolResult},
-    json::{folded, list, pieces, text, unfolded},
+    json::{list, parse_or_string, text, texts, to_json_string},
     reply::{PreparedReply, ReplyPart, chunks},
     sse,
     wire::ParsedRequest,
@@ -41,15 +41,15 @@ fn item(item: &Value) -> Option<ReceivedMessage> {
                 "user" => MessageRole::User,
                 _ => MessageRole::System,
             };
-            Some(ReceivedMessage { blocks: pieces(&item["content"]), ..ReceivedMessage::new(role) })
+            Some(ReceivedMessage { blocks: texts(&item["content"]), ..ReceivedMessage::new(role) })
         }
-        "function_call" => Some(call(unfolded(&text(item, "arguments")))),
+        "function_call" => Some(call(parse_or_string(&text(item, "arguments")))),
         "custom_tool_call" => Some(call(item["input"].clone())),
         "function_call_output" | "custom_tool_call_output" => {
             // A string, a list of text blocks, or an object that contains one of them.
             let output = &item["output"];
             let content = if output.is_object() { &output["content"] } else { output };
-            let result = ReceivedToolResult { id: text(item, "call_id"), text: pieces(content).join("\n") };
+            let result = ReceivedToolResult { id: text(item, "call_id"), text: texts(content).join("\n") };
             Some(ReceivedMessage { tool_results: vec![result], ..ReceivedMessage::new(MessageRole::Tool) })
         }
         _ => None,
@@ -66,18 +66,18 @@ fn tools(tool: &Value) -> Vec<String> {
 }
 
 /// Whether the request offers this tool with free-text input.
-fn is_custom(heard: &ReceivedRequest, name: &str) -> bool {
-    list(&heard.raw, "tools").iter().any(|tool| tool["type"] == "custom" && tool["name"] == name)
+fn is_custom(request: &ReceivedRequest, name: &str) -> bool {
+    list(&request.raw, "tools").iter().any(|tool| tool["type"] == "custom" && tool["name"] == name)
 }
 
-pub(super) fn stream(reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Vec<String> {
-    let id = format!("resp_{}", reply.mark);
+pub(super) fn stream(reply: &PreparedReply<'_>, request: &ReceivedRequest) -> Vec<String> {
+    let id = format!("resp_{}", reply.id_suffix);
     let mut events = vec![json!({ "type": "response.created", "response": { "id": id } })];
-    let items = items(reply, heard);
+    let items = items(reply, request);
     for (index, item) in items.iter().enumerate() {
         let mut begun = item.clone();
         begun["status"] = json!("in_progress");
-        let deltas = match &reply.said[index] {
+        let deltas = match &reply.parts[index] {
             ReplyPart::Text(said) => {
                 begun["content"] = json!([]);
                 let delta = |chunk| {
@@ -98,35 +98,35 @@ pub(super) fn stream(reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Vec<
     for (number, event) in events.iter_mut().enumerate() {
         event["sequence_number"] = json!(number);
     }
-    events.iter().map(sse::typed).collect()
+    events.iter().map(sse::named_event).collect()
 }
 
-pub(super) fn whole(reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Value {
-    response(reply, &items(reply, heard))
+pub(super) fn unstreamed(reply: &PreparedReply<'_>, request: &ReceivedRequest) -> Value {
+    response(reply, &items(reply, request))
 }
 
-fn items(reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Vec<Value> {
+fn items(reply: &PreparedReply<'_>, request: &ReceivedRequest) -> Vec<Value> {
     let item = |(index, said): (usize, &ReplyPart)| match said {
         ReplyPart::Text(said) => json!({
-            "type": "message", "id": format!("msg_{}_{index}", reply.mark), "role": "assistant",
+            "type": "message", "id": format!("msg_{}_{index}", reply.id_suffix), "role": "assistant",
             "status": "completed", "content": [{ "type": "output_text", "text": said, "annotations": [] }],
         }),
-        ReplyPart::Call { id, tool, args } if is_custom(heard, tool) => json!({
-            "type": "custom_tool_call", "id": format!("ctc_{}_{index}", reply.mark), "status": "completed",
-            "call_id": id, "name": tool, "input": folded(args),
+        ReplyPart::Call { id, tool, args } if is_custom(request, tool) => json!({
+            "type": "custom_tool_call", "id": format!("ctc_{}_{index}", reply.id_suffix), "status": "completed",
+            "call_id": id, "name": tool, "input": to_json_string(args),
         }),
         ReplyPart::Call { id, tool, args } => json!({
-            "type": "function_call", "id": format!("fc_{}_{index}", reply.mark), "status": "completed",
-            "call_id": id, "name": tool, "arguments": folded(args),
+            "type": "function_call", "id": format!("fc_{}_{index}", reply.id_suffix), "status": "completed",
+            "call_id": id, "name": tool, "arguments": to_json_string(args),
         }),
     };
-    reply.said.iter().enumerate().map(item).collect()
+    reply.parts.iter().enumerate().map(item).collect()
 }
 
 fn response(reply: &PreparedReply<'_>, items: &[Value]) -> Value {
     let usage = reply.usage;
     json!({
-        "id": format!("resp_{}", reply.mark), "object": "response", "created_at": 0, "status": "completed",
+        "id": format!("resp_{}", reply.id_suffix), "object": "response", "created_at": 0, "status": "completed",
         "model": reply.model, "output": items,
         "usage": {
             "input_tokens": usage.input, "input_tokens_details": { "cached_tokens": 0 },
@@ -141,9 +141,9 @@ mod tests {
     use super::*;
     use crate::model::{answer::AnswerPart, wire::ModelProtocol};
 
-    fn heard() -> ReceivedRequest {
+    fn parsed_request() -> ReceivedRequest {
         let message = |role: &str, text: &str| json!({ "type": "message", "role": role, "content": [{ "type": "input_text", "text": text }] });
-        ModelProtocol::Responses.hear(
+        ModelProtocol::Responses.parse_request(
             "/v1/responses",
             json!({
                 "model": "m", "stream": true, "store": false,
@@ -169,26 +169,26 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_heard() {
-        let heard = heard();
-        assert_eq!(heard.system, "You are an agent.");
-        assert_eq!(heard.user_texts(), ["go"]);
-        assert_eq!(heard.tools, ["exec_command", "apply_patch", "web_search", "look"]);
-        let args: Vec<Value> = heard.tool_calls().into_iter().map(|call| call.args).collect();
+    fn a_request_is_parsed() {
+        let request = parsed_request();
+        assert_eq!(request.system, "You are an agent.");
+        assert_eq!(request.user_texts(), ["go"]);
+        assert_eq!(request.tools, ["exec_command", "apply_patch", "web_search", "look"]);
+        let args: Vec<Value> = request.tool_calls().into_iter().map(|call| call.args).collect();
         assert_eq!(args, [json!({ "cmd": "ls" }), json!("*** Begin")]);
-        let results: Vec<String> = heard.returned().into_iter().map(|result| result.text).collect();
+        let results: Vec<String> = request.new_tool_results().into_iter().map(|result| result.text).collect();
         assert_eq!(results, ["Output:\na b\n", "done"]);
-        assert_eq!(crate::model::faults(&heard), [""; 0]);
+        assert_eq!(crate::model::faults(&request), [""; 0]);
     }
 
     #[test]
     fn a_stream_adds_up_to_the_answer() {
-        let heard = heard();
+        let request = parsed_request();
         let patch = AnswerPart::Call { tool: "apply_patch".to_owned(), args: json!("*** Begin Patch") };
         let parts =
             [AnswerPart::Say("one moment, please".to_owned()), AnswerPart::Shell("ls".to_owned()), patch];
-        let reply = PreparedReply::new(&heard, 1, &parts, None);
-        let events = sse::parsed(&stream(&reply, &heard).concat());
+        let reply = PreparedReply::new(&request, 1, &parts, None);
+        let events = sse::parse_data(&stream(&reply, &request).concat());
         let of = |kind: &'static str| events.iter().filter(move |event| event["type"] == kind);
         let text: String =
             of("response.output_text.delta").filter_map(|event| event["delta"].as_str()).collect();
@@ -202,6 +202,6 @@ mod tests {
         let last = events.last().unwrap();
         assert_eq!(last["type"], "response.completed");
         assert_eq!(last["response"]["output"], Value::from(items));
-        assert_eq!(last["response"], whole(&reply, &heard));
+        assert_eq!(last["response"], unstreamed(&reply, &request));
     }
 }

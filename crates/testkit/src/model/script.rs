@@ -15,8 +15,8 @@ use super::{
 pub struct ModelScript {
     rules: Vec<ScriptRule>,
     queue: VecDeque<ScriptedAnswer>,
-    otherwise: AnswerFunction,
-    turn: RequestMatcher,
+    default_answer: AnswerFunction,
+    is_turn: RequestMatcher,
     key: Option<String>,
     order: OrderCheck,
 }
@@ -26,8 +26,8 @@ type AnswerFunction = Box<dyn Fn(&ReceivedRequest) -> Option<ScriptedAnswer> + S
 
 struct ScriptRule {
     kind: RuleKind,
-    answering: AnswerFunction,
-    left: RuleUses,
+    answer: AnswerFunction,
+    uses_left: RuleUses,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,27 +38,27 @@ enum RuleKind {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RuleUses {
-    Endless,
+    Unlimited,
     Left(usize),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OrderCheck {
-    Ignored,
-    Checked,
+    Off,
+    On,
 }
 
 impl ModelScript {
     /// Creates a script that answers each turn with `STUB users=… last=<…> history=[…]` and follows directives such as
-    /// `[[shell:ls]]` in the prompt. [`ModelScript::otherwise`] sets another default.
+    /// `[[shell:ls]]` in the prompt. [`ModelScript::with_default`] sets another default.
     pub fn new() -> Self {
         Self {
             rules: Vec::new(),
             queue: VecDeque::new(),
-            otherwise: Box::new(|heard| Some(stub::answer(heard))),
-            turn: Box::new(|heard| !errand::is_one(heard)),
+            default_answer: Box::new(|request| Some(stub::answer(request))),
+            is_turn: Box::new(|request| !errand::is_side_request(request)),
             key: None,
-            order: OrderCheck::Ignored,
+            order: OrderCheck::Off,
         }
     }
 
@@ -69,17 +69,19 @@ impl ModelScript {
         matches: impl Fn(&ReceivedRequest) -> bool + Send + 'static,
         answer: ScriptedAnswer,
     ) -> Self {
-        self.rule(RuleKind::Turn, RuleUses::Endless, move |heard| matches(heard).then(|| answer.clone()))
+        self.rule(RuleKind::Turn, RuleUses::Unlimited, move |request| {
+            matches(request).then(|| answer.clone())
+        })
     }
 
     /// Answers the first matching turn; later ones are left to the rest of the script.
     #[must_use]
-    pub fn once(
+    pub fn when_once(
         self,
         matches: impl Fn(&ReceivedRequest) -> bool + Send + 'static,
         answer: ScriptedAnswer,
     ) -> Self {
-        self.rule(RuleKind::Turn, RuleUses::Left(1), move |heard| matches(heard).then(|| answer.clone()))
+        self.rule(RuleKind::Turn, RuleUses::Left(1), move |request| matches(request).then(|| answer.clone()))
     }
 
     /// Calls the function for each turn that no earlier rule answered.
@@ -88,16 +90,16 @@ impl ModelScript {
         self,
         answering: impl Fn(&ReceivedRequest) -> Option<ScriptedAnswer> + Send + 'static,
     ) -> Self {
-        self.rule(RuleKind::Turn, RuleUses::Endless, answering)
+        self.rule(RuleKind::Turn, RuleUses::Unlimited, answering)
     }
 
     /// Calls the function for each side request that no earlier rule answered.
     #[must_use]
-    pub fn aside(
+    pub fn decide_side(
         self,
         answering: impl Fn(&ReceivedRequest) -> Option<ScriptedAnswer> + Send + 'static,
     ) -> Self {
-        self.rule(RuleKind::Side, RuleUses::Endless, answering)
+        self.rule(RuleKind::Side, RuleUses::Unlimited, answering)
     }
 
     /// Adds an answer to the queue for turns that no rule answers.
@@ -109,64 +111,69 @@ impl ModelScript {
 
     /// Sets the answer for turns that neither a rule nor the queue answers.
     #[must_use]
-    pub fn otherwise(mut self, answer: ScriptedAnswer) -> Self {
-        self.otherwise = Box::new(move |_| Some(answer.clone()));
+    pub fn with_default(mut self, answer: ScriptedAnswer) -> Self {
+        self.default_answer = Box::new(move |_| Some(answer.clone()));
         self
     }
 
     /// Defines which requests are turns; the others are side requests.
     #[must_use]
-    pub fn turns_are(mut self, matches: impl Fn(&ReceivedRequest) -> bool + Send + 'static) -> Self {
-        self.turn = Box::new(matches);
+    pub fn with_turn_filter(mut self, matches: impl Fn(&ReceivedRequest) -> bool + Send + 'static) -> Self {
+        self.is_turn = Box::new(matches);
         self
     }
 
     /// Refuses requests with another API key.
     #[must_use]
-    pub fn demand_key(mut self, key: impl Into<String>) -> Self {
+    pub fn require_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
     /// Refuses requests whose messages are in an order or a form that real services refuse, and reports the reason.
     #[must_use]
-    pub fn demand_order(mut self) -> Self {
-        self.order = OrderCheck::Checked;
+    pub fn require_message_order(mut self) -> Self {
+        self.order = OrderCheck::On;
         self
     }
 
-    pub(super) fn answer(&mut self, heard: &ReceivedRequest) -> (ScriptedAnswer, AnswerSource) {
-        if self.key.is_some() && self.key != heard.key {
+    pub(super) fn answer(&mut self, request: &ReceivedRequest) -> (ScriptedAnswer, AnswerSource) {
+        if self.key.is_some() && self.key != request.key {
             return (
                 ScriptedAnswer::status(401, "the key is not the one that is demanded"),
                 AnswerSource::Unauthorised,
             );
         }
-        if self.order == OrderCheck::Checked {
-            let mut faults = order::faults(heard);
-            faults.extend(form::faults(heard));
+        if self.order == OrderCheck::On {
+            let mut faults = order::faults(request);
+            faults.extend(form::faults(request));
             if !faults.is_empty() {
                 return (ScriptedAnswer::status(400, faults.join("; ")), AnswerSource::Faulty(faults));
             }
         }
-        let kind = if (self.turn)(heard) { RuleKind::Turn } else { RuleKind::Side };
-        for rule in self.rules.iter_mut().filter(|rule| rule.kind == kind && rule.left != RuleUses::Left(0)) {
-            if let Some(answer) = (rule.answering)(heard) {
-                if let RuleUses::Left(left) = &mut rule.left {
+        let kind = if (self.is_turn)(request) { RuleKind::Turn } else { RuleKind::Side };
+        for rule in
+            self.rules.iter_mut().filter(|rule| rule.kind == kind && rule.uses_left != RuleUses::Left(0))
+        {
+            if let Some(answer) = (rule.answer)(request) {
+                if let RuleUses::Left(left) = &mut rule.uses_left {
                     *left -= 1;
                 }
-                let treatment =
-                    if kind == RuleKind::Turn { AnswerSource::Scripted } else { AnswerSource::ScriptedSide };
+                let treatment = if kind == RuleKind::Turn {
+                    AnswerSource::Scripted
+                } else {
+                    AnswerSource::ScriptedSideRequest
+                };
                 return (answer, treatment);
             }
         }
         if kind == RuleKind::Side {
-            return (ScriptedAnswer::harmless(heard.schema.as_ref()), AnswerSource::Side);
+            return (ScriptedAnswer::minimal(request.schema.as_ref()), AnswerSource::DefaultSideRequest);
         }
         if let Some(answer) = self.queue.pop_front() {
             return (answer, AnswerSource::Scripted);
         }
-        let answer = (self.otherwise)(heard).unwrap_or_else(|| ScriptedAnswer::harmless(None));
+        let answer = (self.default_answer)(request).unwrap_or_else(|| ScriptedAnswer::minimal(None));
         (answer, AnswerSource::Default)
     }
 
@@ -176,7 +183,7 @@ impl ModelScript {
         left: RuleUses,
         answering: impl Fn(&ReceivedRequest) -> Option<ScriptedAnswer> + Send + 'static,
     ) -> Self {
-        self.rules.push(ScriptRule { kind, answering: Box::new(answering), left });
+        self.rules.push(ScriptRule { kind, answer: Box::new(answering), uses_left: left });
         self
     }
 }
@@ -189,7 +196,7 @@ impl Default for ModelScript {
 
 impl fmt::Debug for ModelScript {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rules, queue, otherwise: _, turn: _, key, order } = self;
+        let Self { rules, queue, default_answer: _, is_turn: _, key, order } = self;
         let mut told = f.debug_struct("ModelScript");
         told.field("rules", &rules.len()).field("queue", queue).field("key", key).field("order", order);
         told.finish_non_exhaustive()

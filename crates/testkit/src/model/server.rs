@@ -39,7 +39,7 @@ struct ModelServerState {
 }
 
 /// The maximum size of a request body. Agent programs send whole conversations with files.
-const LONGEST_REQUEST: usize = 256 << 20;
+const MAX_REQUEST_BYTES: usize = 256 << 20;
 
 impl ModelServer {
     /// Starts on a free port.
@@ -88,7 +88,7 @@ impl ModelServer {
     }
 
     /// Replaces the script for later requests.
-    pub fn follow(&self, script: ModelScript) {
+    pub fn set_script(&self, script: ModelScript) {
         *self.shared.script.lock().unwrap_or_else(PoisonError::into_inner) = script;
     }
 
@@ -98,28 +98,33 @@ impl ModelServer {
     }
 
     /// Returns all requests so far, including side requests and refused ones.
-    pub fn heard(&self) -> Vec<ReceivedRequest> {
-        self.those(|_| true)
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests_where(|_| true)
     }
 
     /// Returns the requests that were turns of a conversation.
     pub fn turns(&self) -> Vec<ReceivedRequest> {
-        self.those(|exchange| exchange.treatment.is_turn())
+        self.requests_where(|exchange| exchange.answer_source.is_turn())
     }
 
     /// Returns the side requests.
-    pub fn sides(&self) -> Vec<ReceivedRequest> {
-        self.those(|exchange| matches!(exchange.treatment, AnswerSource::Side | AnswerSource::ScriptedSide))
+    pub fn side_requests(&self) -> Vec<ReceivedRequest> {
+        self.requests_where(|exchange| {
+            matches!(
+                exchange.answer_source,
+                AnswerSource::DefaultSideRequest | AnswerSource::ScriptedSideRequest
+            )
+        })
     }
 
     /// Returns the violations of the message order in all requests.
     pub fn faults(&self) -> Vec<String> {
-        let faults = self.exchanges().into_iter().filter_map(|exchange| match exchange.treatment {
+        let faults = self.exchanges().into_iter().filter_map(|exchange| match exchange.answer_source {
             AnswerSource::Faulty(faults) => Some(faults),
             AnswerSource::Scripted
             | AnswerSource::Default
-            | AnswerSource::ScriptedSide
-            | AnswerSource::Side
+            | AnswerSource::ScriptedSideRequest
+            | AnswerSource::DefaultSideRequest
             | AnswerSource::Unauthorised => None,
         });
         faults.flatten().collect()
@@ -127,13 +132,13 @@ impl ModelServer {
 
     /// Returns the number of turns whose current prompt contains `text`. More than one means that a prompt was sent
     /// twice.
-    pub fn times_asked(&self, text: &str) -> usize {
-        self.turns().iter().filter(|heard| heard.asks(text)).count()
+    pub fn prompt_count(&self, text: &str) -> usize {
+        self.turns().iter().filter(|heard| heard.prompt_contains(text)).count()
     }
 
     /// Returns the requests to other paths than those of the model protocols.
-    pub fn visits(&self) -> Vec<OtherRequest> {
-        self.shared.record.read(|record| record.visits.clone())
+    pub fn other_requests(&self) -> Vec<OtherRequest> {
+        self.shared.record.read(|record| record.other_requests.clone())
     }
 
     /// Blocks until a turn for which `wanted` returns true has arrived, and returns the first such turn. Side requests
@@ -142,11 +147,10 @@ impl ModelServer {
     /// # Panics
     /// If none arrives within the timeout.
     pub fn wait_for(&self, wanted: impl Fn(&ReceivedRequest) -> bool) -> ReceivedRequest {
-        let found = self
-            .shared
-            .record
-            .wait(|record| first(record, |exchange| exchange.treatment.is_turn() && wanted(&exchange.heard)));
-        self.present(found).heard
+        let found = self.shared.record.wait(|record| {
+            first(record, |exchange| exchange.answer_source.is_turn() && wanted(&exchange.request))
+        });
+        self.expect_found(found).request
     }
 
     /// Like [`Self::wait_for`], without blocking the thread.
@@ -157,10 +161,10 @@ impl ModelServer {
         let record = &self.shared.record;
         let found = record
             .wait_async(|record| {
-                first(record, |exchange| exchange.treatment.is_turn() && wanted(&exchange.heard))
+                first(record, |exchange| exchange.answer_source.is_turn() && wanted(&exchange.request))
             })
             .await;
-        self.present(found).heard
+        self.expect_found(found).request
     }
 
     /// Blocks until `wanted` returns true for an exchange, for example one that ended in a certain way, and returns the
@@ -170,7 +174,7 @@ impl ModelServer {
     /// If there is none within the timeout.
     pub fn wait_until(&self, wanted: impl Fn(&ModelExchange) -> bool) -> ModelExchange {
         let found = self.shared.record.wait(|record| first(record, &wanted));
-        self.present(found)
+        self.expect_found(found)
     }
 
     /// Blocks without a timeout until the request with this index has arrived.
@@ -182,21 +186,21 @@ impl ModelServer {
         }
     }
 
-    fn present(&self, found: Option<ModelExchange>) -> ModelExchange {
+    fn expect_found(&self, found: Option<ModelExchange>) -> ModelExchange {
         let Some(exchange) = found else {
-            let heard: Vec<String> = self.heard().iter().map(ReceivedRequest::last_user).collect();
+            let heard: Vec<String> = self.requests().iter().map(ReceivedRequest::last_user_text).collect();
             panic!("what was waited for never came; heard so far: {heard:?}");
         };
         exchange
     }
 
-    fn those(&self, wanted: impl Fn(&ModelExchange) -> bool) -> Vec<ReceivedRequest> {
+    fn requests_where(&self, wanted: impl Fn(&ModelExchange) -> bool) -> Vec<ReceivedRequest> {
         self.shared.record.read(|record| {
             record
                 .exchanges
                 .iter()
                 .filter(|exchange| wanted(exchange))
-                .map(|exchange| exchange.heard.clone())
+                .map(|exchange| exchange.request.clone())
                 .collect()
         })
     }
@@ -221,48 +225,53 @@ fn first(record: &ExchangeLog, wanted: impl Fn(&ModelExchange) -> bool) -> Optio
 async fn serve(State(shared): State<Arc<ModelServerState>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
-    let Ok(body) = to_bytes(body, LONGEST_REQUEST).await else {
-        return plain(StatusCode::PAYLOAD_TOO_LARGE, json!({ "error": "too long" }));
+    let Ok(body) = to_bytes(body, MAX_REQUEST_BYTES).await else {
+        return json_response(StatusCode::PAYLOAD_TOO_LARGE, json!({ "error": "too long" }));
     };
     let raw: Value = serde_json::from_slice(&body).unwrap_or_default();
     let wanted = if parts.method == Method::POST { ModelProtocol::of(&path, &raw) } else { None };
     let Some((wire, want)) = wanted.filter(|_| raw.is_object()) else {
         let visit = OtherRequest { method: parts.method.to_string(), path: path.clone() };
-        shared.record.update(|record| record.visits.push(visit));
-        return other(&path);
+        shared.record.update(|record| record.other_requests.push(visit));
+        return other_response(&path);
     };
     let key = key(&parts.headers, &parts.uri);
     if want == AnswerMode::Count {
         let visit = OtherRequest { method: parts.method.to_string(), path };
-        shared.record.update(|record| record.visits.push(visit));
-        return plain(StatusCode::OK, wire.count(reply::tokens(&raw)));
+        shared.record.update(|record| record.other_requests.push(visit));
+        return json_response(StatusCode::OK, wire.count(reply::tokens(&raw)));
     }
-    let heard = ReceivedRequest { streaming: want == AnswerMode::Stream, key, ..wire.hear(&path, raw) };
+    let heard =
+        ReceivedRequest { streaming: want == AnswerMode::Stream, key, ..wire.parse_request(&path, raw) };
     answer(&shared, heard).await
 }
 
-async fn answer(shared: &ModelServerState, mut heard: ReceivedRequest) -> Response {
-    let (answer, heard) = shared.record.update(|record| {
-        heard.at = record.exchanges.len();
+async fn answer(shared: &ModelServerState, mut request: ReceivedRequest) -> Response {
+    let (answer, request) = shared.record.update(|record| {
+        request.index = record.exchanges.len();
         let mut script = shared.script.lock().unwrap_or_else(PoisonError::into_inner);
-        let (answer, treatment) = script.answer(&heard);
-        record.exchanges.push(ModelExchange { heard: heard.clone(), treatment, end: AnswerEnd::Open });
-        (answer, heard)
+        let (answer, treatment) = script.answer(&request);
+        record.exchanges.push(ModelExchange {
+            request: request.clone(),
+            answer_source: treatment,
+            end: AnswerEnd::Open,
+        });
+        (answer, request)
     });
-    let ending = AnswerEndGuard::new(Arc::clone(&shared.record), heard.at);
-    tokio::time::sleep(answer.manner.delay).await;
-    if let Some(gate) = &answer.manner.before {
+    let ending = AnswerEndGuard::new(Arc::clone(&shared.record), request.index);
+    tokio::time::sleep(answer.pacing.delay).await;
+    if let Some(gate) = &answer.pacing.gate_before {
         gate.pass().await;
     }
     let mut response = Response::builder();
-    let (kind, pieces) = match answer.what {
+    let (kind, pieces) = match answer.content {
         AnswerContent::Parts(parts) => {
-            let mut reply = PreparedReply::new(&heard, shared.port, &parts, answer.usage);
+            let mut reply = PreparedReply::new(&request, shared.port, &parts, answer.usage);
             reply.finish = answer.finish;
-            if heard.streaming && answer.form == AnswerForm::AsAsked {
-                ("text/event-stream", heard.wire.stream(&reply, &heard))
+            if request.streaming && answer.form == AnswerForm::AsAsked {
+                ("text/event-stream", request.protocol.stream(&reply, &request))
             } else {
-                ("application/json", vec![heard.wire.whole(&reply, &heard).to_string()])
+                ("application/json", vec![request.protocol.unstreamed(&reply, &request).to_string()])
             }
         }
         AnswerContent::Status { code, message, retry_after } => {
@@ -270,34 +279,34 @@ async fn answer(shared: &ModelServerState, mut heard: ReceivedRequest) -> Respon
             if let Some(seconds) = retry_after {
                 response = response.header(header::RETRY_AFTER, seconds);
             }
-            ("application/json", vec![heard.wire.error(code, &message).to_string()])
+            ("application/json", vec![request.protocol.error(code, &message).to_string()])
         }
         AnswerContent::Raw { code, body } => {
             response = response.status(code);
             ("text/plain", vec![body])
         }
     };
-    let body = pace::body(pieces, &answer.manner, ending);
+    let body = pace::body(pieces, &answer.pacing, ending);
     response.header(header::CONTENT_TYPE, kind).body(body).expect("a script gives statuses that exist")
 }
 
 /// Responds to other paths. Programs accept any response as long as it comes quickly.
-fn other(path: &str) -> Response {
+fn other_response(path: &str) -> Response {
     let path = path.trim_end_matches('/');
     if path.ends_with("/models") {
         let model = json!({ "id": "stub", "object": "model", "created": 0, "owned_by": "abide" });
-        return plain(StatusCode::OK, json!({ "object": "list", "data": [model], "models": [] }));
+        return json_response(StatusCode::OK, json!({ "object": "list", "data": [model], "models": [] }));
     }
     if path.is_empty() {
-        return plain(StatusCode::OK, json!({}));
+        return json_response(StatusCode::OK, json!({}));
     }
-    plain(
+    json_response(
         StatusCode::NOT_FOUND,
         json!({ "error": { "message": "nothing is here", "type": "not_found_error" } }),
     )
 }
 
-fn plain(status: StatusCode, body: Value) -> Response {
+fn json_response(status: StatusCode, body: Value) -> Response {
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = status;
     let json = header::HeaderValue::from_static("application/json");

@@ -13,43 +13,43 @@ use super::{
     heard::{ReceivedRequest, ReceivedToolResult},
 };
 
-pub(super) fn answer(heard: &ReceivedRequest) -> ScriptedAnswer {
-    if heard.asked().is_none() {
-        return ScriptedAnswer::say(tale(heard));
+pub(super) fn answer(request: &ReceivedRequest) -> ScriptedAnswer {
+    if request.current_prompt().is_none() {
+        return ScriptedAnswer::say(describe_request(request));
     }
-    directed(heard)
+    answer_directives(request)
 }
 
 /// Formats the received texts in one line.
-fn tale(heard: &ReceivedRequest) -> String {
-    let texts = heard.user_texts();
+fn describe_request(request: &ReceivedRequest) -> String {
+    let texts = request.user_texts();
     let tale = format!(
         "STUB users={} last=<{}> history=[{}]",
         texts.len(),
         texts.last().map_or("", String::as_str),
         texts.join(" | ")
     );
-    let returned = heard.returned();
+    let returned = request.new_tool_results();
     if returned.is_empty() {
         return tale;
     }
-    let results: Vec<String> = returned.iter().map(shortened).collect();
+    let results: Vec<String> = returned.iter().map(shorten).collect();
     format!("TOOLRESULT: {} || {tale}", results.join(" ; "))
 }
 
-fn shortened(result: &ReceivedToolResult) -> String {
+fn shorten(result: &ReceivedToolResult) -> String {
     let line = result.text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(LONGEST_RESULT) {
+    match line.char_indices().nth(MAX_RESULT_CHARS) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }
 }
 
-const LONGEST_RESULT: usize = 400;
+const MAX_RESULT_CHARS: usize = 400;
 
-fn directed(heard: &ReceivedRequest) -> ScriptedAnswer {
-    let prompt = heard.last_block();
-    let plain = || ScriptedAnswer::say(tale(heard));
+fn answer_directives(request: &ReceivedRequest) -> ScriptedAnswer {
+    let prompt = request.last_block();
+    let plain = || ScriptedAnswer::say(describe_request(request));
     let mut answer = match (directive(&prompt, "http"), directive(&prompt, "say")) {
         (Some(code), _) => match code.parse() {
             Ok(code) => ScriptedAnswer::status(code, format!("scripted failure {code}")),
@@ -64,16 +64,18 @@ fn directed(heard: &ReceivedRequest) -> ScriptedAnswer {
     };
     if let Some(seconds) = directive(&prompt, "sleep").and_then(|text| text.parse::<u64>().ok()) {
         let ticks: String = (0..seconds * 2).map(|tick| format!("tick{tick:<4}    ")).collect();
-        answer = ScriptedAnswer::say(ticks).then_say(tale(heard)).slow(Duration::from_millis(500));
+        answer = ScriptedAnswer::say(ticks)
+            .then_say(describe_request(request))
+            .paced_by(Duration::from_millis(500));
     }
     if prompt.contains("[[cut]]") {
-        answer = answer.cut_after(CUT);
+        answer = answer.cut_after(CUT_BYTES);
     }
     answer
 }
 
 /// The number of bytes after which `[[cut]]` truncates: the beginning of the stream is sent, the text is not.
-const CUT: usize = 600;
+const CUT_BYTES: usize = 600;
 
 /// Returns the part of a prompt between `[[name:` and `]]`.
 fn directive<'a>(prompt: &'a str, name: &str) -> Option<&'a str> {

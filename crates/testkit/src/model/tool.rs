@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use super::heard::ReceivedRequest;
 
 /// Returns the call that runs `command`, if the request offers a known shell tool.
-pub(super) fn shell(heard: &ReceivedRequest, command: &str) -> Option<(String, Value)> {
-    let (tool, spelling) = SHELLS.iter().find(|(tool, _)| heard.offers(tool))?;
+pub(super) fn shell(request: &ReceivedRequest, command: &str) -> Option<(String, Value)> {
+    let (tool, spelling) = SHELLS.iter().find(|(tool, _)| request.offers(tool))?;
     let args = match spelling {
         ShellCallFormat::Cmd => json!({ "cmd": command }),
         ShellCallFormat::Command => json!({ "command": command, "description": "as scripted" }),
-        ShellCallFormat::Bare => json!({ "command": command }),
+        ShellCallFormat::CommandOnly => json!({ "command": command }),
         ShellCallFormat::Argv => json!({ "command": ["bash", "-lc", command] }),
         ShellCallFormat::Foreground => {
             json!({ "command": command, "description": "as scripted", "is_background": false })
@@ -23,7 +23,7 @@ pub(super) fn shell(heard: &ReceivedRequest, command: &str) -> Option<(String, V
 enum ShellCallFormat {
     Cmd,
     Command,
-    Bare,
+    CommandOnly,
     Argv,
     Foreground,
 }
@@ -31,7 +31,7 @@ enum ShellCallFormat {
 /// The known shell tools. If a program offers two, the newer one is first.
 const SHELLS: &[(&str, ShellCallFormat)] = &[
     ("exec_command", ShellCallFormat::Cmd),
-    ("shell_command", ShellCallFormat::Bare),
+    ("shell_command", ShellCallFormat::CommandOnly),
     ("Bash", ShellCallFormat::Command),
     ("bash", ShellCallFormat::Command),
     ("run_shell_command", ShellCallFormat::Foreground),

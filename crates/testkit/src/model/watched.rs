@@ -8,34 +8,34 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub(super) struct WatchedValue<T> {
     value: Mutex<T>,
-    moved: Condvar,
-    moves: watch::Sender<u64>,
+    changed: Condvar,
+    versions: watch::Sender<u64>,
 }
 
 /// The timeout of all waits. It is long because the machine may be busy; it only turns a hanging test into a failure.
-const PATIENCE: Duration = Duration::from_secs(180);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(180);
 
 impl<T> WatchedValue<T> {
     pub(super) fn new(value: T) -> Self {
-        Self { value: Mutex::new(value), moved: Condvar::new(), moves: watch::Sender::new(0) }
+        Self { value: Mutex::new(value), changed: Condvar::new(), versions: watch::Sender::new(0) }
     }
 
-    pub(super) fn read<R>(&self, look: impl FnOnce(&T) -> R) -> R {
-        look(&self.lock())
+    pub(super) fn read<R>(&self, find: impl FnOnce(&T) -> R) -> R {
+        find(&self.lock())
     }
 
     pub(super) fn update<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let result = change(&mut self.lock());
-        self.moved.notify_all();
-        self.moves.send_modify(|moves| *moves += 1);
+        self.changed.notify_all();
+        self.versions.send_modify(|moves| *moves += 1);
         result
     }
 
     /// Blocks until `look` returns a value; `None` after a timeout.
-    pub(super) fn wait<R>(&self, mut look: impl FnMut(&T) -> Option<R>) -> Option<R> {
+    pub(super) fn wait<R>(&self, mut find: impl FnMut(&T) -> Option<R>) -> Option<R> {
         let mut found = None;
-        let guard = self.moved.wait_timeout_while(self.lock(), PATIENCE, |value| {
-            found = look(value);
+        let guard = self.changed.wait_timeout_while(self.lock(), WAIT_TIMEOUT, |value| {
+            found = find(value);
             found.is_none()
         });
         drop(guard);
@@ -43,19 +43,19 @@ impl<T> WatchedValue<T> {
     }
 
     /// Waits until `look` returns a value; `None` after a timeout.
-    pub(super) async fn wait_async<R>(&self, mut look: impl FnMut(&T) -> Option<R>) -> Option<R> {
-        let mut moves = self.moves.subscribe();
+    pub(super) async fn wait_async<R>(&self, mut find: impl FnMut(&T) -> Option<R>) -> Option<R> {
+        let mut moves = self.versions.subscribe();
         let finding = async {
             loop {
                 // Marked as seen before the call of `look`, so that a change during the call is noticed.
                 moves.borrow_and_update();
-                if let Some(found) = self.read(&mut look) {
+                if let Some(found) = self.read(&mut find) {
                     return found;
                 }
                 moves.changed().await.expect("the sender lives as long as this value");
             }
         };
-        tokio::time::timeout(PATIENCE, finding).await.ok()
+        tokio::time::timeout(WAIT_TIMEOUT, finding).await.ok()
     }
 
     fn lock(&self) -> MutexGuard<'_, T> {

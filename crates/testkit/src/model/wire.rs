@@ -29,7 +29,7 @@ pub(super) enum AnswerMode {
     /// A streamed answer.
     Stream,
     /// An answer in one piece.
-    Whole,
+    Unstreamed,
     /// Only the number of tokens of the request.
     Count,
 }
@@ -49,7 +49,7 @@ impl ModelProtocol {
     /// Returns the protocol and the kind of response for a POST to `path` with this body.
     pub(super) fn of(path: &str, body: &Value) -> Option<(Self, AnswerMode)> {
         let path = path.trim_end_matches('/');
-        let flagged = if body["stream"] == true { AnswerMode::Stream } else { AnswerMode::Whole };
+        let flagged = if body["stream"] == true { AnswerMode::Stream } else { AnswerMode::Unstreamed };
         if path.ends_with("/messages/count_tokens") {
             return Some((Self::Anthropic, AnswerMode::Count));
         }
@@ -65,21 +65,21 @@ impl ModelProtocol {
         let (_, method) = path.rsplit_once(':').filter(|(model, _)| model.contains("/models/"))?;
         match method {
             "streamGenerateContent" => Some((Self::Gemini, AnswerMode::Stream)),
-            "generateContent" => Some((Self::Gemini, AnswerMode::Whole)),
+            "generateContent" => Some((Self::Gemini, AnswerMode::Unstreamed)),
             "countTokens" => Some((Self::Gemini, AnswerMode::Count)),
             _ => None,
         }
     }
 
     /// Parses a request. The result has index 0 and no API key.
-    pub(super) fn hear(self, path: &str, raw: Value) -> ReceivedRequest {
+    pub(super) fn parse_request(self, path: &str, raw: Value) -> ReceivedRequest {
         let ParsedRequest { model, mut system, messages, tools, schema } = self.read(path, &raw);
         let among = messages.iter().filter(|message| message.role == MessageRole::System);
         system.extend(among.map(ReceivedMessage::text));
         let system = system.join("\n\n");
         ReceivedRequest {
-            at: 0,
-            wire: self,
+            index: 0,
+            protocol: self,
             streaming: false,
             key: None,
             model,
@@ -101,22 +101,22 @@ impl ModelProtocol {
     }
 
     /// Formats a streamed answer; each element is one event.
-    pub(super) fn stream(self, reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Vec<String> {
+    pub(super) fn stream(self, reply: &PreparedReply<'_>, request: &ReceivedRequest) -> Vec<String> {
         match self {
-            Self::Responses => responses::stream(reply, heard),
-            Self::Chat => chat::stream(reply, heard),
+            Self::Responses => responses::stream(reply, request),
+            Self::Chat => chat::stream(reply, request),
             Self::Gemini => gemini::stream(reply),
             Self::Anthropic => anthropic::stream(reply),
         }
     }
 
     /// Formats an answer in one piece.
-    pub(super) fn whole(self, reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Value {
+    pub(super) fn unstreamed(self, reply: &PreparedReply<'_>, request: &ReceivedRequest) -> Value {
         match self {
-            Self::Responses => responses::whole(reply, heard),
-            Self::Chat => chat::whole(reply),
-            Self::Gemini => gemini::whole(reply),
-            Self::Anthropic => anthropic::whole(reply),
+            Self::Responses => responses::unstreamed(reply, request),
+            Self::Chat => chat::unstreamed(reply),
+            Self::Gemini => gemini::unstreamed(reply),
+            Self::Anthropic => anthropic::unstreamed(reply),
         }
     }
 
@@ -156,12 +156,15 @@ mod tests {
             of("/v1beta/models/g:streamGenerateContent"),
             Some((ModelProtocol::Gemini, AnswerMode::Stream))
         );
-        assert_eq!(of("/v1beta/models/g:generateContent"), Some((ModelProtocol::Gemini, AnswerMode::Whole)));
+        assert_eq!(
+            of("/v1beta/models/g:generateContent"),
+            Some((ModelProtocol::Gemini, AnswerMode::Unstreamed))
+        );
         assert_eq!(of("/v1beta/models/g:countTokens"), Some((ModelProtocol::Gemini, AnswerMode::Count)));
         assert_eq!(of("/telemetry"), None);
         assert_eq!(
             ModelProtocol::of("/v1/responses", &json!({})),
-            Some((ModelProtocol::Responses, AnswerMode::Whole))
+            Some((ModelProtocol::Responses, AnswerMode::Unstreamed))
         );
     }
 }

@@ -1,49 +1,49 @@
 //! Idempotency keys are claimed once and are never released.
 
-use abide_domain::event::{IdempotencyClaim, RUN_REQUESTS, RunEvent};
+use abide_domain::event::{IdempotencyClaim, RUN_REQUEST_SCOPE, RunEvent};
 use abide_ports::store::{ClaimHolder, JournalCommit, StoreError};
 
-use super::{TestStoreDurability, TestStoreProvider, open, see, single};
+use super::{TestStoreDurability, TestStoreProvider, open, read_view, single_commit};
 use crate::history::HistoryGenerator;
 
 pub(super) async fn check(places: &dyn TestStoreProvider) {
-    let place = places.fresh();
+    let place = places.new_place();
     let store = open(&*place).await;
-    assert_eq!(store.claimed("inbound/api", "m").await.unwrap(), None);
+    assert_eq!(store.claim_holder("inbound/api", "m").await.unwrap(), None);
 
-    let mut author = HistoryGenerator::new(11, 1);
-    let mut first = author.create();
+    let mut generator = HistoryGenerator::new(11, 1);
+    let mut first = generator.create();
     request(&mut first, "the key", "of this request");
     let run_id = first.run.run_id;
-    store.commit(single(first)).await.unwrap();
+    store.commit(single_commit(first)).await.unwrap();
     let holder = ClaimHolder { run_id, fingerprint: "of this request".to_owned() };
-    assert_eq!(store.claimed(RUN_REQUESTS, "the key").await.unwrap(), Some(holder.clone()));
-    assert_eq!(store.claimed(RUN_REQUESTS, "another").await.unwrap(), None);
-    assert_eq!(store.claimed("another", "the key").await.unwrap(), None);
+    assert_eq!(store.claim_holder(RUN_REQUEST_SCOPE, "the key").await.unwrap(), Some(holder.clone()));
+    assert_eq!(store.claim_holder(RUN_REQUEST_SCOPE, "another").await.unwrap(), None);
+    assert_eq!(store.claim_holder("another", "the key").await.unwrap(), None);
 
     // A second claim of the key is refused, together with the rest of its commit.
-    let before = see(&*store).await;
-    let mut second = author.create();
+    let before = read_view(&*store).await;
+    let mut second = generator.create();
     request(&mut second, "the key", "of another request");
     let refused =
-        store.commit(JournalCommit { changes: vec![author.create(), second.clone()] }).await.unwrap_err();
-    check_taken(refused, &holder);
-    assert_eq!(see(&*store).await, before, "nothing of a refused commit is left behind");
+        store.commit(JournalCommit { changes: vec![generator.create(), second.clone()] }).await.unwrap_err();
+    assert_claimed(refused, &holder);
+    assert_eq!(read_view(&*store).await, before, "nothing of a refused commit is left behind");
 
     // The same within one commit: the error names the first of the two as the holder.
-    let (mut one, mut two) = (author.create(), author.create());
+    let (mut one, mut two) = (generator.create(), generator.create());
     request(&mut one, "a new key", "one");
     request(&mut two, "a new key", "two");
     let rival = ClaimHolder { run_id: one.run.run_id, fingerprint: "one".to_owned() };
     let refused = store.commit(JournalCommit { changes: vec![one, two] }).await.unwrap_err();
-    check_taken(refused, &rival);
-    assert_eq!(see(&*store).await, before);
+    assert_claimed(refused, &rival);
+    assert_eq!(read_view(&*store).await, before);
 
     drop(store);
-    if place.keeps() == TestStoreDurability::Everything {
+    if place.durability() == TestStoreDurability::Durable {
         let store = open(&*place).await;
-        assert_eq!(see(&*store).await, before);
-        check_taken(store.commit(single(second)).await.unwrap_err(), &holder);
+        assert_eq!(read_view(&*store).await, before);
+        assert_claimed(store.commit(single_commit(second)).await.unwrap_err(), &holder);
     }
 }
 
@@ -52,9 +52,9 @@ fn request(change: &mut abide_ports::store::RunChange, key: &str, fingerprint: &
     new.idempotency = Some(IdempotencyClaim { key: key.to_owned(), fingerprint: fingerprint.to_owned() });
 }
 
-fn check_taken(refused: StoreError, expected: &ClaimHolder) {
-    let StoreError::Taken { scope, holder, .. } = refused else {
+fn assert_claimed(refused: StoreError, expected: &ClaimHolder) {
+    let StoreError::KeyTaken { scope, holder, .. } = refused else {
         panic!("not the taken key that it is: {refused}")
     };
-    assert_eq!((scope.as_str(), &holder), (RUN_REQUESTS, expected));
+    assert_eq!((scope.as_str(), &holder), (RUN_REQUEST_SCOPE, expected));
 }

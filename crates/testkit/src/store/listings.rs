@@ -15,7 +15,7 @@ use abide_ports::store::{JournalSeq, PageRequest, Store, StoreError};
 use super::{
     TestStoreProvider,
     sight::{pages, pages_of},
-    told,
+    store_with_history,
 };
 use crate::history::HistoryGenerator;
 
@@ -25,28 +25,28 @@ const COMMITS: usize = 320;
 /// The first seed from 32 on whose history ends with a deadline. It changes with the rules of runs.
 fn seed() -> u64 {
     let ends_with_a_deadline = |seed: &u64| {
-        let mut author = HistoryGenerator::new(*seed, 1).with_runs(12);
-        author.commits(COMMITS);
-        author.runs().values().any(|run| run.deadline().is_some())
+        let mut generator = HistoryGenerator::new(*seed, 1).with_runs(12);
+        generator.commits(COMMITS);
+        generator.runs().values().any(|run| run.deadline().is_some())
     };
     (32..64).find(ends_with_a_deadline).expect("some story ends with a deadline")
 }
 
 pub(super) async fn check(places: &dyn TestStoreProvider) {
-    let place = places.fresh();
-    let (store, author) = told(&*place, seed(), COMMITS).await;
+    let place = places.new_place();
+    let (store, generator) = store_with_history(&*place, seed(), COMMITS).await;
     let store = &*store;
-    runs(store, &author).await;
-    time_and_slots(store, &author).await;
-    rows(store, &author).await;
-    bytes(store, &author).await;
-    effects(store, &author).await;
+    runs(store, &generator).await;
+    time_and_slots(store, &generator).await;
+    rows(store, &generator).await;
+    bytes(store, &generator).await;
+    effects(store, &generator).await;
     unknown_names(store).await;
     bad_cursors(store).await;
 }
 
-async fn runs(store: &dyn Store, author: &HistoryGenerator) {
-    let newest_first: Vec<_> = author.runs().values().rev().cloned().collect();
+async fn runs(store: &dyn Store, generator: &HistoryGenerator) {
+    let newest_first: Vec<_> = generator.runs().values().rev().cloned().collect();
     assert_eq!(pages(|page| store.runs(None, page)).await, newest_first);
     for run in &newest_first {
         let status = run.status();
@@ -57,29 +57,29 @@ async fn runs(store: &dyn Store, author: &HistoryGenerator) {
     for run in &newest_first {
         *tally.entry(run.status()).or_insert(0_u64) += 1;
     }
-    assert_eq!(store.tally().await.unwrap(), tally, "every run is counted once, under its status");
+    assert_eq!(store.count_by_status().await.unwrap(), tally, "every run is counted once, under its status");
     let exact = store.runs(None, PageRequest::first(newest_first.len())).await.unwrap();
     assert_eq!(exact.next_cursor, None, "the last page says so, also when it is full");
     let none = store.runs(None, PageRequest::first(0)).await.unwrap();
     assert!(none.items.is_empty());
 }
 
-async fn time_and_slots(store: &dyn Store, author: &HistoryGenerator) {
+async fn time_and_slots(store: &dyn Store, generator: &HistoryGenerator) {
     let mut due: Vec<_> =
-        author.runs().values().filter_map(|run| Some((run.run_id, run.deadline()?))).collect();
+        generator.runs().values().filter_map(|run| Some((run.run_id, run.deadline()?))).collect();
     due.sort_by_key(|(run, deadline)| (deadline.at, *run));
     assert!(!due.is_empty(), "the story has deadlines");
-    assert_eq!(store.due(Timestamp(i64::MAX), 99).await.unwrap(), due, "the earliest first");
-    assert_eq!(store.due(due[0].1.at, 1).await.unwrap(), due[..1], "what is due now is due");
-    assert_eq!(store.due(Timestamp(due[0].1.at.0 - 1), 99).await.unwrap(), vec![]);
-    let occupying: Vec<_> = author.runs().values().map(|run| (run.run_id, run.occupancy())).collect();
+    assert_eq!(store.runs_due(Timestamp(i64::MAX), 99).await.unwrap(), due, "the earliest first");
+    assert_eq!(store.runs_due(due[0].1.at, 1).await.unwrap(), due[..1], "what is due now is due");
+    assert_eq!(store.runs_due(Timestamp(due[0].1.at.0 - 1), 99).await.unwrap(), vec![]);
+    let occupying: Vec<_> = generator.runs().values().map(|run| (run.run_id, run.occupancy())).collect();
     let occupying: Vec<_> = occupying.into_iter().filter(|(_, it)| *it != SlotOccupancy::None).collect();
-    assert_eq!(store.occupying().await.unwrap(), occupying);
+    assert_eq!(store.slot_occupancies().await.unwrap(), occupying);
 }
 
-async fn rows(store: &dyn Store, author: &HistoryGenerator) {
+async fn rows(store: &dyn Store, generator: &HistoryGenerator) {
     let (mut open, mut turns) = (Vec::new(), 0);
-    for &run in author.runs().keys() {
+    for &run in generator.runs().keys() {
         let of_run = pages(|page| store.turns_of(run, page)).await;
         assert!(of_run.is_sorted_by_key(|turn| turn.turn_index), "the first first");
         turns += of_run.len();
@@ -95,24 +95,24 @@ async fn rows(store: &dyn Store, author: &HistoryGenerator) {
     open.retain(|question| question.is_open());
     open.sort_by_key(|question| question.interaction_id);
     assert_eq!(pages(|page| store.open_interactions(page)).await, open, "the oldest first");
-    assert_eq!(store.count_open().await.unwrap(), open.len() as u64);
+    assert_eq!(store.count_open_interactions().await.unwrap(), open.len() as u64);
 }
 
 /// A page ends with the item that reaches its byte limit, and the whole list is still complete (issue 14, bounds).
-async fn bytes(store: &dyn Store, author: &HistoryGenerator) {
+async fn bytes(store: &dyn Store, generator: &HistoryGenerator) {
     let everything = PageRequest::first(1_000);
     let runs = store.runs(None, everything.clone()).await.unwrap().items;
     let stored = |run| serde_json::to_string(run).expect("a run can be written").len();
     let first_two: usize = runs.iter().take(2).map(stored).sum();
     for (max_bytes, expected) in [(0, 1), (1, 1), (first_two - 1, 2), (first_two, 2), (first_two + 1, 3)] {
-        let page = everything.clone().within(max_bytes);
+        let page = everything.clone().with_max_bytes(max_bytes);
         let listing = store.runs(None, page.clone()).await.unwrap();
         assert_eq!(listing.items.len(), expected, "{max_bytes} of {first_two} bytes");
         assert!(listing.next_cursor.is_some(), "there is more");
         assert_eq!(pages_of(page, |page| store.runs(None, page)).await, runs);
     }
-    let one = || everything.clone().within(1);
-    for &run in author.runs().keys() {
+    let one = || everything.clone().with_max_bytes(1);
+    for &run in generator.runs().keys() {
         let turns = store.turns_of(run, everything.clone()).await.unwrap();
         assert_eq!(turns.next_cursor, None, "the last page says so");
         assert_eq!(pages_of(one(), |page| store.turns_of(run, page)).await, turns.items);
@@ -126,17 +126,17 @@ async fn bytes(store: &dyn Store, author: &HistoryGenerator) {
     assert_eq!(pages_of(one(), |page| store.open_interactions(page)).await, open);
 }
 
-async fn effects(store: &dyn Store, author: &HistoryGenerator) {
-    let runs = author.runs().values();
+async fn effects(store: &dyn Store, generator: &HistoryGenerator) {
+    let runs = generator.runs().values();
     let expected: Vec<_> =
         runs.flat_map(|run| run.owed.iter().map(move |owed| (run.run_id, owed.clone()))).collect();
     assert!(!expected.is_empty(), "the story leaves something owed");
-    assert_eq!(store.owed(None, usize::MAX).await.unwrap(), expected, "by run and number");
-    assert_eq!(store.owed(None, 1).await.unwrap(), expected[..1]);
+    assert_eq!(store.pending_effects(None, usize::MAX).await.unwrap(), expected, "by run and number");
+    assert_eq!(store.pending_effects(None, 1).await.unwrap(), expected[..1]);
     let (run, last) = expected.last().expect("there is one");
-    assert_eq!(store.owed(Some((*run, last.number)), 9).await.unwrap(), vec![]);
+    assert_eq!(store.pending_effects(Some((*run, last.number)), 9).await.unwrap(), vec![]);
     let before = EffectNumber(last.number.0 - 1);
-    assert_eq!(store.owed(Some((*run, before)), 9).await.unwrap(), [(*run, last.clone())]);
+    assert_eq!(store.pending_effects(Some((*run, before)), 9).await.unwrap(), [(*run, last.clone())]);
 }
 
 async fn unknown_names(store: &dyn Store) {
@@ -154,7 +154,7 @@ async fn unknown_names(store: &dyn Store) {
 }
 
 async fn bad_cursors(store: &dyn Store) {
-    let page = || PageRequest::first(5).at("nonsense".to_owned());
+    let page = || PageRequest::first(5).after_cursor("nonsense".to_owned());
     let run = RunId(IdSeed(1));
     let answers = [
         store.runs(None, page()).await.err(),

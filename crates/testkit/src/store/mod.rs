@@ -21,14 +21,14 @@ use std::{
 
 use abide_ports::store::{JournalCommit, Store, StoreFuture};
 
-pub use sight::{same, see};
+pub use sight::{assert_equal, read_view};
 
 use crate::history::HistoryGenerator;
 
 /// Creates places for stores of one kind.
 pub trait TestStoreProvider: Sync {
     /// Creates an unused place.
-    fn fresh(&self) -> Box<dyn TestStorePlace>;
+    fn new_place(&self) -> Box<dyn TestStorePlace>;
 
     /// Creates an empty reference store.
     fn reference(&self) -> Arc<dyn Store>;
@@ -40,10 +40,10 @@ pub trait TestStorePlace: Send + Sync {
     fn open(&self) -> StoreFuture<'_, Arc<dyn Store>>;
 
     /// Whether the content survives closing.
-    fn keeps(&self) -> TestStoreDurability;
+    fn durability(&self) -> TestStoreDurability;
 
     /// Opens a backup.
-    fn restored(&self, backup: &Path) -> StoreFuture<'_, Arc<dyn Store>>;
+    fn open_backup(&self, backup: &Path) -> StoreFuture<'_, Arc<dyn Store>>;
 
     /// Returns the path of a file that does not exist.
     fn new_file(&self) -> PathBuf;
@@ -53,27 +53,27 @@ pub trait TestStorePlace: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestStoreDurability {
     /// Each opening finds an empty store.
-    Nothing,
+    Volatile,
     /// Each acknowledged commit survives.
-    Everything,
+    Durable,
 }
 
 /// Checks all guarantees of the contract. `name` is used in messages only.
 pub async fn check(name: &str, places: &dyn TestStoreProvider) {
-    let stage = |story: &str| println!("{name}: {story}");
-    stage("commits");
+    let check_name = |check: &str| println!("{name}: {check}");
+    check_name("commits");
     commits::check(places).await;
-    stage("claims");
+    check_name("claims");
     claims::check(places).await;
-    stage("cursors");
+    check_name("cursors");
     cursors::check(places).await;
-    stage("listings");
+    check_name("listings");
     listings::check(places).await;
-    stage("order");
+    check_name("order");
     order::check(places).await;
-    stage("upkeep");
+    check_name("upkeep");
     upkeep::check(places).await;
-    stage("random histories");
+    check_name("random histories");
     random::check(places).await;
 }
 
@@ -83,15 +83,19 @@ async fn open(place: &dyn TestStorePlace) -> Arc<dyn Store> {
 }
 
 /// Creates a store with a random history of `commits` commits, and returns it with the history's generator.
-async fn told(place: &dyn TestStorePlace, seed: u64, commits: usize) -> (Arc<dyn Store>, HistoryGenerator) {
+async fn store_with_history(
+    place: &dyn TestStorePlace,
+    seed: u64,
+    commits: usize,
+) -> (Arc<dyn Store>, HistoryGenerator) {
     let store = open(place).await;
-    let mut author = HistoryGenerator::new(seed, 1).with_runs(12);
-    for commit in author.commits(commits) {
+    let mut generator = HistoryGenerator::new(seed, 1).with_runs(12);
+    for commit in generator.commits(commits) {
         store.commit(commit).await.expect("a legal commit is taken");
     }
-    (store, author)
+    (store, generator)
 }
 
-fn single(change: abide_ports::store::RunChange) -> JournalCommit {
+fn single_commit(change: abide_ports::store::RunChange) -> JournalCommit {
     JournalCommit { changes: vec![change] }
 }

@@ -4,55 +4,55 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use abide_ports::store::{JournalSeq, Store, StoreError};
 
-use super::{TestStoreProvider, open, single};
+use super::{TestStoreProvider, open, single_commit};
 use crate::history::HistoryGenerator;
 
 /// The number of concurrent writers.
 const WRITERS: u16 = 16;
 /// The number of commits of each writer.
-const COMMITS: usize = 12;
+const COMMITS_PER_WRITER: usize = 12;
 
 pub(super) async fn check(places: &dyn TestStoreProvider) {
     many_writers_leave_no_gap(places).await;
-    of_many_who_want_the_same_exactly_one_gets_it(places).await;
+    one_of_many_rivals_commits(places).await;
 }
 
 async fn many_writers_leave_no_gap(places: &dyn TestStoreProvider) {
-    let place = places.fresh();
+    let place = places.new_place();
     let store = open(&*place).await;
     let writers: Vec<_> = (1..=WRITERS).map(|name| tokio::spawn(write(Arc::clone(&store), name))).collect();
     let reader = tokio::spawn(follow(Arc::clone(&store)));
-    let mut told = BTreeMap::new();
+    let mut acknowledged = BTreeMap::new();
     for writer in writers {
-        told.extend(writer.await.expect("the writer is done"));
+        acknowledged.extend(writer.await.expect("the writer is done"));
     }
     let head = store.head().await.unwrap();
-    store.advance("end", head).await.unwrap();
+    store.advance_cursor("end", head).await.unwrap();
     let followed = reader.await.expect("the reader is done");
     let entries = store.entries(JournalSeq(0), usize::MAX).await.unwrap();
     let sequence: Vec<_> = entries.iter().map(|entry| entry.seq.0).collect();
     assert_eq!(sequence, (1..=head.0).collect::<Vec<_>>(), "no gap and no repetition");
     assert_eq!(followed, entries, "a reader that moves on misses nothing");
-    for (last, run_and_revision) in told {
+    for (last, run_and_revision) in acknowledged {
         let entry = &entries[last.0 as usize - 1];
         assert_eq!((entry.run_id, entry.revision), run_and_revision, "an answer names its own entry");
     }
 }
 
 async fn write(store: Arc<dyn Store>, name: u16) -> Vec<(JournalSeq, (abide_domain::id::RunId, u64))> {
-    let mut author = HistoryGenerator::new(21, name).with_runs(2);
-    let mut told = Vec::new();
+    let mut generator = HistoryGenerator::new(21, name).with_runs(2);
+    let mut acknowledged = Vec::new();
     let mut before = JournalSeq(0);
-    for _ in 0..COMMITS {
-        let commit = author.commit();
+    for _ in 0..COMMITS_PER_WRITER {
+        let commit = generator.commit();
         let run = &commit.changes.last().expect("a commit has a change").run;
         let run_and_revision = (run.run_id, run.revision);
         let committed = store.commit(commit).await.expect("nobody else writes about these runs");
         assert!(committed.last > before, "who commits later stands later");
         before = committed.last;
-        told.push((committed.last, run_and_revision));
+        acknowledged.push((committed.last, run_and_revision));
     }
-    told
+    acknowledged
 }
 
 /// Reads as a front end does: polls for entries after the last position until the end is announced.
@@ -69,19 +69,19 @@ async fn follow(store: Arc<dyn Store>) -> Vec<abide_ports::store::JournalEntry> 
     }
 }
 
-async fn of_many_who_want_the_same_exactly_one_gets_it(places: &dyn TestStoreProvider) {
-    let place = places.fresh();
+async fn one_of_many_rivals_commits(places: &dyn TestStoreProvider) {
+    let place = places.new_place();
     let store = open(&*place).await;
-    let mut author = HistoryGenerator::new(22, 1);
-    let created = author.create();
+    let mut generator = HistoryGenerator::new(22, 1);
+    let created = generator.create();
     let run_id = created.run.run_id;
-    store.commit(single(created)).await.unwrap();
+    store.commit(single_commit(created)).await.unwrap();
     let wanting: Vec<_> = (0..WRITERS)
         .map(|_| {
             let event = abide_domain::event::RunEvent::Admitted;
-            let change = author.clone().happens(run_id, event).expect("it waits for a slot");
+            let change = generator.clone().apply(run_id, event).expect("it waits for a slot");
             let store = Arc::clone(&store);
-            tokio::spawn(async move { store.commit(single(change)).await })
+            tokio::spawn(async move { store.commit(single_commit(change)).await })
         })
         .collect();
     let mut taken = 0;

@@ -28,9 +28,9 @@ pub struct TestStoreView {
     due: Vec<(RunId, Deadline)>,
     occupying: Vec<(RunId, SlotOccupancy)>,
     inbox: Vec<Interaction>,
-    owed: Vec<(RunId, PendingEffect)>,
+    pending_effects: Vec<(RunId, PendingEffect)>,
     undelivered: BTreeMap<String, Vec<RunId>>,
-    known: Vec<RunId>,
+    run_ids: Vec<RunId>,
     claims: BTreeMap<(String, String), Option<ClaimHolder>>,
     of_run: BTreeMap<RunId, TestRunView>,
 }
@@ -57,23 +57,23 @@ const STATUSES: [RunStatus; 7] = [
 ];
 
 /// Runs all queries with small pages.
-pub async fn see(store: &dyn Store) -> TestStoreView {
-    let mut known = Vec::new();
+pub async fn read_view(store: &dyn Store) -> TestStoreView {
+    let mut run_ids = Vec::new();
     loop {
-        let page = store.known_runs(known.last().copied(), 3).await.expect("known_runs answers");
+        let page = store.known_runs(run_ids.last().copied(), 3).await.expect("known_runs answers");
         if page.is_empty() {
             break;
         }
-        known.extend(page);
+        run_ids.extend(page);
     }
-    let mut owed: Vec<(RunId, PendingEffect)> = Vec::new();
+    let mut pending: Vec<(RunId, PendingEffect)> = Vec::new();
     loop {
-        let after = owed.last().map(|(run, owed)| (*run, owed.number));
-        let page = store.owed(after, 3).await.expect("owed answers");
+        let after = pending.last().map(|(run, pending)| (*run, pending.number));
+        let page = store.pending_effects(after, 3).await.expect("owed answers");
         if page.is_empty() {
             break;
         }
-        owed.extend(page);
+        pending.extend(page);
     }
     let mut by_status = BTreeMap::new();
     for status in STATUSES {
@@ -81,11 +81,11 @@ pub async fn see(store: &dyn Store) -> TestStoreView {
         by_status.insert(status, runs.into_iter().map(|run| run.run_id).collect());
     }
     let (mut of_run, mut claims, mut undelivered) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-    for &run in &known {
-        let of = see_run(store, run).await;
+    for &run in &run_ids {
+        let of = read_run_view(store, run).await;
         for claim in &of.tables.claims {
             let name = (claim.scope.clone(), claim.key.clone());
-            claims.insert(name, store.claimed(&claim.scope, &claim.key).await.expect("claimed answers"));
+            claims.insert(name, store.claim_holder(&claim.scope, &claim.key).await.expect("claimed answers"));
         }
         for delivery in &of.deliveries {
             let conversation = &delivery.conversation_ref;
@@ -99,20 +99,20 @@ pub async fn see(store: &dyn Store) -> TestStoreView {
         entries: entries(store).await,
         runs: pages(|page| store.runs(None, page)).await,
         by_status,
-        due: store.due(Timestamp(i64::MAX), usize::MAX).await.expect("due answers"),
-        occupying: store.occupying().await.expect("occupying answers"),
+        due: store.runs_due(Timestamp(i64::MAX), usize::MAX).await.expect("due answers"),
+        occupying: store.slot_occupancies().await.expect("occupying answers"),
         inbox: pages(|page| store.open_interactions(page)).await,
-        owed,
+        pending_effects: pending,
         undelivered,
-        known,
+        run_ids,
         claims,
         of_run,
     }
 }
 
 /// Checks that two stores give the same results.
-pub async fn same(left: &dyn Store, right: &dyn Store) {
-    let (left, right) = (see(left).await, see(right).await);
+pub async fn assert_equal(left: &dyn Store, right: &dyn Store) {
+    let (left, right) = (read_view(left).await, read_view(right).await);
     // Compared part by part, so that a difference is short enough to read.
     assert_eq!(left.entries, right.entries);
     assert_eq!(left.runs, right.runs);
@@ -120,7 +120,7 @@ pub async fn same(left: &dyn Store, right: &dyn Store) {
     assert_eq!(left, right);
 }
 
-async fn see_run(store: &dyn Store, run: RunId) -> TestRunView {
+async fn read_run_view(store: &dyn Store, run: RunId) -> TestRunView {
     let turns = pages(|page| store.turns_of(run, page)).await;
     let interactions = pages(|page| store.interactions_of(run, page)).await;
     let deliveries = pages(|page| store.deliveries_of(run, page)).await;

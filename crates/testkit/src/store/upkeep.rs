@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use abide_ports::store::{JournalSeq, RunTables, Store, StoreError};
 
-use super::{TestStorePlace, TestStoreProvider, same, see, told};
+use super::{TestStorePlace, TestStoreProvider, assert_equal, read_view, store_with_history};
 use crate::history::HistoryGenerator;
 
 pub(super) async fn check(places: &dyn TestStoreProvider) {
@@ -15,11 +15,11 @@ pub(super) async fn check(places: &dyn TestStoreProvider) {
 }
 
 async fn tables_are_what_the_journal_adds_up_to(places: &dyn TestStoreProvider) {
-    let place = places.fresh();
-    let (store, author) = told(&*place, 41, 80).await;
-    let known = store.known_runs(None, usize::MAX).await.unwrap();
-    assert_eq!(known, author.runs().keys().copied().collect::<Vec<_>>());
-    for run in known {
+    let place = places.new_place();
+    let (store, generator) = store_with_history(&*place, 41, 80).await;
+    let run_ids = store.known_runs(None, usize::MAX).await.unwrap();
+    assert_eq!(run_ids, generator.runs().keys().copied().collect::<Vec<_>>());
+    for run in run_ids {
         let entries = store.entries_of(run, JournalSeq(0), usize::MAX).await.unwrap();
         let derived = RunTables::derive(&entries).expect("the journal adds up");
         assert_eq!(store.tables_of(run).await.unwrap(), derived);
@@ -27,40 +27,40 @@ async fn tables_are_what_the_journal_adds_up_to(places: &dyn TestStoreProvider) 
 }
 
 async fn replaced_tables_are_what_is_asked_of(places: &dyn TestStoreProvider) {
-    let place = places.fresh();
-    let (store, author) = told(&*place, 42, 60).await;
-    let before = see(&*store).await;
-    for &run in author.runs().keys() {
+    let place = places.new_place();
+    let (store, generator) = store_with_history(&*place, 42, 60).await;
+    let before = read_view(&*store).await;
+    for &run in generator.runs().keys() {
         let whole = store.tables_of(run).await.unwrap();
         store.replace_tables(run, RunTables::default()).await.unwrap();
         assert_eq!(store.tables_of(run).await.unwrap(), RunTables::default());
         assert_eq!(store.run(run).await.unwrap(), None);
         let claim = whole.claims.first().expect("every run claims its first message");
-        assert_eq!(store.claimed(&claim.scope, &claim.key).await.unwrap(), None);
+        assert_eq!(store.claim_holder(&claim.scope, &claim.key).await.unwrap(), None);
         assert!(store.known_runs(None, 99).await.unwrap().contains(&run), "the journal still knows it");
         store.replace_tables(run, whole.clone()).await.unwrap();
         store.replace_tables(run, whole).await.unwrap();
     }
-    assert_eq!(see(&*store).await, before);
+    assert_eq!(read_view(&*store).await, before);
 }
 
 async fn a_backup_holds_what_was_there_and_is_never_written_over(places: &dyn TestStoreProvider) {
-    let place = places.fresh();
-    let (store, mut author) = told(&*place, 43, 60).await;
+    let place = places.new_place();
+    let (store, mut generator) = store_with_history(&*place, 43, 60).await;
     let file = place.new_file();
     match store.backup(&file).await {
         Ok(()) => {
-            let before = see(&*store).await;
-            let copy = place.restored(&file).await.expect("a backup opens");
-            same(&*copy, &*store).await;
+            let before = read_view(&*store).await;
+            let copy = place.open_backup(&file).await.expect("a backup opens");
+            assert_equal(&*copy, &*store).await;
             // The backup is an independent store.
-            let commit = author.commit();
+            let commit = generator.commit();
             copy.commit(commit.clone()).await.expect("a backup can be written to");
-            assert_eq!(see(&*store).await, before);
+            assert_eq!(read_view(&*store).await, before);
             store.commit(commit).await.expect("so can its original");
             let again = store.backup(&file).await.unwrap_err();
             assert!(matches!(again, StoreError::Invalid { .. }), "{again}");
-            same(&*copy, &*store).await;
+            assert_equal(&*copy, &*store).await;
         }
         Err(StoreError::Unsupported { hint }) => assert!(!hint.is_empty(), "it says what to do instead"),
         Err(other) => panic!("no backup: {other}"),
@@ -68,8 +68,8 @@ async fn a_backup_holds_what_was_there_and_is_never_written_over(places: &dyn Te
 }
 
 async fn a_backup_can_be_made_while_others_write(places: &dyn TestStoreProvider) {
-    let place = places.fresh();
-    let (store, _) = told(&*place, 44, 40).await;
+    let place = places.new_place();
+    let (store, _) = store_with_history(&*place, 44, 40).await;
     let writers: Vec<_> = (2..6).map(|name| tokio::spawn(write(Arc::clone(&store), name))).collect();
     let before = store.head().await.unwrap();
     let file = place.new_file();
@@ -78,7 +78,7 @@ async fn a_backup_can_be_made_while_others_write(places: &dyn TestStoreProvider)
         writer.await.expect("the writer is done");
     }
     if backup.is_ok() {
-        check_copy(&*place, &file, before, &*store).await;
+        check_backup(&*place, &file, before, &*store).await;
     }
 }
 
@@ -89,13 +89,13 @@ async fn write(store: Arc<dyn Store>, name: u16) {
 }
 
 /// Checks that a backup is a prefix of the whole journal and consistent in itself.
-async fn check_copy(
+async fn check_backup(
     place: &dyn TestStorePlace,
     file: &std::path::Path,
     at_least: JournalSeq,
     store: &dyn Store,
 ) {
-    let copy = place.restored(file).await.expect("a backup opens");
+    let copy = place.open_backup(file).await.expect("a backup opens");
     let head = copy.head().await.unwrap();
     assert!(head >= at_least);
     let entries = copy.entries(JournalSeq(0), usize::MAX).await.unwrap();

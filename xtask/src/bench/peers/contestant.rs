@@ -31,7 +31,7 @@ struct LineChild {
 
 impl LineChild {
     fn start(command: EchoedCommand, home: &PeerHome, log: &str) -> Result<Self> {
-        let mut child = home.furnish(command).converse(home.log(log)?)?;
+        let mut child = home.apply_environment(command).start_with_pipes(home.log(log)?)?;
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().context("its output is on a pipe")?);
         Ok(Self { child, input, output, answer: String::new() })
@@ -65,9 +65,9 @@ impl AbideShell {
         let create = json!({
             "jsonrpc": "2.0", "id": 1, "method": "session.create", "params": { "shell": "bash" },
         });
-        let made: Value = serde_json::from_str(runtime.ask(&format!("{create}\n"))?)?;
-        let session = &made["result"]["session_id"];
-        ensure!(session.is_string(), "our runtime made no session: {made}");
+        let created: Value = serde_json::from_str(runtime.ask(&format!("{create}\n"))?)?;
+        let session = &created["result"]["session_id"];
+        ensure!(session.is_string(), "our runtime made no session: {created}");
         let run = json!({
             "jsonrpc": "2.0", "id": 2, "method": "exec.run",
             "params": { "session_id": session, "command": "true" },

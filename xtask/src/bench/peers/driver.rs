@@ -36,7 +36,7 @@ enum DriverAnswer {
 
 impl PeerDriver {
     pub(super) fn start(command: EchoedCommand, home: &PeerHome) -> Result<Self> {
-        let mut child = home.furnish(command).converse(home.log("peer.log")?)?;
+        let mut child = home.apply_environment(command).start_with_pipes(home.log("peer.log")?)?;
         let input = child.stdin.take();
         let output = child.stdout.take().context("its output is on a pipe")?;
         let (sender, answers) = channel();
@@ -62,24 +62,24 @@ impl PeerDriver {
     }
 
     fn answer(&self) -> Result<DriverAnswer> {
-        for _ in 0..PATIENCE {
+        for _ in 0..ANSWER_TIMEOUT_SEC {
             match self.answers.recv_timeout(Duration::from_secs(1)) {
                 Ok(line) => {
                     return serde_json::from_str(&line).with_context(|| format!("the driver said {line}"));
                 }
                 Err(RecvTimeoutError::Timeout) if shell::interrupted() => bail!("interrupted"),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => bail!("the driver ended: {}", self.last_words()),
+                Err(RecvTimeoutError::Disconnected) => bail!("the driver ended: {}", self.last_error_line()),
             }
         }
-        bail!("no answer for {PATIENCE} s: {}", self.last_words())
+        bail!("no answer for {ANSWER_TIMEOUT_SEC} s: {}", self.last_error_line())
     }
 
     /// Returns the last line with an error, or else the last line: Node prints more lines after the error than before
     /// it.
-    fn last_words(&self) -> String {
-        let said = fs::read_to_string(&self.log).unwrap_or_default();
-        let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    fn last_error_line(&self) -> String {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
         let error = lines.clone().rfind(|line| line.contains("Error"));
         error.or_else(|| lines.next_back()).unwrap_or("it said nothing").to_owned()
     }
@@ -89,7 +89,7 @@ impl TimedShell for PeerDriver {
     fn ask(&mut self, times: usize) -> Result<Vec<Duration>> {
         let input = self.input.as_mut().context("its input is open until it is dropped")?;
         if writeln!(input, "{times}").is_err() {
-            bail!("the driver ended: {}", self.last_words());
+            bail!("the driver ended: {}", self.last_error_line());
         }
         match self.answer()? {
             DriverAnswer::Micros(micros) => {
@@ -112,4 +112,4 @@ impl Drop for PeerDriver {
 }
 
 /// The timeout in seconds. The slowest peer needs up to 2 s for a round, and about 10 s to start.
-const PATIENCE: u32 = 120;
+const ANSWER_TIMEOUT_SEC: u32 = 120;

@@ -19,7 +19,7 @@ pub(super) struct PeerHome {
 }
 
 impl PeerHome {
-    pub(super) fn make(workspace: &CargoWorkspace) -> Result<Self> {
+    pub(super) fn create(workspace: &CargoWorkspace) -> Result<Self> {
         let make = |parent: &Path| tempfile::Builder::new().prefix("peers-").tempdir_in(parent);
         let folder = make(Path::new("/dev/shm"))
             .or_else(|_| make(&workspace.target))
@@ -41,7 +41,7 @@ impl PeerHome {
     ///
     /// `PATH` contains only system directories: version managers put slow wrappers first, and some peers start programs
     /// on each command. Proxies and tokens are not passed on.
-    pub(super) fn furnish(&self, command: EchoedCommand) -> EchoedCommand {
+    pub(super) fn apply_environment(&self, command: EchoedCommand) -> EchoedCommand {
         let node = which("node").and_then(|path| Some(path.parent()?.to_string_lossy().into_owned()));
         let path = ["/usr/local/bin", "/usr/bin", "/bin"].map(str::to_owned);
         let path: Vec<String> = path.into_iter().chain(node).collect();
@@ -67,7 +67,7 @@ impl PeerHome {
     }
 
     /// Kills the remaining processes. A process that has left its parents still has the home in its environment.
-    fn sweep(&self) {
+    fn kill_processes(&self) {
         let mark = [b"HOME=", self.path().as_os_str().as_bytes()].concat();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let pid = entry.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?));
@@ -84,6 +84,6 @@ impl PeerHome {
 
 impl Drop for PeerHome {
     fn drop(&mut self) {
-        self.sweep();
+        self.kill_processes();
     }
 }

@@ -45,7 +45,7 @@ impl DriverProgram {
 }
 
 impl PeerKit {
-    pub(super) fn ready(self, workspace: &CargoWorkspace) -> Result<DriverProgram> {
+    pub(super) fn ensure_installed(self, workspace: &CargoWorkspace) -> Result<DriverProgram> {
         let node = || which("node").context("node is not installed");
         match self {
             Self::Pip(name) => {
@@ -67,7 +67,7 @@ impl PeerKit {
 fn pip(workspace: &CargoWorkspace, name: &str) -> Result<PathBuf> {
     let list = lists(workspace).join(format!("{name}.txt"));
     let wanted = fs::read_to_string(&list).with_context(|| format!("could not read {}", list.display()))?;
-    once(workspace, name, &wanted, |folder| {
+    install_once(workspace, name, &wanted, |folder| {
         EchoedCommand::new(tools::python()?).args(["-m", "venv", "--clear"]).arg(folder).run()?;
         EchoedCommand::new(folder.join("bin/python"))
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
@@ -82,7 +82,7 @@ fn npm(workspace: &CargoWorkspace, name: &str) -> Result<PathBuf> {
         fs::read_to_string(from.join(file)).with_context(|| format!("could not read {file} of {name}"))
     };
     let (manifest, lock) = (read("package.json")?, read("package-lock.json")?);
-    once(workspace, name, &format!("{manifest}{lock}"), |folder| {
+    install_once(workspace, name, &format!("{manifest}{lock}"), |folder| {
         fs::write(folder.join("package.json"), &manifest).context("could not write the manifest")?;
         fs::write(folder.join("package-lock.json"), &lock).context("could not write the lock")?;
         // Package scripts are not run: some of them send telemetry.
@@ -94,7 +94,7 @@ fn npm(workspace: &CargoWorkspace, name: &str) -> Result<PathBuf> {
 }
 
 /// Returns the folder of this name, after running `install` in it unless that was done for the same list.
-fn once(
+fn install_once(
     workspace: &CargoWorkspace,
     name: &str,
     wanted: &str,

@@ -55,12 +55,12 @@ impl PeerFigures {
     }
 
     /// Returns one line for the progress display.
-    pub(super) fn in_short(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         let [theirs, ours, floor] = [&self.theirs, &self.ours, &self.floor].map(|spread| millis(spread.p50));
-        format!("p50 {theirs} ms, ours {ours} ms, floor {floor} ms, ahead {}", times(self.ahead()))
+        format!("p50 {theirs} ms, ours {ours} ms, floor {floor} ms, ahead {}", times(self.speedup()))
     }
 
-    fn ahead(&self) -> f64 {
+    fn speedup(&self) -> f64 {
         ratio(self.theirs.p50, self.ours.p50)
     }
 
@@ -99,8 +99,8 @@ fn millis(time: Duration) -> String {
 
 impl PeerReport {
     /// Returns the peers that are at least as fast as ours.
-    pub(super) fn ahead_of_us(&self) -> Vec<&'static str> {
-        self.measured().filter(|(_, figures)| figures.ahead() <= 1.0).map(|(row, _)| row.name).collect()
+    pub(super) fn faster_peers(&self) -> Vec<&'static str> {
+        self.measured().filter(|(_, figures)| figures.speedup() <= 1.0).map(|(row, _)| row.name).collect()
     }
 
     fn measured(&self) -> impl Iterator<Item = (&PeerRow, &PeerFigures)> {
@@ -129,7 +129,7 @@ impl PeerReport {
             table.push(match &row.outcome {
                 PeerOutcome::Measured(figures) => vec![
                     row.name.to_owned(),
-                    times(figures.ahead()),
+                    times(figures.speedup()),
                     times(figures.over_floor()),
                     times(figures.ours_over_floor()),
                     millis(figures.theirs.p50),
@@ -165,11 +165,11 @@ impl PeerReport {
         for row in &self.rows {
             line(&mut out, &format!("{}: {}; {}", row.name, row.does, row.differs));
         }
-        line(&mut out, &format!("client's language: {}", self.told_controls()));
+        line(&mut out, &format!("client's language: {}", self.format_controls()));
         out
     }
 
-    fn told_controls(&self) -> String {
+    fn format_controls(&self) -> String {
         let told: Vec<String> = self
             .controls
             .iter()
@@ -178,7 +178,7 @@ impl PeerReport {
                     "{} p50 {} ms ({} the time of the Rust client in the same rounds)",
                     row.name,
                     millis(figures.theirs.p50),
-                    times(figures.ahead())
+                    times(figures.speedup())
                 ),
                 PeerOutcome::NotMeasured(reason) => format!("{} NOT MEASURED: {reason}", row.name),
             })
@@ -202,7 +202,7 @@ impl PeerReport {
         for row in &self.rows {
             line(&mut out, &format!("- {}: {}; {}.", row.name, row.does, row.differs));
         }
-        line(&mut out, &format!("\nCost of the client's language: {}.", self.told_controls()));
+        line(&mut out, &format!("\nCost of the client's language: {}.", self.format_controls()));
         out
     }
 }
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_is_as_fast_is_named() {
-        assert_eq!(report(50).ahead_of_us(), ["fast"]);
-        assert!(report(51).ahead_of_us().is_empty());
+        assert_eq!(report(50).faster_peers(), ["fast"]);
+        assert!(report(51).faster_peers().is_empty());
     }
 }

@@ -15,12 +15,12 @@ fn folder(config: &str) -> TempDir {
     folder
 }
 
-fn refused(folder: &Path) -> String {
+fn load_error(folder: &Path) -> String {
     AgentDefinition::load(folder, &|_| None).unwrap_err().to_string()
 }
 
 #[test]
-fn what_is_no_text_is_refused_wherever_a_text_is_wanted() {
+fn values_that_are_not_text_are_refused_for_text_keys() {
     let tool = "tools:\n  - name: t\n    description: d\n    command: [a]\n";
     let places = [
         ("model.base_url", "model:\n  name: m\n  base_url: HERE\n".to_owned(), 3),
@@ -58,11 +58,11 @@ fn what_is_no_text_is_refused_wherever_a_text_is_wanted() {
         for value in ["true", "false", "5", "-1.5", "0x10", "{a: b}", "[[a], b]"] {
             let config = config.replace("HERE", value);
             let folder = folder(&config);
-            let told = refused(folder.path());
-            let first = told.lines().next().unwrap();
+            let message = load_error(folder.path());
+            let first = message.lines().next().unwrap();
             let place = format!("{}/config.yaml:{line}:", folder.path().display());
-            assert!(first.starts_with(&place) && first.contains(key), "{config}\n{told}");
-            assert!(first.contains("; write "), "{config}\n{told}");
+            assert!(first.starts_with(&place) && first.contains(key), "{config}\n{message}");
+            assert!(first.contains("; write "), "{config}\n{message}");
         }
     }
     for (key, config) in [
@@ -76,18 +76,18 @@ fn what_is_no_text_is_refused_wherever_a_text_is_wanted() {
         ("tools[0].name", format!("{MODEL}{}", tool.replace("name: t", "name: "))),
     ] {
         let folder = folder(&config);
-        let told = refused(folder.path());
-        assert!(told.contains(key) && told.contains("; write "), "{config}\n{told}");
+        let message = load_error(folder.path());
+        assert!(message.contains(key) && message.contains("; write "), "{config}\n{message}");
     }
     for value in ["~", "", "[a, ~]", "[a, [b]]"] {
         let folder = folder(&format!("{MODEL}{}", tool.replace("[a]", value)));
-        let told = refused(folder.path());
-        assert!(told.contains("config.yaml:5:") && told.contains("tools[0].command"), "{told}");
+        let message = load_error(folder.path());
+        assert!(message.contains("config.yaml:5:") && message.contains("tools[0].command"), "{message}");
     }
 }
 
 #[test]
-fn of_a_long_line_only_a_part_is_shown() {
+fn only_a_part_of_a_long_line_is_shown() {
     let long = "x".repeat(200_000);
     for config in [
         format!("{MODEL}tools: [{{name: t, description: \"{long}, command: [a]}}]\n"),
@@ -101,8 +101,8 @@ fn of_a_long_line_only_a_part_is_shown() {
         format!("{{{long}\n"),
     ] {
         let folder = folder(&config);
-        let told = refused(folder.path());
-        assert!(told.len() < 4_000, "{} bytes: {}", told.len(), &told[..400]);
-        assert!(told.contains("config.yaml"), "{told}");
+        let message = load_error(folder.path());
+        assert!(message.len() < 4_000, "{} bytes: {}", message.len(), &message[..400]);
+        assert!(message.contains("config.yaml"), "{message}");
     }
 }

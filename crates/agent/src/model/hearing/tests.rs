@@ -7,10 +7,10 @@ use super::*;
 use crate::model::ModelToolCall;
 
 /// The result of decoding these chunks, and the reported pieces.
-fn heard<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Result<ModelReply, DecodeFault>, Vec<String>) {
-    let mut told = Vec::new();
-    let mut said = |piece: ReplyDelta<'_>| told.push(format!("{piece:?}"));
-    let mut hearing = StreamDecoder::default();
+fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Result<ModelReply, DecodeFault>, Vec<String>) {
+    let mut deltas = Vec::new();
+    let mut said = |piece: ReplyDelta<'_>| deltas.push(format!("{piece:?}"));
+    let mut decoder = StreamDecoder::default();
     let mut made = 0;
     let fresh = || {
         made += 1;
@@ -18,20 +18,20 @@ fn heard<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Result<ModelReply, 
     };
     let mut outcome = Ok(());
     for piece in pieces {
-        match hearing.feed(piece, &mut said) {
-            Ok(DecodeProgress::Over) => break,
-            Ok(DecodeProgress::Open | DecodeProgress::Whole) => {}
+        match decoder.feed(piece, &mut said) {
+            Ok(DecodeProgress::Ended) => break,
+            Ok(DecodeProgress::Open | DecodeProgress::Complete) => {}
             Err(fault) => {
                 outcome = Err(fault);
                 break;
             }
         }
     }
-    (outcome.and_then(|()| hearing.end(fresh, &mut said)), told)
+    (outcome.and_then(|()| decoder.end(fresh, &mut said)), deltas)
 }
 
 fn answer(text: &str) -> Result<ModelReply, DecodeFault> {
-    heard([text.as_bytes()]).0
+    decode([text.as_bytes()]).0
 }
 
 fn stream(chunks: &[Value]) -> String {
@@ -55,11 +55,11 @@ fn call(index: u64, id: &str, name: &str, arguments: &str) -> Value {
     delta(json!({ "tool_calls": [{ "index": index, "id": id, "type": "function", "function": function }] }))
 }
 
-fn said(text: &str) -> ModelReply {
-    ModelReply { text: Some(text.to_owned()), calls: vec![], finish: FinishReason::Stop, usage: None }
+fn text_reply(text: &str) -> ModelReply {
+    ModelReply { text: Some(text.to_owned()), calls: vec![], finish_reason: FinishReason::Stop, usage: None }
 }
 
-fn broken(outcome: Result<ModelReply, DecodeFault>) -> String {
+fn broken_reason(outcome: Result<ModelReply, DecodeFault>) -> String {
     match outcome {
         Err(DecodeFault::Broken(why)) => why,
         other => panic!("{other:?}"),
@@ -88,7 +88,7 @@ fn a_stream_adds_up_to_its_answer() {
             name: "ls".to_owned(),
             arguments: "{\"x\":1}".to_owned(),
         }],
-        finish: FinishReason::ToolCalls,
+        finish_reason: FinishReason::ToolCalls,
         usage: Some(TokenUsage { input_tokens: 7, output_tokens: 3, cached_tokens: 2 }),
     };
     assert_eq!(reply, expected);
@@ -97,20 +97,20 @@ fn a_stream_adds_up_to_its_answer() {
 #[test]
 fn a_stream_that_ends_before_its_answer_is_broken() {
     let half = stream(&[text("one "), call(0, "a", "ls", "{}")]);
-    assert_eq!(broken(answer(&half)), "the connection ended before the answer did");
-    assert_eq!(broken(answer("")), "the connection ended before the answer did");
-    assert_eq!(broken(answer(": waiting\n\n")), "the connection ended before the answer did");
+    assert_eq!(broken_reason(answer(&half)), "the connection ended before the answer did");
+    assert_eq!(broken_reason(answer("")), "the connection ended before the answer did");
+    assert_eq!(broken_reason(answer(": waiting\n\n")), "the connection ended before the answer did");
 }
 
 #[test]
-fn an_end_is_a_reason_to_stop_or_the_word_for_it() {
-    assert_eq!(answer(&stream(&[text("hi"), finish("stop")])), Ok(said("hi")));
-    assert_eq!(answer(&(stream(&[text("hi")]) + "data: [DONE]\n\n")), Ok(said("hi")));
+fn a_finish_reason_or_the_end_marker_ends_a_reply() {
+    assert_eq!(answer(&stream(&[text("hi"), finish("stop")])), Ok(text_reply("hi")));
+    assert_eq!(answer(&(stream(&[text("hi")]) + "data: [DONE]\n\n")), Ok(text_reply("hi")));
     assert_eq!(answer(&(stream(&[text("hi")]) + "data: [DONE]")).map_err(|_| ()), Err(()));
 }
 
 #[test]
-fn one_object_in_the_place_of_a_stream_is_an_answer() {
+fn a_single_json_object_instead_of_a_stream_is_a_reply() {
     let function = json!({ "name": "ls", "arguments": "{}" });
     let body = json!({
         "choices": [{ "message": { "role": "assistant", "content": null,
@@ -119,67 +119,72 @@ fn one_object_in_the_place_of_a_stream_is_an_answer() {
         "usage": { "prompt_tokens": 1, "completion_tokens": 2 },
     });
     let reply = answer(&format!("\n {body}")).unwrap();
-    assert_eq!((reply.calls.len(), reply.finish), (2, FinishReason::ToolCalls));
+    assert_eq!((reply.calls.len(), reply.finish_reason), (2, FinishReason::ToolCalls));
     assert_eq!(reply.usage.map(|usage| usage.total()), Some(3));
     let torn = body.to_string();
-    assert!(broken(answer(&torn[..torn.len() - 3])).starts_with("the answer is no whole JSON"));
+    assert!(broken_reason(answer(&torn[..torn.len() - 3])).starts_with("the answer is no whole JSON"));
 }
 
 #[test]
-fn an_answer_that_was_cut_short_has_no_half_calls() {
+fn a_truncated_reply_has_only_complete_calls() {
     let chunks = [call(0, "a", "ls", "{\"x\":1}"), call(1, "b", "ls", "{\"x\""), call(2, "c", "rm", "")];
     for (reason, expected) in
         [("length", FinishReason::Length), ("content_filter", FinishReason::ContentFilter)]
     {
         let reply = answer(&(stream(&chunks) + &stream(&[finish(reason)]))).unwrap();
-        assert_eq!(reply.finish, expected);
+        assert_eq!(reply.finish_reason, expected);
         assert_eq!(reply.calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(), ["a"]);
     }
 }
 
 #[test]
-fn an_empty_answer_is_none() {
-    assert_eq!(broken(answer(&stream(&[text(" \n"), finish("stop")]))), "the answer is empty");
+fn an_empty_reply_is_a_fault() {
+    assert_eq!(broken_reason(answer(&stream(&[text(" \n"), finish("stop")]))), "the answer is empty");
     let nothing = answer(&stream(&[finish("length")])).unwrap();
-    assert_eq!((nothing.text, nothing.finish), (None, FinishReason::Length));
+    assert_eq!((nothing.text, nothing.finish_reason), (None, FinishReason::Length));
 }
 
 #[test]
 fn a_call_without_a_name_is_no_answer() {
     let chunks = [call(0, "a", "", "{}"), finish("tool_calls")];
-    assert_eq!(broken(answer(&stream(&chunks))), "the answer calls a tool without a name");
+    assert_eq!(broken_reason(answer(&stream(&chunks))), "the answer calls a tool without a name");
 }
 
 #[test]
 fn an_error_in_the_middle_is_no_answer() {
     let error = json!({ "error": { "message": "overloaded" } });
-    assert_eq!(answer(&stream(&[text("hi"), error.clone()])), Err(DecodeFault::Told(error)));
-    assert_eq!(broken(answer(&stream(&[text("hi"), finish("error")]))), "the server broke the answer off");
-}
-
-#[test]
-fn habits_of_servers_are_understood() {
-    let parts =
-        delta(json!({ "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }] }));
-    assert_eq!(answer(&stream(&[parts, finish("stop")])), Ok(said("ab")));
-    let repeated = json!({ "choices": [{ "message": { "content": "ab" }, "finish_reason": "stop" }] });
-    assert_eq!(answer(&stream(&[text("ab"), repeated])), Ok(said("ab")));
-    let glued = format!("data: {}\ndata: {}\n\n", text("a"), finish("stop"));
-    assert_eq!(answer(&glued), Ok(said("a")));
-    let other = json!({ "choices": [{ "index": 1, "delta": { "content": "no" } }] });
-    assert_eq!(answer(&stream(&[other, text("a"), finish("stop")])), Ok(said("a")));
-    let odd = answer(&stream(&[text("a"), finish("eos")])).unwrap();
-    assert_eq!(odd.finish, FinishReason::Other("eos".to_owned()));
-    let (reply, told) =
-        heard([stream(&[delta(json!({ "reasoning_content": "hm" })), text("a"), finish("stop")]).as_bytes()]);
+    assert_eq!(answer(&stream(&[text("hi"), error.clone()])), Err(DecodeFault::ErrorObject(error)));
     assert_eq!(
-        (reply, told),
-        (Ok(said("a")), vec!["Reasoning(\"hm\")".to_owned(), "Text(\"a\")".to_owned()])
+        broken_reason(answer(&stream(&[text("hi"), finish("error")]))),
+        "the server broke the answer off"
     );
 }
 
 #[test]
-fn an_answer_without_end_is_given_up() {
+fn known_deviations_of_servers_are_accepted() {
+    let parts =
+        delta(json!({ "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }] }));
+    assert_eq!(answer(&stream(&[parts, finish("stop")])), Ok(text_reply("ab")));
+    let repeated = json!({ "choices": [{ "message": { "content": "ab" }, "finish_reason": "stop" }] });
+    assert_eq!(answer(&stream(&[text("ab"), repeated])), Ok(text_reply("ab")));
+    let glued = format!("data: {}\ndata: {}\n\n", text("a"), finish("stop"));
+    assert_eq!(answer(&glued), Ok(text_reply("a")));
+    let other = json!({ "choices": [{ "index": 1, "delta": { "content": "no" } }] });
+    assert_eq!(answer(&stream(&[other, text("a"), finish("stop")])), Ok(text_reply("a")));
+    let odd = answer(&stream(&[text("a"), finish("eos")])).unwrap();
+    assert_eq!(odd.finish_reason, FinishReason::Other("eos".to_owned()));
+    let (reply, told) =
+        decode(
+            [stream(&[delta(json!({ "reasoning_content": "hm" })), text("a"), finish("stop")]).as_bytes()],
+        );
+    assert_eq!(
+        (reply, told),
+        (Ok(text_reply("a")), vec!["Reasoning(\"hm\")".to_owned(), "Text(\"a\")".to_owned()])
+    );
+}
+
+#[test]
+fn an_endless_reply_exceeds_the_size_limit() {
     let mut hearing = StreamDecoder::default();
     let piece = vec![b'x'; 8 << 20];
     let outcome = (0..9).map(|_| hearing.feed(&piece, &mut |_| {})).find(Result::is_err);
@@ -205,7 +210,7 @@ fn any_stream() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn cutting_elsewhere_changes_nothing(
+    fn check_chunking(
         stream in any_stream(),
         keep in 0.0..1.5_f64,
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
@@ -218,13 +223,13 @@ proptest! {
         cuts.sort_unstable();
         let pieces = cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]);
         let single: Vec<&[u8]> = bytes.chunks(1).collect();
-        let whole = heard([bytes]);
-        prop_assert_eq!(&heard(pieces), &whole);
-        prop_assert_eq!(&heard(single), &whole);
+        let whole = decode([bytes]);
+        prop_assert_eq!(&decode(pieces), &whole);
+        prop_assert_eq!(&decode(single), &whole);
     }
 
     #[test]
-    fn no_bytes_are_too_odd(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let (_any, _told) = heard([bytes.as_slice()]);
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let (_any, _told) = decode([bytes.as_slice()]);
     }
 }

@@ -25,47 +25,47 @@ fn ended_with_open_calls(status: &str) -> String {
 }
 
 #[test]
-fn open_calls_of_a_run_that_ended_are_unknown_and_never_carried_out() {
+fn open_calls_of_an_ended_run_are_unknown_and_never_executed() {
     for status in ["FAILED", "BUDGET_EXHAUSTED", "COMPLETED"] {
-        let stage = AgentLoopFixture::new();
-        stage.leave_journal(&ended_with_open_calls(status));
-        stage.then(says("done"));
-        assert_eq!(stage.message("hi"), completed("done"), "{status}");
-        assert_eq!(stage.done.borrow().as_slice(), [""; 0], "{status}");
-        let heard = stage.last_heard();
+        let fixture = AgentLoopFixture::new();
+        fixture.write_journal(&ended_with_open_calls(status));
+        fixture.push_reply(text_reply("done"));
+        assert_eq!(fixture.message("hi"), completed("done"), "{status}");
+        assert_eq!(fixture.executed_calls.borrow().as_slice(), [""; 0], "{status}");
+        let requests = fixture.last_request();
         let unknown = "tool: The outcome of this call is unknown: abide was stopped while it ran";
-        assert_eq!(heard[3..6], [unknown; 3], "{status}");
-        assert_eq!(heard[6], "user: hi", "{status}");
+        assert_eq!(requests[3..6], [unknown; 3], "{status}");
+        assert_eq!(requests[6], "user: hi", "{status}");
     }
 }
 
 #[test]
 fn an_adopted_journal_is_history_only() {
-    let stage = AgentLoopFixture::new();
-    stage.then(calls(&[("shell", json!({})), ("ask_human", json!({ "question": "?" }))]));
-    assert!(matches!(stage.message("go"), AgentOutcome::Waiting { .. }));
-    let path = stage.state().join("journal.jsonl");
-    let forged = stage.journal()
+    let fixture = AgentLoopFixture::new();
+    fixture.push_reply(calls_reply(&[("shell", json!({})), ("ask_human", json!({ "question": "?" }))]));
+    assert!(matches!(fixture.message("go"), AgentOutcome::Waiting { .. }));
+    let path = fixture.state().join("journal.jsonl");
+    let forged = fixture.journal()
         + r#"{"seq":7,"ts":"t","type":"SYSTEM_MESSAGE","payload":{"level":"INFO","content":"x"}}"#
         + "\n";
     std::fs::write(&path, &forged).unwrap();
-    let refused = stage.order(&AgentRunRequest::default()).unwrap_err().to_string();
+    let refused = fixture.run(&AgentRunRequest::default()).unwrap_err().to_string();
     assert!(refused.contains("journal.jsonl, line 7: ") && refused.contains("--adopt"), "{refused}");
-    assert_eq!(stage.journal(), forged);
-    let memory = stage.memory(ForeignStatePolicy::Adopt).unwrap();
-    stage.then(says("done"));
+    assert_eq!(fixture.journal(), forged);
+    let memory = fixture.open_state(ForeignStatePolicy::Adopt).unwrap();
+    fixture.push_reply(text_reply("done"));
     let order = AgentRunRequest { message: Some("go on".to_owned()), ..AgentRunRequest::default() };
-    assert_eq!(stage.order_in(memory, &order).unwrap(), completed("done"));
-    let heard = stage.last_heard();
+    assert_eq!(fixture.run_in(memory, &order).unwrap(), completed("done"));
+    let requests = fixture.last_request();
     assert_eq!(
-        heard[4],
+        requests[4],
         "tool: The outcome of this call is unknown: it is in a journal that abide did not write here"
     );
     assert!(
-        heard[5].contains("Session 'shell_1' is in a journal that abide did not write here"),
-        "{heard:?}"
+        requests[5].contains("Session 'shell_1' is in a journal that abide did not write here"),
+        "{requests:?}"
     );
-    assert!(stage.question().is_none());
+    assert!(fixture.question().is_none());
     // After the adoption the journal counts as Abide's own.
-    assert_eq!(stage.message("go on"), completed("done"));
+    assert_eq!(fixture.message("go on"), completed("done"));
 }

@@ -86,9 +86,9 @@ fn data(event: &RunEvent) -> Value {
         // The engine's session id is left out: any client that knows it could resume the session.
         RunEvent::HandleAnnounced { attempt, .. } => json!({ "attempt": attempt }),
         RunEvent::Progressed { attempt, text, .. } => json!({ "attempt": attempt, "text": text }),
-        RunEvent::GateRaised { attempt, turn_id, purpose, question: asked, .. } => json!({
+        RunEvent::GateRaised { attempt, turn_id, purpose, question: question_json, .. } => json!({
             "attempt": attempt, "turn_id": turn_id, "purpose": purpose,
-            "question": question(asked, *purpose == GatePurpose::Approval),
+            "question": question(question_json, *purpose == GatePurpose::Approval),
         }),
         RunEvent::GateWithdrawn { attempt, .. } => json!({ "attempt": attempt }),
         RunEvent::TurnEnded { attempt, turn_id, ending, aftermath, .. } => {
@@ -96,17 +96,20 @@ fn data(event: &RunEvent) -> Value {
                 ProcessAfterTurn::Exited(exit) => exit_code(*exit),
                 ProcessAfterTurn::Alive => None,
             };
-            let (outcome, text, asked, error) = match ending {
+            let (outcome, text, question_json, error) = match ending {
                 TurnOutcome::Completed { text } => ("completed", Some(text), None, None),
-                TurnOutcome::Asked { text, question: asked } => {
-                    ("asked", Some(text), Some(question(asked, asked.kind == InteractionKind::RiskAck)), None)
-                }
+                TurnOutcome::Asked { text, question: question_json } => (
+                    "asked",
+                    Some(text),
+                    Some(question(question_json, question_json.kind == InteractionKind::RiskAck)),
+                    None,
+                ),
                 TurnOutcome::Failed { failure: why } => ("failed", None, None, Some(failure(why))),
                 TurnOutcome::Interrupted => ("interrupted", None, None, None),
             };
             json!({
                 "attempt": attempt, "turn_id": turn_id, "outcome": outcome, "text": text,
-                "question": asked, "error": error, "exit_code": exit,
+                "question": question_json, "error": error, "exit_code": exit,
             })
         }
         RunEvent::DeadlinePassed { deadline } => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use abide_domain::{
-    approval::{ApprovalVerdict, verdict_of},
+    approval::{ApprovalVerdict, option_verdict},
     context::{
         ApprovalContext, ApprovalSubject, ChangeKind, CommandLine, FieldValue, HiddenContent, RequestField,
     },
@@ -15,7 +15,7 @@ use abide_domain::{
 use abide_wire::interaction as wire;
 use serde_json::{Map, Value};
 
-use super::{time, word};
+use super::{serde_name, time};
 
 pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::InteractionView {
     let question = &interaction.question;
@@ -25,7 +25,7 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
             (wire::InteractionStateValue::Answered, Some(resolution), None)
         }
         InteractionState::Closed { at, because } => {
-            (wire::InteractionStateValue::Closed, None, Some((*at, word(because))))
+            (wire::InteractionStateValue::Closed, None, Some((*at, serde_name(because))))
         }
     };
     let closed_at = closed.as_ref().map(|(at, _)| *at);
@@ -47,7 +47,7 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
             DecisionPolicy::SafeDefault => wire::DecisionPolicyValue::SafeDefault,
             DecisionPolicy::Abort => wire::DecisionPolicyValue::Abort,
         },
-        asked_by: asked_by(&interaction.asker).to_owned(),
+        asked_by: origin_name(&interaction.asker).to_owned(),
         state,
         opened_at: time(interaction.opened_at),
         deadline_at: interaction.deadline_at.map(time),
@@ -57,7 +57,9 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
         }),
         resolved_at: answer.map(|answer| answer.resolved_at).or(closed_at).map(time),
         resolved_by: answer.map(|answer| answer.resolved_by.clone()),
-        auto_decide_reason: answer.and_then(|answer| answer.auto_decide_reason).map(|reason| word(&reason)),
+        auto_decide_reason: answer
+            .and_then(|answer| answer.auto_decide_reason)
+            .map(|reason| serde_name(&reason)),
         reply: answer.map(|answer| answer.text.clone()),
         closed_because: closed.map(|(_, because)| because),
         verdict: answer.and_then(|answer| answer.verdict).map(verdict),
@@ -66,7 +68,7 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
 
 pub(super) fn context(context: &ApprovalContext) -> wire::ApprovalContextView {
     let ApprovalContext { subject, tool, remarks, rest, cut } = context;
-    let mut shown = wire::ApprovalContextView {
+    let mut view = wire::ApprovalContextView {
         kind: wire::ApprovalContextType::Tool,
         shell: None,
         argv: None,
@@ -81,15 +83,15 @@ pub(super) fn context(context: &ApprovalContext) -> wire::ApprovalContextView {
     };
     match subject {
         ApprovalSubject::Command { line, cwd } => {
-            shown.kind = wire::ApprovalContextType::Command;
-            shown.cwd.clone_from(cwd);
+            view.kind = wire::ApprovalContextType::Command;
+            view.cwd.clone_from(cwd);
             match line {
-                CommandLine::Shell(shell) => shown.shell = Some(shell.clone()),
-                CommandLine::Argv(argv) => shown.argv = Some(argv.clone()),
+                CommandLine::Shell(shell) => view.shell = Some(shell.clone()),
+                CommandLine::Argv(argv) => view.argv = Some(argv.clone()),
             }
         }
         ApprovalSubject::FileChange { files } => {
-            shown.kind = wire::ApprovalContextType::FileChange;
+            view.kind = wire::ApprovalContextType::FileChange;
             let files = files.iter().map(|file| wire::FileChangeView {
                 path: file.path.clone(),
                 change: match file.change {
@@ -101,14 +103,14 @@ pub(super) fn context(context: &ApprovalContext) -> wire::ApprovalContextView {
                 diff: file.diff.clone(),
                 cut: file.cut,
             });
-            shown.files = Some(files.collect());
+            view.files = Some(files.collect());
         }
         ApprovalSubject::Tool { name, input } => {
-            shown.name = Some(name.clone());
-            shown.input = Some(fields(input));
+            view.name = Some(name.clone());
+            view.input = Some(fields(input));
         }
     }
-    shown
+    view
 }
 
 /// Converts named values to an object. Duplicate names keep both values.
@@ -147,7 +149,7 @@ pub(super) fn options(question: &Question, is_approval: bool) -> Vec<wire::Inter
         label: choice.label.clone(),
         safe: choice.safe,
         approves: is_approval
-            .then(|| verdict_of(question, choice))
+            .then(|| option_verdict(question, choice))
             .flatten()
             .map(|verdict| verdict == ApprovalVerdict::Approved),
     };
@@ -164,7 +166,7 @@ fn kind(kind: InteractionKind) -> wire::InteractionKindValue {
     }
 }
 
-fn asked_by(asker: &InteractionOrigin) -> &'static str {
+fn origin_name(asker: &InteractionOrigin) -> &'static str {
     match asker {
         InteractionOrigin::TurnEnd => "turn_end",
         InteractionOrigin::Gate { purpose: GatePurpose::Approval, .. } => "approval",

@@ -3,7 +3,7 @@
 use abide_domain::inbound::{Inbound, InboundStatus};
 use abide_wire::message as wire;
 
-use super::{time, word};
+use super::{serde_name, time};
 
 pub(in crate::http) fn inbound(inbound: &Inbound) -> wire::InboundView {
     wire::InboundView {
@@ -19,5 +19,5 @@ pub(in crate::http) fn inbound(inbound: &Inbound) -> wire::InboundView {
 }
 
 pub(in crate::http) fn inbound_status(status: InboundStatus) -> String {
-    word(&status)
+    serde_name(&status)
 }

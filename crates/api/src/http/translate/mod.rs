@@ -9,7 +9,7 @@ mod turn;
 pub(super) use event::event;
 pub(super) use interaction::{interaction, verdict};
 pub(super) use message::{inbound, inbound_status};
-pub(super) use run::{on_busy, run, settings, status};
+pub(super) use run::{isolation, on_busy, run, settings, status};
 pub(super) use turn::turn;
 
 use abide_domain::{failure::RunFailure, time::Timestamp};
@@ -22,11 +22,11 @@ pub(super) fn time(at: Timestamp) -> String {
 }
 
 pub(super) fn failure(failure: &RunFailure) -> RunErrorView {
-    RunErrorView { code: word(&failure.code), message: failure.message.clone() }
+    RunErrorView { code: serde_name(&failure.code), message: failure.message.clone() }
 }
 
 /// Returns the serde name of a unit variant.
-pub(super) fn word(value: &impl serde::Serialize) -> String {
+pub(super) fn serde_name(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
         Ok(_) | Err(_) => String::new(),

@@ -6,6 +6,7 @@ use abide_domain::{
     settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::{Seconds, Timestamp},
 };
+use abide_ports::engine::IsolationMode;
 use abide_wire::run as wire;
 
 use super::{failure, time};
@@ -36,19 +37,20 @@ pub(in crate::http) fn settings(new: wire::CreateRunRequest, workspace: String) 
             };
             word.to_owned()
         }),
-        isolation: options.isolation.map(|isolation| {
-            let word = match isolation {
-                wire::IsolationValue::Auto => "auto",
-                wire::IsolationValue::Namespace => "namespace",
-                wire::IsolationValue::Landlock => "landlock",
-                wire::IsolationValue::Off => "off",
-            };
-            word.to_owned()
-        }),
+        isolation: options.isolation.map(|value| isolation(value).name().to_owned()),
         skill: new.skill,
         labels: new.labels,
     };
     (settings, new.prompt)
+}
+
+pub(in crate::http) fn isolation(isolation: wire::IsolationValue) -> IsolationMode {
+    match isolation {
+        wire::IsolationValue::Auto => IsolationMode::Auto,
+        wire::IsolationValue::Namespace => IsolationMode::Namespace,
+        wire::IsolationValue::Landlock => IsolationMode::Landlock,
+        wire::IsolationValue::Off => IsolationMode::Off,
+    }
 }
 
 pub(in crate::http) fn on_busy(on_busy: wire::OnBusyValue) -> OnBusy {
@@ -91,12 +93,11 @@ fn options(settings: &RunSettings) -> wire::RunOptions {
             "danger-full-access" => Some(wire::SandboxValue::DangerFullAccess),
             _ => None,
         }),
-        isolation: settings.isolation.as_deref().and_then(|word| match word {
-            "auto" => Some(wire::IsolationValue::Auto),
-            "namespace" => Some(wire::IsolationValue::Namespace),
-            "landlock" => Some(wire::IsolationValue::Landlock),
-            "off" => Some(wire::IsolationValue::Off),
-            _ => None,
+        isolation: settings.isolation.as_deref().and_then(IsolationMode::from_name).map(|mode| match mode {
+            IsolationMode::Auto => wire::IsolationValue::Auto,
+            IsolationMode::Namespace => wire::IsolationValue::Namespace,
+            IsolationMode::Landlock => wire::IsolationValue::Landlock,
+            IsolationMode::Off => wire::IsolationValue::Off,
         }),
     }
 }

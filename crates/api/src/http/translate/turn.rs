@@ -6,7 +6,7 @@ use abide_domain::{
 };
 use abide_wire::run as wire;
 
-use super::{failure, time, word};
+use super::{failure, serde_name, time};
 
 pub(in crate::http) fn turn(turn: &Turn) -> wire::TurnView {
     let (message_id, interaction_id) = match &turn.cause {
@@ -21,14 +21,14 @@ pub(in crate::http) fn turn(turn: &Turn) -> wire::TurnView {
         message_id,
         interaction_id,
         prompt_preview: turn.prompt_preview(),
-        execution_status: word(&turn.execution_status),
-        runtime_status: word(&turn.runtime_status),
+        execution_status: serde_name(&turn.execution_status),
+        runtime_status: serde_name(&turn.runtime_status),
         reply: turn.reply.clone(),
         reply_preview: turn.reply_preview(),
         error: turn.error.as_ref().map(failure),
         started_at: time(turn.started_at),
         result_persisted_at: turn.result_persisted_at.map(time),
-        delivery_status: word(&turn.delivery_status),
+        delivery_status: serde_name(&turn.delivery_status),
         delivered_at: turn.delivered_at.map(time),
         superseded_by_message_id: superseded.map(|it| it.by_message.message_id.clone()),
         superseded_by_turn_id: superseded.and_then(|it| it.by_turn).map(|turn| turn.to_string()),

@@ -8,7 +8,7 @@ use super::*;
 
 fn sources(text: &str, variables: &[(&str, &str)], given: &[(&str, &str)]) -> ConfigSources {
     ConfigSources {
-        circumstances: MachineFacts { home: "/var/lib/abide".into(), cores: 4, memory: 32 << 30 },
+        machine_facts: MachineFacts { home: "/var/lib/abide".into(), cores: 4, memory: 32 << 30 },
         path: Path::new("config.toml").to_owned(),
         text: (!text.is_empty()).then(|| text.to_owned()),
         variables: variables.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect(),
@@ -26,19 +26,19 @@ fn sources(text: &str, variables: &[(&str, &str)], given: &[(&str, &str)]) -> Co
 
 /// Compares the settings, one line each, or all problems.
 fn check(sources: &ConfigSources, expected: Expect) {
-    let told = match settle(sources) {
+    let output = match merge(sources) {
         Ok((_, settings)) => settings
             .values()
-            .map(|setting| format!("{} = {} ({})", setting.name, setting.value, setting.place))
+            .map(|setting| format!("{} = {} ({})", setting.name, setting.value, setting.origin))
             .collect::<Vec<_>>()
             .join("\n"),
         Err(ConfigError(problems)) => problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
     };
-    expected.assert_eq(&told);
+    expected.assert_eq(&output);
 }
 
 #[test]
-fn without_anything_said_the_defaults_hold() {
+fn defaults_apply_without_other_sources() {
     check(
         &sources("", &[], &[]),
         expect![[r#"
@@ -167,14 +167,14 @@ fn engines_are_set_in_every_layer() {
             terminal.shell = "/bin/sh" (default)
             terminal.spool_bytes = 33554432 (default)"#]],
     );
-    let engines = settle(&sources).unwrap().0.engines();
+    let engines = merge(&sources).unwrap().0.engine_configs();
     assert!(engines["gemini"].disabled && !engines["codex"].disabled);
     assert_eq!(engines["my_own"].protocol, Some(crate::catalogue::AgentProtocol::Acp));
     assert_eq!(engines["my_own"].env["TOKEN"], "secret");
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_with_their_places() {
+fn all_problems_are_reported_together_with_origins() {
     let file = "listen = 4870\nmax_running = 3\n\n[slot]\nmax_running = 3\n\n[slots]\n  max_runing = 3\n\n[terminal]\n\
                 idle_ms = -1\nshell = ''\nmax_sessions = 'many'\nspool_bytes = 1.5\n\n[log]\nlevel = 'inf'\n\n\
                 [engines.codex]\ncomand = ['x']\ncommand = []\nargs = ['a', 1]\nenv = { A = 1 }\nenabled = 'yes'\n\
@@ -239,7 +239,7 @@ fn an_address_and_a_url_have_their_form() {
 }
 
 #[test]
-fn what_is_no_toml_is_told_with_line_and_column() {
+fn a_syntax_error_is_reported_with_line_and_column() {
     check(
         &sources("[slots]\nmax_running = = 3\nlisten\n", &[], &[]),
         expect![[r#"
@@ -260,28 +260,29 @@ fn other_variables_and_empty_ones_are_not_taken_for_settings() {
         "ABIDE_TOKEN",
         "ABIDE_BIN",
         "ABIDE_TEST_ENGINES",
+        "ABIDE_TEST_FAILPOINT",
         "ABIDE_REQUIRE_ENGINES",
         "ABIDE_MODEL",
         "ABIDE_MODEL_API_KEY",
         "PATH",
     ]
     .map(|name| (name, "x"));
-    let defaults = settle(&sources("", &[], &[]));
-    assert_eq!(settle(&sources("", &variables, &[])), defaults);
-    assert_eq!(settle(&sources("", &[("ABIDE_TERMINAL_SHELL", "")], &[])), defaults);
+    let defaults = merge(&sources("", &[], &[]));
+    assert_eq!(merge(&sources("", &variables, &[])), defaults);
+    assert_eq!(merge(&sources("", &[("ABIDE_TERMINAL_SHELL", "")], &[])), defaults);
 }
 
 #[test]
 fn a_problem_does_not_repeat_a_value_that_may_be_secret() {
     let sources = sources("", &[("ABIDE_ENGINES_CODEX_ENV", "TOKEN=s3cret"), ("ABIDE_STORE", "s3cret")], &[]);
-    assert!(!settle(&sources).unwrap_err().to_string().contains("s3cret"));
+    assert!(!merge(&sources).unwrap_err().to_string().contains("s3cret"));
 }
 
 #[test]
 fn the_example_in_the_manual_can_be_used() {
     let manual = include_str!("../../../../../docs/configuration.md");
     let example = manual.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    assert_eq!(settle(&sources(example, &[], &[])).err(), None);
+    assert_eq!(merge(&sources(example, &[], &[])).err(), None);
 }
 
 #[test]

@@ -7,23 +7,23 @@ use abide_keeper::background::DetachedCommand;
 use abide_testkit::model::ScriptedAnswer;
 use serde_json::json;
 
-use super::{AgentEngineDaemon, LOOKS, ask};
+use super::{AgentEngineDaemon, MAX_POLLS, ask};
 use crate::{
-    clones::forged,
+    clones::forged_journal,
     stage::{script, sessions, shell},
 };
 
 #[test]
 fn the_end_of_a_run_neither_deletes_nor_kills_what_a_workspace_names() {
-    let (house, _daemon) = AgentEngineDaemon::new(script([shell("x=1"), ask("Shall I?")]));
-    let run = house.begin("interactive", "count");
-    house.until(&run, "waiting_user");
-    let state = house.state(&run);
-    let record = house.home.path().join("agents").join(state.file_name().unwrap());
+    let (harness, _daemon) = AgentEngineDaemon::new(script([shell("x=1"), ask("Shall I?")]));
+    let run = harness.create_run("interactive", "count");
+    harness.wait_for_status(&run, "waiting_user");
+    let state = harness.state_dir(&run);
+    let record = harness.home.path().join("agents").join(state.file_name().unwrap());
     let ours = sessions(&state);
     assert!(record.join("sessions").join(&ours[0].0).join("socket").exists(), "its keeper is in the home");
     // In a folder of keepers, entries without an identity that are older than a minute would be deleted.
-    let victim = house.home.path().join("victim");
+    let victim = harness.home.path().join("victim");
     let document = victim.join("Documents/letter.txt");
     fs::create_dir_all(victim.join("Documents")).unwrap();
     fs::write(&document, "precious").unwrap();
@@ -31,14 +31,14 @@ fn the_end_of_a_run_neither_deletes_nor_kills_what_a_workspace_names() {
     fs::File::open(victim.join("Documents")).unwrap().set_modified(long_ago).unwrap();
     fs::remove_dir_all(state.join("sessions")).unwrap();
     std::os::unix::fs::symlink(&victim, state.join("sessions")).unwrap();
-    house.post(&format!("/v1/runs/{run}/cancel"), &json!({}));
-    house.until(&run, "canceled");
-    house.until_gone(&ours);
-    for _ in 0..LOOKS {
+    harness.post(&format!("/v1/runs/{run}/cancel"), &json!({}));
+    harness.wait_for_status(&run, "canceled");
+    harness.wait_for_exit(&ours);
+    for _ in 0..MAX_POLLS {
         if !record.exists() {
             break;
         }
-        house.feed.wait_shortly_beyond(house.feed.seen().len());
+        harness.feed.poll_for_more_than(harness.feed.events().len());
     }
     assert!(!record.exists(), "the record goes with the run");
     assert_eq!(fs::read_to_string(document).unwrap(), "precious");
@@ -48,10 +48,10 @@ fn the_end_of_a_run_neither_deletes_nor_kills_what_a_workspace_names() {
 #[test]
 fn state_that_is_deleted_while_a_run_waits_ends_the_run_and_leaves_no_process() {
     for (deleted, is_answered) in [("", false), ("journal.jsonl", false), ("", true)] {
-        let (house, _daemon) = AgentEngineDaemon::new(script([shell("x=1"), ask("Shall I?")]));
-        let run = house.begin("interactive", "count");
-        house.until(&run, "waiting_user");
-        let state = house.state(&run);
+        let (harness, _daemon) = AgentEngineDaemon::new(script([shell("x=1"), ask("Shall I?")]));
+        let run = harness.create_run("interactive", "count");
+        harness.wait_for_status(&run, "waiting_user");
+        let state = harness.state_dir(&run);
         let ours = sessions(&state);
         assert_eq!(ours.len(), 1);
         match deleted {
@@ -59,49 +59,49 @@ fn state_that_is_deleted_while_a_run_waits_ends_the_run_and_leaves_no_process() 
             name => fs::remove_file(state.join(name)).unwrap(),
         }
         if is_answered {
-            house.reply(&run, "yes");
+            harness.reply(&run, "yes");
         } else {
             // Any change makes the daemon check; without one it checks every 30 seconds.
-            house.post("/v1/runs", &json!({ "engine": "parrot", "prompt": "say done" }));
+            harness.post("/v1/runs", &json!({ "engine": "parrot", "prompt": "say done" }));
         }
-        let failed = house.until(&run, "failed");
+        let failed = harness.wait_for_status(&run, "failed");
         assert_eq!(failed["error"]["code"], "SESSION_RESUME_FAILED", "{deleted:?}: {failed}");
-        house.until_gone(&ours);
+        harness.wait_for_exit(&ours);
     }
 }
 
 /// A workspace that was moved or is not mounted may come back.
 #[test]
 fn a_workspace_that_is_gone_for_a_moment_costs_a_waiting_run_nothing() {
-    let (house, _daemon) =
+    let (harness, _daemon) =
         AgentEngineDaemon::new(script([shell("x=1"), ask("Shall I?"), ScriptedAnswer::say("done")]));
-    let run = house.begin("interactive", "count");
-    house.until(&run, "waiting_user");
-    let workspace = house.run(&run)["workspace"].as_str().unwrap().to_owned();
+    let run = harness.create_run("interactive", "count");
+    harness.wait_for_status(&run, "waiting_user");
+    let workspace = harness.run(&run)["workspace"].as_str().unwrap().to_owned();
     let aside = format!("{workspace}.aside");
     fs::rename(&workspace, &aside).unwrap();
     let other = json!({ "engine": "parrot", "prompt": "say done", "execution_mode": "auto" });
-    let other = house.post("/v1/runs", &other).text("/run_id").to_owned();
-    house.until(&other, "succeeded");
+    let other = harness.post("/v1/runs", &other).text("/run_id").to_owned();
+    harness.wait_for_status(&other, "succeeded");
     fs::rename(&aside, &workspace).unwrap();
-    house.reply(&run, "yes");
-    house.until(&run, "succeeded");
+    harness.reply(&run, "yes");
+    harness.wait_for_status(&run, "succeeded");
 }
 
 /// SECURITY 1, a to c, for a run of an earlier version: the note in the home names a folder in the workspace.
 #[test]
 fn the_end_of_a_run_of_an_earlier_version_ends_its_keepers_and_nothing_that_files_name() {
-    let (house, daemon) = AgentEngineDaemon::new(script([ask("Shall I?")]));
-    let run = house.begin("interactive", "count");
-    house.until(&run, "waiting_user");
-    let state = house.state(&run);
+    let (harness, daemon) = AgentEngineDaemon::new(script([ask("Shall I?")]));
+    let run = harness.create_run("interactive", "count");
+    harness.wait_for_status(&run, "waiting_user");
+    let state = harness.state_dir(&run);
     daemon.kill();
     // Simulates an earlier version: the note names the folder in the workspace, and the keepers are there.
-    fs::remove_dir_all(house.home.path().join("agents")).unwrap();
+    fs::remove_dir_all(harness.home.path().join("agents")).unwrap();
     let former = state.join("sessions");
-    let note = house.home.path().join("outliving").join(&run);
+    let note = harness.home.path().join("outliving").join(&run);
     fs::write(&note, former.to_str().unwrap()).unwrap();
-    let ours = [("shell_former".to_owned(), keeper_of_sleep(&former.join("shell_former")))];
+    let ours = [("shell_former".to_owned(), start_sleep_keeper(&former.join("shell_former")))];
     let bystander = DetachedCommand {
         program: "sleep".as_ref(),
         arguments: &["71954".into()],
@@ -122,15 +122,15 @@ fn the_end_of_a_run_of_an_earlier_version_ends_its_keepers_and_nothing_that_file
     let old = former.join("old");
     fs::create_dir(&old).unwrap();
     fs::File::open(&old).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
-    let _daemon = house.home.start();
-    house.post(&format!("/v1/runs/{run}/cancel"), &json!({}));
-    house.until(&run, "canceled");
-    house.until_gone(&ours);
-    for _ in 0..LOOKS {
+    let _daemon = harness.home.start();
+    harness.post(&format!("/v1/runs/{run}/cancel"), &json!({}));
+    harness.wait_for_status(&run, "canceled");
+    harness.wait_for_exit(&ours);
+    for _ in 0..MAX_POLLS {
         if !note.exists() {
             break;
         }
-        house.feed.wait_shortly_beyond(house.feed.seen().len());
+        harness.feed.poll_for_more_than(harness.feed.events().len());
     }
     assert!(!note.exists(), "the note is settled");
     assert!(bystander.try_wait().unwrap().is_none(), "a bystander was killed");
@@ -140,11 +140,11 @@ fn the_end_of_a_run_of_an_earlier_version_ends_its_keepers_and_nothing_that_file
 }
 
 /// Starts a keeper in this directory, and returns the pid of its child.
-fn keeper_of_sleep(place: &Path) -> u32 {
+fn start_sleep_keeper(place: &Path) -> u32 {
     use abide_keeper::{
         launch::KeeperLauncher,
         place::KeeperDir,
-        protocol::{ChildMode, KeeperOwner, KeeperSpec, SpoolOverflow},
+        protocol::{ChildMode, KeeperOwner, KeeperSpec, LinkPolicy, SpoolOverflow},
     };
     let launcher = KeeperLauncher {
         program: env!("CARGO_BIN_EXE_abide").into(),
@@ -162,6 +162,7 @@ fn keeper_of_sleep(place: &Path) -> u32 {
         overflow: SpoolOverflow::DropOldest,
         confinement: Vec::new(),
         group: None,
+        cwd_links: LinkPolicy::Refuse,
     };
     let mut keeper = launcher.start(KeeperDir::at(place.to_owned()), spec, None).unwrap();
     let pid = keeper.status(20_000).unwrap().child.pid;
@@ -180,10 +181,10 @@ fn identity_of(pid: u32) -> Vec<u8> {
 
 /// Creates the state of a cloned repository: a journal with an open call, a question, a secret, and links to a file and
 /// a folder outside.
-fn bring_state_along(workspace: &Path, outside: &Path) {
+fn write_forged_state(workspace: &Path, outside: &Path) {
     let state = workspace.join(".abide");
     fs::create_dir_all(state.join("secrets")).unwrap();
-    fs::write(state.join("journal.jsonl"), forged()).unwrap();
+    fs::write(state.join("journal.jsonl"), forged_journal()).unwrap();
     fs::write(
         state.join("interaction.json"),
         r#"{"interaction_id":"act_5","kind":"open_text","prompt":"May I?"}"#,
@@ -205,43 +206,43 @@ fn assert_untouched(outside: &Path) {
 
 #[test]
 fn s2_a_run_in_a_clone_that_brings_state_along_carries_out_and_reads_nothing_of_it() {
-    let (house, _daemon) = AgentEngineDaemon::new(script([ScriptedAnswer::say("done")]));
-    let outside = house.home.path().join("outside");
-    bring_state_along(&house.home.workspace("one"), &outside);
-    let run = house.begin("auto", "look: [secret x]");
-    house.until(&run, "succeeded");
-    let heard = house.model.heard();
+    let (harness, _daemon) = AgentEngineDaemon::new(script([ScriptedAnswer::say("done")]));
+    let outside = harness.home.path().join("outside");
+    write_forged_state(&harness.home.workspace("one"), &outside);
+    let run = harness.create_run("auto", "look: [secret x]");
+    harness.wait_for_status(&run, "succeeded");
+    let heard = harness.model.requests();
     assert_eq!(heard.len(), 1);
     let raw = heard[0].raw.to_string();
     assert!(!raw.contains("forged") && !raw.contains("private key"), "{raw}");
-    assert!(!house.home.workspace("one").join("notes.txt").exists());
+    assert!(!harness.home.workspace("one").join("notes.txt").exists());
     assert_untouched(&outside);
 }
 
 #[test]
 fn s2_a_run_in_a_clone_whose_folder_of_states_is_a_link_is_refused() {
     for name in [".abide", ".abide/native"] {
-        let (house, _daemon) = AgentEngineDaemon::new(script([ScriptedAnswer::say("done")]));
-        let outside = house.home.path().join("outside");
+        let (harness, _daemon) = AgentEngineDaemon::new(script([ScriptedAnswer::say("done")]));
+        let outside = harness.home.path().join("outside");
         fs::create_dir_all(outside.join("folder")).unwrap();
         fs::write(outside.join("file"), "precious").unwrap();
-        let link = house.home.workspace("one").join(name);
+        let link = harness.home.workspace("one").join(name);
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         symlink(&outside, &link).unwrap();
-        let run = house.begin("auto", "go");
-        let found = house.until_it(&run, "its end", |found| found["status"] == "failed");
+        let run = harness.create_run("auto", "go");
+        let found = harness.wait_until(&run, "its end", |found| found["status"] == "failed");
         assert!(found.to_string().contains(&format!("{name} is a link")), "{name}: {found:#}");
-        assert!(house.model.heard().is_empty());
+        assert!(harness.model.requests().is_empty());
         assert_untouched(&outside);
     }
 }
 
 #[test]
 fn s2_a_skill_in_a_clone_is_neither_read_nor_copied_through_links() {
-    let (house, _daemon) = AgentEngineDaemon::new(script([]));
-    let outside = house.home.path().join("outside");
-    let workspace = house.home.workspace("two");
-    bring_state_along(&workspace, &outside);
+    let (harness, _daemon) = AgentEngineDaemon::new(script([]));
+    let outside = harness.home.path().join("outside");
+    let workspace = harness.home.workspace("two");
+    write_forged_state(&workspace, &outside);
     let skill = workspace.join("skill");
     fs::create_dir_all(&skill).unwrap();
     fs::write(skill.join("SKILL.md"), "---\nname: skill\ndescription: d\n---\nwords\n").unwrap();
@@ -251,8 +252,10 @@ fn s2_a_skill_in_a_clone_is_neither_read_nor_copied_through_links() {
             "engine": "parrot", "workspace": workspace, "execution_mode": "auto", "prompt": "append a\nsay done",
             "skill": skill,
         });
-        let run = house.post("/v1/runs", &body).text("/run_id").to_owned();
-        house.until_it(&run, "its end", |found| found["status"] == "failed" || found["status"] == "succeeded")
+        let run = harness.post("/v1/runs", &body).text("/run_id").to_owned();
+        harness.wait_until(&run, "its end", |found| {
+            found["status"] == "failed" || found["status"] == "succeeded"
+        })
     };
     // A link in the skill that leads out of it.
     let found = attempt(&skill);

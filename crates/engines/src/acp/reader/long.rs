@@ -13,31 +13,31 @@ use crate::{
 
 impl AcpReader {
     /// Processes a line of which only the beginning is available.
-    pub(super) fn skipped(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
+    pub(super) fn on_skipped_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
         // A message is always an object.
         let Some(members) = JsonMembers::of(line.head) else { return };
         let what = match (members.text("method").as_deref(), members.raw("id")) {
             // Updates are informational. A request that depends on a lost update is declined.
             (Some("session/update" | "$/cancel_request"), None) => return,
-            (Some(_), Some(id)) => return facts.say(FactKind::Write(words::too_long(id))),
+            (Some(_), Some(id)) => return facts.push(FactKind::WriteStdin(words::request_too_long(id))),
             (Some(_), None) => "a request",
             (None, _) => "an answer",
         };
         let failure = line.failure(what);
         match self.phase {
             AcpPhase::Greeting | AcpPhase::Opening { .. } | AcpPhase::Setting(..) => {
-                self.give_up(failure, facts)
+                self.fail_session(failure, facts)
             }
             AcpPhase::Talking => match self.status() {
-                EngineSessionStatus::Working | EngineSessionStatus::AtGate => {
+                EngineSessionStatus::Working | EngineSessionStatus::WaitingForAnswer => {
                     self.turn = AcpTurn::default();
                     self.ended += 1;
-                    self.gates.forget();
-                    facts.ended(self.ended, TurnOutcome::Failed { failure });
+                    self.gates.clear();
+                    facts.end_turn(self.ended, TurnOutcome::Failed { failure });
                 }
                 EngineSessionStatus::Starting
                 | EngineSessionStatus::BetweenTurns
-                | EngineSessionStatus::Over => {}
+                | EngineSessionStatus::Exited => {}
             },
             AcpPhase::Broken => {}
         }

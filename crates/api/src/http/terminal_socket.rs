@@ -1,0 +1,291 @@
+//! A JSON-RPC conversation over a WebSocket, with flow control.
+//!
+//! A client that does not read applies backpressure to the sessions of its calls until the server's timeout disconnects
+//! it. Responses and streams count alike. Three kinds of memory are bounded, for all clients together: requests that wait
+//! for their replies ([`WaitingRequests`]), events that wait to be serialised ([`ClientBacklog`]), and serialised output
+//! that waits to be sent (a reservation in the budget for responses).
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use abide_terminal::{ClientFlow, EventListener, ExecChunk, TerminalEvent};
+use tokio::{
+    io::AsyncWrite,
+    sync::{
+        mpsc::{UnboundedReceiver, unbounded_channel},
+        watch,
+    },
+};
+
+use super::{
+    HttpState, StopMode,
+    budget::ByteReservation,
+    guard::RequestCredential,
+    terminals::serialized_bytes,
+    websocket::{ClientMessage, CloseCode, MessageLimits, MessageWriter, ReceivedMessages, WebSocketStream},
+};
+use crate::rpc::RpcConnection;
+
+/// Unread bytes above which the sessions of the client's calls are paused.
+const HOLD_AT: usize = 1 << 20;
+/// Unread bytes below which they resume.
+const RESUME_AT: usize = HOLD_AT / 32;
+/// Unread bytes above which no further requests of the client are read.
+const STOP_AT: usize = 4 << 20;
+/// Unread bytes of all clients above which each client with unread bytes is paused.
+pub(super) const MAX_UNREAD_BYTES: usize = 16 << 20;
+/// Memory of requests without a reply above which no further requests of the client are read.
+const MAX_WAITING_BYTES_OF_ONE: usize = 1 << 20;
+/// The same limit while all clients together exceed theirs.
+const MAX_WAITING_BYTES_WHEN_FULL: usize = 16 << 10;
+/// Memory of requests without a reply of all clients above which clients with many of them are paused.
+pub(super) const MAX_WAITING_BYTES: usize = 16 << 20;
+/// Memory up to which output is serialised without a reservation, so that small responses never wait.
+const SMALL_BYTES: usize = 16 << 10;
+/// Bytes of a stream that are serialised in at most [`SMALL_BYTES`].
+const SMALL_CHUNK_BYTES: usize = SMALL_BYTES / 16;
+
+/// Unread bytes of one client, in responses and streams. Shared by the runtime's thread and the client's task.
+#[derive(Debug)]
+struct ClientBacklog {
+    interface: HttpState,
+    bytes: AtomicUsize,
+    /// Whether a session is paused because of this client.
+    holds: AtomicBool,
+}
+
+impl ClientBacklog {
+    fn new(interface: HttpState) -> Self {
+        Self { interface, bytes: AtomicUsize::new(0), holds: AtomicBool::new(false) }
+    }
+
+    fn add(&self, event: &TerminalEvent) -> ClientFlow {
+        let more = event.output_bytes();
+        if more == 0 {
+            return ClientFlow::Continue;
+        }
+        let has_room = self.interface.0.unread.add(more);
+        let bytes = self.bytes.fetch_add(more, Ordering::AcqRel) + more;
+        if has_room && bytes < HOLD_AT {
+            return ClientFlow::Continue;
+        }
+        self.holds.store(true, Ordering::Release);
+        ClientFlow::Pause
+    }
+
+    /// Subtracts serialised bytes. Returns whether paused sessions may resume.
+    fn remove(&self, bytes: usize) -> bool {
+        let left = self.bytes.fetch_sub(bytes, Ordering::AcqRel) - bytes;
+        self.interface.0.unread.remove(bytes);
+        left < RESUME_AT && self.holds.swap(false, Ordering::AcqRel)
+    }
+
+    fn takes_requests(&self) -> bool {
+        self.bytes.load(Ordering::Acquire) < STOP_AT
+    }
+}
+
+impl Drop for ClientBacklog {
+    fn drop(&mut self) {
+        self.interface.0.unread.remove(*self.bytes.get_mut());
+    }
+}
+
+/// Memory of one client's requests that have no reply yet.
+#[derive(Debug)]
+struct WaitingRequests {
+    interface: HttpState,
+    bytes: usize,
+}
+
+impl WaitingRequests {
+    fn set(&mut self, bytes: usize) {
+        self.interface.0.waiting.add(bytes);
+        self.interface.0.waiting.remove(self.bytes);
+        self.bytes = bytes;
+    }
+
+    fn takes_requests(&self) -> bool {
+        let has_room = self.interface.0.waiting.has_room();
+        self.bytes < if has_room { MAX_WAITING_BYTES_OF_ONE } else { MAX_WAITING_BYTES_WHEN_FULL }
+    }
+}
+
+impl Drop for WaitingRequests {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+pub(super) async fn serve(interface: HttpState, credential: RequestCredential, stream: WebSocketStream) {
+    let terminals = interface.0.terminals.clone();
+    let client = terminals.register_client();
+    let load = Arc::new(ClientBacklog::new(interface.clone()));
+    let (say, said) = unbounded_channel();
+    let listener: EventListener = {
+        let load = load.clone();
+        Arc::new(move |event| {
+            let (flow, bytes) = (load.add(&event), event.output_bytes());
+            if say.send(event).is_ok() {
+                return flow;
+            }
+            // A disconnected client pauses no session; the output of its commands is in their spools.
+            load.remove(bytes);
+            ClientFlow::Continue
+        })
+    };
+    let mut stop = interface.0.stop.subscribe();
+    let mut talk = RpcConnection::default();
+    let mut waiting = WaitingRequests { interface: interface.clone(), bytes: 0 };
+    let mut events = PendingEvents { said, next: None };
+    let (input, output) = tokio::io::split(stream);
+    let limits = MessageLimits {
+        max_bytes: interface.0.settings.max_body_bytes,
+        timeout: std::time::Duration::from_secs(u64::from(interface.0.settings.idle_timeout_sec)),
+        credential: credential.0.clone(),
+    };
+    let mut received = ReceivedMessages::start(input, limits, interface.clone());
+    let mut writer = MessageWriter::new(output);
+    loop {
+        // Memory for a large response is reserved before it is serialised, and released when it is sent.
+        let mut reservation: Option<ByteReservation> = None;
+        waiting.set(talk.waiting_bytes());
+        let takes_requests = load.takes_requests() && waiting.takes_requests();
+        tokio::select! {
+            message = received.next(), if takes_requests => match message {
+                ClientMessage::Text(text) => talk.on_line(&text.bytes, |ticket, call| {
+                    terminals.call_for(client, ticket, call, listener.clone());
+                }),
+                ClientMessage::Ping(payload) => {
+                    if writer.pong(&payload).await.is_err() {
+                        break;
+                    }
+                }
+                ClientMessage::Refused(code, reason) => {
+                    // The client may have closed the connection already.
+                    writer.close(code, reason).await.ok();
+                    break;
+                }
+                ClientMessage::Closed => break,
+            },
+            Some(event) = events.next() => {
+                let mut bytes = serialized_bytes(&event);
+                let mut event = event;
+                if bytes > SMALL_BYTES {
+                    reservation = interface.0.budget.try_reserve(&credential.0, bytes);
+                    if reservation.is_none() {
+                        event = events.keep_rest_of_chunk(event);
+                        bytes = serialized_bytes(&event);
+                    }
+                }
+                if reservation.is_none() && bytes > SMALL_BYTES {
+                    reservation = interface.0.budget.reserve(&credential.0, bytes).await;
+                }
+                let told = serialise(&mut talk, event, &mut events, bytes);
+                if load.remove(told) {
+                    terminals.resume_client(client);
+                }
+            }
+            () = stopped(&mut stop) => {
+                // The client may have closed the connection already.
+                writer.close(CloseCode::Away, "the daemon is stopping").await.ok();
+                break;
+            }
+        }
+        if let Some(reservation) = &mut reservation {
+            reservation.shrink_to(talk.output.len());
+        }
+        if tell(&mut writer, &mut talk).await.is_err() {
+            break;
+        }
+    }
+    events.said.close();
+    while let Some(event) = events.take() {
+        load.remove(event.output_bytes());
+    }
+    terminals.remove_client(client);
+}
+
+async fn stopped(stop: &mut watch::Receiver<StopMode>) {
+    // An error means that the sender is dropped: the daemon stops.
+    stop.wait_for(|stop| *stop != StopMode::No).await.ok();
+}
+
+/// Events that are not serialised yet.
+struct PendingEvents {
+    said: UnboundedReceiver<TerminalEvent>,
+    /// Taken before the others.
+    next: Option<TerminalEvent>,
+}
+
+impl PendingEvents {
+    async fn next(&mut self) -> Option<TerminalEvent> {
+        match self.next.take() {
+            Some(event) => Some(event),
+            None => self.said.recv().await,
+        }
+    }
+
+    fn take(&mut self) -> Option<TerminalEvent> {
+        self.next.take().or_else(|| self.said.try_recv().ok())
+    }
+
+    /// Cuts a chunk to a size that needs no reservation, so that a stream continues while there is no budget. Other
+    /// events are returned unchanged.
+    fn keep_rest_of_chunk(&mut self, event: TerminalEvent) -> TerminalEvent {
+        match event {
+            TerminalEvent::Chunk(ticket, ExecChunk::Output { stream, offset, mut bytes })
+                if bytes.len() > SMALL_CHUNK_BYTES =>
+            {
+                let rest = ExecChunk::Output {
+                    stream,
+                    offset: offset + SMALL_CHUNK_BYTES as u64,
+                    bytes: bytes.split_off(SMALL_CHUNK_BYTES),
+                };
+                self.next = Some(TerminalEvent::Chunk(ticket, rest));
+                bytes.shrink_to_fit();
+                TerminalEvent::Chunk(ticket, ExecChunk::Output { stream, offset, bytes })
+            }
+            event @ (TerminalEvent::Chunk(..) | TerminalEvent::Reply(..)) => event,
+        }
+    }
+}
+
+/// Serialises an event of this size, and further ones as long as they need no reservation together. Returns the number
+/// of output bytes.
+fn serialise(
+    talk: &mut RpcConnection,
+    first: TerminalEvent,
+    events: &mut PendingEvents,
+    first_bytes: usize,
+) -> usize {
+    let (mut told, mut written) = (first.output_bytes(), first_bytes);
+    talk.on_event(first);
+    while written < SMALL_BYTES
+        && let Some(event) = events.take()
+    {
+        written += serialized_bytes(&event);
+        if written > SMALL_BYTES {
+            events.next = Some(event);
+            break;
+        }
+        told += event.output_bytes();
+        talk.on_event(event);
+    }
+    told
+}
+
+/// Sends each line as one message.
+async fn tell(
+    writer: &mut MessageWriter<impl AsyncWrite + Unpin>,
+    talk: &mut RpcConnection,
+) -> std::io::Result<()> {
+    let lines = std::mem::take(&mut talk.output);
+    for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        // The lines are JSON that we serialised, so they are UTF-8.
+        writer.text(line).await?;
+    }
+    Ok(())
+}

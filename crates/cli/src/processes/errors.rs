@@ -1,0 +1,24 @@
+//! Translates errors of keepers into those of the process port.
+
+use abide_keeper::{KeeperError, protocol::KeeperRefusal};
+use abide_ports::processes::{ProcessUnreachable, StartError};
+
+pub(super) fn not_started_error() -> StartError {
+    StartError::SystemError("its keeper was never told what to hold".to_owned())
+}
+
+pub(super) fn start_error(error: KeeperError) -> StartError {
+    match error {
+        KeeperError::Refused(KeeperRefusal::Program(program)) => StartError::ProgramUnusable(program),
+        KeeperError::Refused(KeeperRefusal::Directory(directory)) => StartError::DirectoryUnusable(directory),
+        KeeperError::Unresponsive { .. } => StartError::Unresponsive,
+        KeeperError::Refused(_)
+        | KeeperError::NoKeeper { .. }
+        | KeeperError::Protocol(_)
+        | KeeperError::System { .. } => StartError::SystemError(error.to_string()),
+    }
+}
+
+pub(super) fn unreachable_error(reason: impl ToString) -> ProcessUnreachable {
+    ProcessUnreachable { reason: reason.to_string() }
+}

@@ -1,0 +1,102 @@
+//! Memory of the daemon with many WebSocket clients that request more than they read (SECURITY finding D4).
+
+use serde_json::{Value, json};
+
+use crate::daemon::SocketTestDaemon;
+use crate::terminals::TerminalSocketClient;
+
+/// The maximum peak memory of the daemon, in MiB.
+const MAX_MEMORY_MIB: u64 = 200;
+const CLIENTS: usize = 160;
+const SESSIONS: usize = 4;
+/// Bytes of each stream of a command. A result is 1.6 MB of Base64.
+const PRINTED: usize = 600_000;
+
+/// Buffers of connections and results that no client reads are bounded for all clients together.
+#[test]
+fn many_clients_with_unread_results_take_little_memory_and_hold_up_no_other_client() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = SocketTestDaemon::start(home.path());
+    let mut other = TerminalSocketClient::connect(&daemon);
+    let quiet = other.session();
+    let sessions: Vec<String> = (0..SESSIONS).map(|_| other.session()).collect();
+    let run = |session: &str| {
+        let command = format!("head -c {PRINTED} /dev/zero; head -c {PRINTED} /dev/zero >&2");
+        json!({ "session_id": session, "command": command, "encoding": "base64" })
+    };
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| TerminalSocketClient::connect(&daemon)).collect();
+    // One result is read: a connection must not keep memory of its size.
+    for (number, client) in clients.iter_mut().enumerate() {
+        let ran = client.call("exec.run", &run(&sessions[number % SESSIONS]));
+        assert_eq!(ran["result"]["stdout"].as_str().map(str::len), Some(PRINTED.div_ceil(3) * 4), "{ran}");
+    }
+    // Further results are not read. A NUL byte takes six bytes as JSON: these would be 2.8 GB.
+    for (number, client) in clients.iter_mut().enumerate() {
+        let session = &sessions[number % SESSIONS];
+        client.send("exec.run", &run(session));
+        for _ in 0..4 {
+            client.send("exec.output", &json!({ "session_id": session, "exec_id": "e-1" }));
+            let encoded = json!({ "session_id": session, "exec_id": "e-1", "encoding": "base64" });
+            client.send("exec.output", &encoded);
+            client.send("session.list", &json!({}));
+        }
+    }
+    for _ in 0..20 {
+        let ran = other.call("exec.run", &json!({ "session_id": quiet, "command": "echo here" }));
+        assert_eq!(ran["result"]["stdout"], "here\n");
+    }
+    assert_eq!(streamed_bytes(&mut other, &quiet), PRINTED);
+    let (status, _) = daemon.text("/readyz");
+    assert_eq!(status, 200);
+    let peak = daemon.peak_memory();
+    assert!(peak < MAX_MEMORY_MIB, "{peak} MiB");
+    drop(clients);
+    daemon.stop();
+}
+
+/// Streams a large output and returns its size.
+fn streamed_bytes(client: &mut TerminalSocketClient, session: &str) -> usize {
+    let command = format!("head -c {PRINTED} /dev/zero | tr '\\0' x");
+    let streaming = client.call("exec.stream", &json!({ "session_id": session, "command": command }));
+    assert!(streaming["result"]["stream_id"].is_string(), "{streaming}");
+    let mut bytes = 0;
+    loop {
+        let chunk = client.next();
+        if chunk["params"]["type"] == "exit" {
+            return bytes;
+        }
+        bytes += chunk["params"]["data"].as_str().expect("a chunk has data").len();
+    }
+}
+
+/// A request that quotes much of itself in its response, or stays in memory until its reply, is bounded.
+#[test]
+fn long_ids_and_names_are_refused_with_a_short_response() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = SocketTestDaemon::start(home.path());
+    let mut client = TerminalSocketClient::connect(&daemon);
+    let long = "x".repeat(500_000);
+    let refusals = [
+        ("session.create", json!({ "name": long })),
+        ("session.info", json!({ "session_id": long })),
+        (long.as_str(), json!({})),
+    ];
+    for (method, params) in refusals {
+        let answer = client.call(method, &params);
+        assert!(
+            answer["error"]["code"].is_number() && answer.to_string().len() < 2_000,
+            "{}",
+            answer["error"]
+        );
+    }
+    let request = json!({ "jsonrpc": "2.0", "id": long, "method": "system.ping" });
+    let (_, answer) = daemon.post("/v1/rpc", &request);
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32600)), "{answer}");
+    // Reads of a client follow one another, also if each is answered at once.
+    let missing = json!({ "session_id": "s-none", "exec_id": "e-1" });
+    let asked: Vec<u64> = (0..3).map(|_| client.send("exec.output", &missing)).collect();
+    for id in asked {
+        assert_eq!(client.next()["id"].as_u64(), Some(id));
+    }
+    daemon.stop();
+}
