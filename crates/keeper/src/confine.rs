@@ -17,16 +17,18 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
+use std::time::Duration;
 
 use abide_os::confine::files::{self, FileRules};
 use abide_os::confine::namespace::{self, IdMapper, OwnIds};
 use abide_os::confine::{ConfineError, HiddenTree};
+use abide_os::poll::wait_ready;
 use abide_os::process::PidFd;
 use abide_os::{
     cgroup::find::{is_group, mounts},
     program_lookup,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 
 use crate::child::command;
@@ -68,7 +70,7 @@ pub struct ConfinementSupport {
 }
 
 /// Time limit for the helper to execute the program.
-const EXEC_TIMEOUT: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
+const EXEC_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Confinement {
     /// Encodes the confinement as arguments of the helper.
@@ -397,7 +399,7 @@ impl ExecReportPipe {
         loop {
             let mut fds = vec![PollFd::new(&self.reader, PollFlags::IN)];
             fds.extend(process.as_ref().map(|process| PollFd::new(process, PollFlags::IN)));
-            if !poll(&mut fds, Some(&EXEC_TIMEOUT)).is_ok_and(|ready| ready > 0) {
+            if !wait_ready(&mut fds, EXEC_TIMEOUT).is_ok_and(|ready| ready > 0) {
                 return Err(KeeperRefusal::System("the exec helper does not start the program".to_owned()));
             }
             if fds.first().is_none_or(|reader| reader.revents().is_empty()) {

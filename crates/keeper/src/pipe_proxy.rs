@@ -13,9 +13,11 @@ use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::process::{ExitCode, Stdio};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use abide_os::poll::wait_ready;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg, socketpair,
@@ -61,7 +63,7 @@ pub(crate) struct PipeProxy {
     process: ProcessKey,
     /// The proxy's descriptor for each of the keeper's descriptors.
     shared: BTreeMap<RawFd, u32>,
-    response_timeout: Timespec,
+    response_timeout: Duration,
 }
 
 impl PipeProxy {
@@ -134,9 +136,9 @@ impl PipeProxyStart {
 }
 
 /// Timeout for each response of the proxy while no program of the session runs. A busy machine may need seconds.
-const START_TIMEOUT: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeout for each later response.
-const RESPONSE_TIMEOUT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Sends a descriptor with its number.
 fn send_fd(socket: &OwnedFd, end: &OwnedFd) -> Result<(), Errno> {
@@ -152,9 +154,9 @@ fn send_fd(socket: &OwnedFd, end: &OwnedFd) -> Result<(), Errno> {
 }
 
 /// Receives a message of two numbers.
-fn receive_pair(socket: &OwnedFd, timeout: Timespec) -> Result<[u32; 2], Errno> {
+fn receive_pair(socket: &OwnedFd, timeout: Duration) -> Result<[u32; 2], Errno> {
     let mut fds = [PollFd::new(socket, PollFlags::IN)];
-    if poll(&mut fds, Some(&timeout))? == 0 {
+    if wait_ready(&mut fds, timeout)? == 0 {
         return Err(Errno::TIMEDOUT);
     }
     let mut bytes = [0; 8];
@@ -261,7 +263,7 @@ fn receive_fd(socket: BorrowedFd<'_>) -> io::Result<Option<(u32, OwnedFd)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut slices = [IoSliceMut::new(&mut bytes)];
-    let message = recvmsg(socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let message = retry_on_intr(|| recvmsg(socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC))?;
     if message.bytes == 0 {
         return Ok(None);
     }

@@ -10,6 +10,7 @@
 //! - [`cgroup`] limits and kills a group of processes together.
 //! - [`confine`] hides a directory from a process and restricts its writes.
 //! - [`process`] identifies a process and signals it through a pidfd.
+//! - [`poll`] waits for descriptors.
 //! - [`peer`] identifies the process at the other end of a Unix socket and its ancestors.
 //! - [`private_file`] creates files and directories that only their owner can access.
 //! - [`atomic_file`] replaces such a file as a whole.
@@ -33,6 +34,7 @@ pub mod clock;
 pub mod confine;
 pub mod file_lock;
 pub mod peer;
+pub mod poll;
 pub mod private_file;
 pub mod process;
 pub mod program_lookup;

@@ -10,9 +10,11 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::poll::wait_ready;
 
 /// The fields of `/proc/PID/stat` that identify processes and their relations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,11 +108,7 @@ impl PidFd {
     /// Waits until the process has ended, with a timeout. Returns whether it has ended.
     pub fn wait(&self, timeout: Duration) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-        let timeout = Timespec {
-            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
-        poll(&mut fds, Some(&timeout)).is_ok_and(|ready| ready > 0)
+        wait_ready(&mut fds, timeout).is_ok_and(|ready| ready > 0)
     }
 }
 

@@ -2,7 +2,9 @@
 //! `repair`.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use abide_os::poll::wait_ready;
 use rustix::event::epoll::EventFlags;
 use rustix::io::{Errno, write};
 
@@ -24,6 +26,8 @@ use crate::script::{ShellDriver, ShellPosition, ShellReport, ShellReportKind};
 pub(super) const CHECK_INTERVAL_US: u64 = 100_000;
 /// Maximum number of ended commands whose background processes still hold their output pipes.
 const MAX_RETAINED_PIPES: usize = 200;
+/// Time without output after which a terminal counts as drained.
+const QUIET_PERIOD: Duration = Duration::from_millis(25);
 /// The exit code of a stopped command without a status: 128 + SIGTERM.
 const STOPPED_EXIT_CODE: i32 = 143;
 
@@ -409,13 +413,12 @@ impl ChildSupervisor {
         }
     }
 
-    /// Drains the terminal until no output arrives for 25 ms. The kernel forwards terminal output through a queue.
+    /// Drains the terminal until no output arrives for [`QUIET_PERIOD`]. The kernel forwards terminal output through a queue.
     pub(super) fn drain_terminal_until_quiet(&mut self) {
-        let quiet_period = rustix::event::Timespec { tv_sec: 0, tv_nsec: 25_000_000 };
         for _ in 0..40 {
             if let ChildIo::Pty(pty) = &self.child_io {
                 let mut fds = [rustix::event::PollFd::new(pty, rustix::event::PollFlags::IN)];
-                if !matches!(rustix::event::poll(&mut fds, Some(&quiet_period)), Ok(1..)) {
+                if !matches!(wait_ready(&mut fds, QUIET_PERIOD), Ok(1..)) {
                     break;
                 }
             }
