@@ -56,7 +56,10 @@ fn is_running(words: &str) -> bool {
 fn c5_c6_no_further_word_of_a_stopped_command_runs_and_the_session_is_kept() {
     on_every_session(|rpc, session, context, home| {
         let after = home.join("after");
-        rpc.run(session, "kept=1; cd /usr");
+        // Created before, because a stop can come between the creation of a file and its contents.
+        std::fs::write(home.join("s"), format!("sleep 61; touch {}\n", after.display())).unwrap();
+        let pipe = home.join("p").display().to_string();
+        rpc.run(session, &format!("[ -p {pipe} ] || mkfifo {pipe}; kept=1; cd /usr"));
         for template in [
             "sleep 61; touch {after}",
             "sleep 61\ntouch {after}",
@@ -71,9 +74,9 @@ fn c5_c6_no_further_word_of_a_stopped_command_runs_and_the_session_is_kept() {
             "set -e; f() { sleep 61; touch {after}; }; f; touch {after}",
             "trap 'touch {after}' TERM INT HUP; sleep 61; touch {after}",
             "trap '' INT; sleep 61; touch {after}",
-            "echo 'sleep 61; touch {after}' > {home}/s; . {home}/s || touch {after}; touch {after}",
+            ". {home}/s || touch {after}; touch {after}",
             "f() { . {home}/s || touch {after}; }; f || touch {after}",
-            "[ -p {home}/p ] || mkfifo {home}/p; read line < {home}/p || touch {after}; touch {after}",
+            "read line < {home}/p || touch {after}; touch {after}",
             "f() { : < {home}/p; touch {after}; }; f || touch {after}",
             ". {home}/p || touch {after}",
         ] {
