@@ -38,15 +38,9 @@ pub struct PendingEffect {
 pub enum Effect {
     /// Determine the wait mode and abilities of the engine. Settled by `ProfileResolved` or `EngineUnusable`.
     Probe { depth: ProbeDepth },
-    /// Start a process for a turn. Settled by `AttemptStarted` or `LaunchFailed`.
-    Launch {
-        /// The keeper of an attempt is never started twice.
-        attempt: Attempt,
-        turn_id: TurnId,
-        /// The session to resume, or the id for a new one.
-        session: LaunchSession,
-        prompt: String,
-    },
+    /// Start a process for the current turn, with the session of the attempt's record. The keeper of an attempt is
+    /// never started twice. Settled by `AttemptStarted` or `LaunchFailed`.
+    Launch { attempt: Attempt },
     /// Send the prompt of a new turn to a running process.
     Say { attempt: Attempt, turn_id: TurnId, prompt: String },
     /// Answer a request inside a turn.
@@ -91,7 +85,7 @@ impl Effect {
     /// The attempt that the effect concerns, if any.
     pub fn attempt(&self) -> Option<Attempt> {
         match self {
-            Self::Launch { attempt, .. }
+            Self::Launch { attempt }
             | Self::Say { attempt, .. }
             | Self::Answer { attempt, .. }
             | Self::Steer { attempt, .. }

@@ -185,7 +185,7 @@ impl SimWorld {
         let performed = RunEvent::EffectPerformed { effect: owed.number };
         match &owed.effect {
             Effect::Probe { .. } => self.probe(run),
-            Effect::Launch { attempt, turn_id, session, prompt } => {
+            Effect::Launch { attempt } => {
                 let known = self.engines.keepers.contains_key(&(run, *attempt));
                 let plan = self.plans[&run].clone();
                 if !known && !self.people.behave && self.dice.chance(plan.refuses) {
@@ -193,7 +193,14 @@ impl SimWorld {
                     let failure = RunFailure::new(FailureCode::EngineNotFound, "it would not start");
                     return RunEvent::LaunchFailed { attempt: *attempt, failure, retry };
                 }
-                let order = SimLaunch { run, attempt: *attempt, turn: *turn_id, session, prompt };
+                let state =
+                    now(self.store.run(run)).ok().flatten().expect("a run that requires effects is stored");
+                let turn = state.turns.last().expect("a launch has a turn");
+                let record = turn.attempts.iter().find(|record| record.attempt == *attempt);
+                let session =
+                    record.and_then(|record| record.session.as_ref()).expect("a launch has a session");
+                let (turn_id, prompt) = (turn.turn_id, turn.prompt.as_str());
+                let order = SimLaunch { run, attempt: *attempt, turn: turn_id, session, prompt };
                 let keeper = self.engines.launch(&order, &plan, &mut self.dice);
                 match keeper.fate {
                     ProcessFate::Vanished => {

@@ -32,7 +32,7 @@ impl EffectExecutor {
         }
         EffectResult::Told(match &owed.effect {
             Effect::Probe { .. } => return self.probe(run).await,
-            Effect::Launch { attempt, .. } => return self.launch(run, *attempt),
+            Effect::Launch { attempt } => return self.launch(run, *attempt),
             Effect::Say { attempt, turn_id, prompt } => {
                 let (turn, prompt) = (*turn_id, prompt.clone());
                 match self.write(run, *attempt, owed, move |talk| talk.say(turn, &prompt)).await {

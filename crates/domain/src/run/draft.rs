@@ -269,21 +269,20 @@ impl RunTransition {
         };
         let attempt = Attempt(self.run.last_attempt.0 + 1);
         self.run.last_attempt = attempt;
+        let must_confirm = matches!(session, LaunchSession::Resumed(_));
         let turn = self.turn();
         turn.runtime_status = RuntimeStatus::Starting;
         turn.attempts.push(AttemptRecord {
             attempt,
-            session: Some(session.clone()),
+            session: Some(session),
             process: None,
             started_at: None,
             ended_at: None,
             exit: None,
         });
-        let (turn_id, prompt) = (turn.turn_id, turn.prompt.clone());
-        let must_confirm = matches!(session, LaunchSession::Resumed(_));
         self.run.state =
             RunState::Running(RunningPhase::Launching(LaunchingAttempt { attempt, tries, must_confirm }));
-        self.request_effect_at(due_at, Effect::Launch { attempt, turn_id, session, prompt });
+        self.request_effect_at(due_at, Effect::Launch { attempt });
     }
 
     /// The turn runs in this process until its deadline.

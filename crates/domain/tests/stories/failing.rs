@@ -2,7 +2,7 @@
 
 use abide_domain::{
     delivery::{DeliveryContent, DeliveryStatus},
-    effect::{Effect, LaunchSession},
+    effect::LaunchSession,
     event::{LaunchRetry, RunEvent},
     failure::FailureCode,
     inbound::InboundStatus,
@@ -40,7 +40,7 @@ fn run_with_unsent_answer(story_settings: StorySettings) -> RunStory {
 }
 
 fn launch(story: &RunStory) -> (LaunchSession, String) {
-    let Effect::Launch { session, prompt, .. } = story.effect("Launch") else { unreachable!() };
+    let (_, session, prompt) = story.pending_launch();
     (session, prompt)
 }
 

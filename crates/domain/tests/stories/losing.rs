@@ -1,7 +1,7 @@
 //! Exits of processes while a request inside a turn is open (A10), and shutdowns of the daemon.
 
 use abide_domain::{
-    effect::{Effect, LaunchSession},
+    effect::LaunchSession,
     event::{ProcessAfterTurn, RunEvent, TurnOutcome},
     failure::{FailureCode, RunFailure},
     interaction::{
@@ -74,7 +74,7 @@ fn a10_a_process_that_dies_at_a_request_makes_it_void_and_the_person_is_asked() 
             let ended = story.run().turns.iter().find(|it| it.turn_id == turn).expect("it is the latest");
             assert_eq!(ended.execution_status, ExecutionStatus::Interrupted);
             story.replies("continue").admitted();
-            let Effect::Launch { session, prompt, .. } = story.effect("Launch") else { unreachable!() };
+            let (_, session, prompt) = story.pending_launch();
             assert!(matches!(session, LaunchSession::Resumed(_)), "{session:?}");
             assert!(prompt.contains("nothing was approved"), "{prompt}");
             assert_eq!(story.run().turn_index, 2);
@@ -150,7 +150,7 @@ fn a_shutdown_interrupts_the_turn_at_work_and_asks_in_an_interactive_run() {
         assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::StoppedByShutdown));
         assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::Interrupted);
         story.replies("continue").admitted();
-        let Effect::Launch { session, prompt, .. } = story.effect("Launch") else { unreachable!() };
+        let (_, session, prompt) = story.pending_launch();
         let resumed = matches!(session, LaunchSession::Resumed(_));
         // A session that existed only in its process has not received the task.
         assert_eq!(
@@ -188,7 +188,7 @@ fn a_shutdown_voids_the_request_of_a_turn_and_fails_a_sticky_run() {
         );
         assert_eq!(story.pending_effects(), vec!["Terminate"]);
         story.performs("Terminate").replies("continue").admitted();
-        let Effect::Launch { session, .. } = story.effect("Launch") else { unreachable!() };
+        let (_, session, _) = story.pending_launch();
         assert!(matches!(session, LaunchSession::Resumed(_)), "{session:?}");
     }
     let mut asking = RunStory::asking(STICKY, DecisionPolicy::EngineJudgement);

@@ -1,7 +1,7 @@
 //! Sessions that are continued in another process (A2) (A4) (A6) (A9) (A11).
 
 use abide_domain::{
-    effect::{Effect, LaunchSession},
+    effect::LaunchSession,
     engine::{EngineInteractiveProfile, ProfileKind, RunAbilities},
     event::{LaunchRetry, RunEvent},
     failure::FailureCode,
@@ -13,7 +13,7 @@ use abide_domain::{
 use crate::teller::{RESUMABLE, RunStory, handle, question, started};
 
 fn session(story: &RunStory) -> LaunchSession {
-    let Effect::Launch { session, .. } = story.effect("Launch") else { unreachable!() };
+    let (_, session, _) = story.pending_launch();
     session
 }
 
@@ -58,7 +58,7 @@ fn a9_a_reply_resumes_the_session_of_the_first_turn() {
     let mut story = RunStory::asking(RESUMABLE, DecisionPolicy::Abort);
     story.replies("red").admitted();
     assert_eq!(session(&story), LaunchSession::Resumed(handle("session-1")));
-    let Effect::Launch { attempt, prompt, .. } = story.effect("Launch") else { unreachable!() };
+    let (attempt, _, prompt) = story.pending_launch();
     assert_eq!((attempt, prompt.as_str()), (Attempt(2), "red"));
 }
 
@@ -100,7 +100,7 @@ fn a11_a_chat_whose_session_was_never_named_is_answered_and_then_over() {
 fn an_unsent_task_is_sent_again_with_the_reply() {
     let mut story = RunStory::working(crate::teller::StorySettings { announces: false, ..RESUMABLE });
     story.exits(1, abide_domain::process::ExitStatus::Unseen).replies("continue").admitted();
-    let Effect::Launch { session, prompt, .. } = story.effect("Launch") else { unreachable!() };
+    let (_, session, prompt) = story.pending_launch();
     assert_eq!(session, LaunchSession::New);
     assert!(prompt.starts_with("task\n\nContact was lost"), "{prompt}");
 }
@@ -151,7 +151,7 @@ fn a11_a_session_that_a_lost_process_may_have_begun_under_our_id_is_resumed_and_
         lose(&mut story);
         story.replies("continue").admitted();
         assert_eq!(session(&story), LaunchSession::Resumed(handle("ours")));
-        let Effect::Launch { prompt, .. } = story.effect("Launch") else { unreachable!() };
+        let (_, _, prompt) = story.pending_launch();
         assert!(!prompt.contains("task"), "the session has heard its task: {prompt}");
     }
 }

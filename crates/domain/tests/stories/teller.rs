@@ -3,7 +3,7 @@
 use abide_domain::{
     deadline::{Deadline, DeadlineKind},
     delivery::DeliveryFailure,
-    effect::{Effect, EffectNumber},
+    effect::{Effect, EffectNumber, LaunchSession},
     engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities},
     event::{LaunchRetry, NewRun, ProcessAfterTurn, RunEvent, TurnOutcome},
     failure::{FailureCode, RunFailure},
@@ -160,6 +160,14 @@ impl RunStory {
 
     pub(crate) fn effect(&self, name: &str) -> Effect {
         self.run().owed.iter().find(|owed| owed.effect.name() == name).expect("it is owed").effect.clone()
+    }
+
+    /// The attempt that is to be launched, with its session and prompt.
+    pub(crate) fn pending_launch(&self) -> (Attempt, LaunchSession, String) {
+        let Effect::Launch { attempt } = self.effect("Launch") else { unreachable!() };
+        let turn = self.run().turns.last().expect("it has a turn");
+        let record = turn.attempts.iter().find(|record| record.attempt == attempt).expect("it is recorded");
+        (attempt, record.session.clone().expect("it has a session"), turn.prompt.clone())
     }
 
     // Events.

@@ -121,7 +121,7 @@ impl HistoryGenerator {
                 RunEvent::ProcessExited { attempt: *attempt, exit: ExitStatus::Code(143) }
             }
             Effect::Probe { .. } => self.probe_event(),
-            Effect::Launch { attempt, .. } => self.launch_event(*attempt, run),
+            Effect::Launch { attempt } => self.launch_event(*attempt, run),
             Effect::Recover { attempt, turn_id } => self.recovery_event((*attempt, *turn_id)),
             Effect::Say { .. } | Effect::Answer { .. } | Effect::Steer { .. } | Effect::Interrupt { .. } => {
                 debug_assert!(!run.owed.is_empty());
