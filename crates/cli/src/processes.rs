@@ -55,7 +55,7 @@ use crate::{
     made::{self, DirPurpose},
 };
 
-pub(crate) use outliving::OutlivingKeepers;
+pub(crate) use outliving::{OutlivingKeepers, OutlivingTask};
 pub use standby::StandbyPolicy;
 
 /// Processes supervised by the keepers under one directory.

@@ -33,15 +33,6 @@ pub struct DaemonMetrics(Arc<MetricFamilies>);
 #[derive(Debug)]
 pub struct StreamReaderGuard(DaemonMetrics);
 
-/// Kinds of items that retention removes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RetentionItem {
-    PrivateFolder,
-    Workspace,
-    /// Files that a keeper left of a process.
-    Process,
-}
-
 /// Maximum number of running runs that are checked for a stall. There are no more running runs than slots.
 const MAX_STALL_CHECKED_RUNS: usize = 10_000;
 
@@ -67,13 +58,8 @@ impl DaemonMetrics {
         StreamReaderGuard(self.clone())
     }
 
-    /// Counts an item removed by retention.
-    pub fn count_removed(&self, item: RetentionItem) {
-        let kind = match item {
-            RetentionItem::PrivateFolder => "private",
-            RetentionItem::Workspace => "workspace",
-            RetentionItem::Process => "process",
-        };
+    /// Counts an item removed by retention. `kind` must be one of a few constants.
+    pub fn count_removed(&self, kind: &'static str) {
         self.0.removed.get_or_create(&KindLabel { kind }).inc();
     }
 

@@ -16,7 +16,10 @@ use abide_terminal::TerminalLimits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::catalogue::{AgentProtocol as Spoken, EngineConfig};
+use crate::{
+    catalogue::{AgentProtocol as Spoken, EngineConfig},
+    retention::RetentionPeriods,
+};
 
 /// The configuration of Abide: `config.toml` in its home.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -373,6 +376,14 @@ impl CliConfig {
             }),
         };
         self.engines.iter().map(|(name, engine)| (name.clone(), convert(engine))).collect()
+    }
+}
+
+impl RetentionSettings {
+    /// Converts to the periods of the retention task.
+    pub(crate) fn periods(&self) -> RetentionPeriods {
+        let Self { private_days, workspace_days, every_sec } = *self;
+        RetentionPeriods { private_days, workspace_days, every_sec }
     }
 }
 

@@ -8,13 +8,13 @@
 //! (`abide_keeper::former`) is told to end.
 
 use std::{
-    fs, io,
+    fmt, fs, io,
     path::{Path, PathBuf},
+    pin::Pin,
+    sync::Arc,
     time::Duration,
 };
 
-use abide_agent::memory::end_if_deleted;
-use abide_daemon::{CrashGuard, CrashGuardDecision, Daemon};
 use abide_domain::{
     failure::{FailureCode, RunFailure},
     id::RunId,
@@ -22,7 +22,11 @@ use abide_domain::{
 };
 use abide_keeper::{former::FormerKeepers, launch::KeeperLauncher, protocol::KeeperRequest};
 use abide_os::{beneath::Directory, private_file, remove::remove_path};
-use abide_ports::store::StoreError;
+use abide_ports::{
+    operation_guard::OperationGuard,
+    store::{Store, StoreError},
+};
+use tokio::sync::watch;
 
 use super::{end_all_keepers, end_child};
 
@@ -76,56 +80,6 @@ impl OutlivingKeepers {
         is_name.then(|| self.notes.with_file_name(note))
     }
 
-    /// Ends the keepers of finished runs periodically. Never returns.
-    pub(crate) async fn run(self, daemon: Daemon, guard: CrashGuard) {
-        let mut changes = daemon.changes();
-        loop {
-            changes.mark_unchanged();
-            if let Err(error) = self.end_finished_runs(&daemon, &guard).await {
-                tracing::warn!(%error, "what outlives processes was not looked at");
-            }
-            // A timeout only starts the next round.
-            tokio::time::timeout(MAX_ROUND_INTERVAL, changes.changed()).await.ok();
-            tokio::time::sleep(MIN_ROUND_INTERVAL).await;
-        }
-    }
-
-    async fn end_finished_runs(&self, daemon: &Daemon, guard: &CrashGuard) -> Result<(), StoreError> {
-        let notes = self.list_notes();
-        guard.forget(NOTE_PREFIX, |item| notes.iter().any(|(run, _)| format!("{NOTE_PREFIX}{run}") == item));
-        for (run, note) in notes {
-            let state = match daemon.store().run(run).await {
-                Ok(state) => state,
-                // It is unknown whether a damaged run is over.
-                Err(StoreError::Damaged { .. }) => continue,
-                Err(error) => return Err(error),
-            };
-            if state.as_ref().is_some_and(is_waiting) {
-                let record =
-                    self.recorded_dir(&run.to_string()).and_then(|notes| Some(notes.parent()?.to_owned()));
-                let look = move || record.is_some_and(|record| end_if_deleted(&record));
-                if tokio::task::spawn_blocking(look).await.unwrap_or(false) {
-                    let failure = RunFailure::new(FailureCode::SessionResumeFailed, STATE_DELETED_MESSAGE);
-                    // A run that was answered or has ended meanwhile detects the loss itself.
-                    daemon.session_lost(run, failure).await.ok();
-                }
-            }
-            if state.as_ref().is_none_or(is_finished) {
-                // An operation during which daemons crashed is retried in a later round.
-                let CrashGuardDecision::Now(performance) = guard.admit(&format!("{NOTE_PREFIX}{run}")).await
-                else {
-                    continue;
-                };
-                let outliving = self.clone();
-                let ended =
-                    tokio::task::spawn_blocking(move || outliving.end_recorded(&note)).await.unwrap_or(false);
-                performance.succeeded();
-                tracing::debug!(%run, ended, "what outlived its processes was ended");
-            }
-        }
-        Ok(())
-    }
-
     /// Ends the keepers that a note names and deletes their files in the home. Returns whether none is left.
     fn end_recorded(&self, note: &Path) -> bool {
         let Ok(text) = fs::read_to_string(note) else { return false };
@@ -144,6 +98,78 @@ impl OutlivingKeepers {
     fn list_notes(&self) -> Vec<(RunId, PathBuf)> {
         let notes = fs::read_dir(&self.notes).into_iter().flatten().filter_map(Result::ok);
         notes.filter_map(|note| Some((note.file_name().to_str()?.parse().ok()?, note.path()))).collect()
+    }
+}
+
+/// Ends outliving keepers when their run has ended.
+pub(crate) struct OutlivingTask {
+    pub(crate) keepers: OutlivingKeepers,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) guard: Arc<dyn OperationGuard>,
+    /// Ends the keepers of the agent whose record is at this path, if its state folder was deleted. Returns whether it
+    /// was.
+    pub(crate) end_if_deleted: fn(&Path) -> bool,
+    /// Called for a waiting run whose agent state was deleted.
+    pub(crate) on_session_lost: SessionLostReport,
+}
+
+/// Reports that a run cannot continue.
+pub(crate) type SessionLostReport =
+    Box<dyn Fn(RunId, RunFailure) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+impl OutlivingTask {
+    /// Runs rounds periodically, and earlier when a run changes. Never returns.
+    pub(crate) async fn run(self, mut changes: watch::Receiver<u64>) {
+        loop {
+            changes.mark_unchanged();
+            if let Err(error) = self.end_finished_runs().await {
+                tracing::warn!(%error, "what outlives processes was not looked at");
+            }
+            // A timeout only starts the next round.
+            tokio::time::timeout(MAX_ROUND_INTERVAL, changes.changed()).await.ok();
+            tokio::time::sleep(MIN_ROUND_INTERVAL).await;
+        }
+    }
+
+    async fn end_finished_runs(&self) -> Result<(), StoreError> {
+        let notes = self.keepers.list_notes();
+        self.guard
+            .forget(NOTE_PREFIX, &|item| notes.iter().any(|(run, _)| format!("{NOTE_PREFIX}{run}") == item));
+        for (run, note) in notes {
+            let state = match self.store.run(run).await {
+                Ok(state) => state,
+                // It is unknown whether a damaged run is over.
+                Err(StoreError::Damaged { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            if state.as_ref().is_some_and(is_waiting) {
+                let notes = self.keepers.recorded_dir(&run.to_string());
+                let record = notes.and_then(|notes| Some(notes.parent()?.to_owned()));
+                let end_if_deleted = self.end_if_deleted;
+                let look = move || record.is_some_and(|record| end_if_deleted(&record));
+                if tokio::task::spawn_blocking(look).await.unwrap_or(false) {
+                    let failure = RunFailure::new(FailureCode::SessionResumeFailed, STATE_DELETED_MESSAGE);
+                    (self.on_session_lost)(run, failure).await;
+                }
+            }
+            if state.as_ref().is_none_or(is_finished) {
+                // An operation during which daemons crashed is retried in a later round.
+                let item = format!("{NOTE_PREFIX}{run}");
+                let Some(operation) = self.guard.admit(&item).await else { continue };
+                let keepers = self.keepers.clone();
+                let ended =
+                    tokio::task::spawn_blocking(move || keepers.end_recorded(&note)).await.unwrap_or(false);
+                operation.succeeded();
+                tracing::debug!(%run, ended, "what outlived its processes was ended");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for OutlivingTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutlivingTask").field("keepers", &self.keepers).finish_non_exhaustive()
     }
 }
 

@@ -16,8 +16,6 @@ use std::{
     time::Duration,
 };
 
-use abide_api::metrics::RetentionItem;
-use abide_daemon::{CrashGuard, CrashGuardDecision};
 use abide_domain::{
     id::RunId,
     run::{Run, RunStatus},
@@ -26,11 +24,12 @@ use abide_domain::{
 use abide_keeper::group::ControlGroupConfig;
 use abide_ports::{
     clock::Clock,
+    operation_guard::OperationGuard,
     processes::Processes,
     store::{PageRequest, Store, StoreError},
 };
 
-use crate::{config::settings::RetentionSettings, made::DirPurpose};
+use crate::made::DirPurpose;
 
 /// Deletes leftovers of finished runs.
 pub(crate) struct RetentionTask {
@@ -38,7 +37,7 @@ pub(crate) struct RetentionTask {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) processes: Arc<dyn Processes>,
-    pub(crate) settings: RetentionSettings,
+    pub(crate) periods: RetentionPeriods,
     /// Called for each deleted item.
     pub(crate) on_removed: Box<dyn Fn(RetentionItem) + Send + Sync>,
     /// Last directory of each kind that was checked, if one round did not cover all.
@@ -46,9 +45,40 @@ pub(crate) struct RetentionTask {
     /// The tree in the trash whose deletion was attempted last.
     pub(crate) last_tried: Mutex<Option<OsString>>,
     /// Decides which deletions may be attempted.
-    pub(crate) guard: CrashGuard,
+    pub(crate) guard: Arc<dyn OperationGuard>,
     /// Parent of the control groups that dead keepers may have left.
     pub(crate) groups: Option<ControlGroupConfig>,
+}
+
+/// How long items of finished runs are kept, and how often they are looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RetentionPeriods {
+    /// Days for private files, question contents and process files; 0 is for ever.
+    pub(crate) private_days: u32,
+    /// Days for workspaces that Abide created; 0 is for ever.
+    pub(crate) workspace_days: u32,
+    /// Seconds between two rounds; at least 1.
+    pub(crate) every_sec: u32,
+}
+
+/// Kinds of items that retention removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RetentionItem {
+    PrivateFolder,
+    Workspace,
+    /// Files that a keeper left of a process.
+    Process,
+}
+
+impl RetentionItem {
+    /// Returns the name in metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::PrivateFolder => "private",
+            Self::Workspace => "workspace",
+            Self::Process => "process",
+        }
+    }
 }
 
 /// Counts of one round.
@@ -72,7 +102,7 @@ const PAGE_BYTES: usize = 1 << 20;
 impl RetentionTask {
     /// Runs rounds periodically. Never returns.
     pub(crate) async fn run(self) {
-        let pause = Duration::from_secs(u64::from(self.settings.every_sec));
+        let pause = Duration::from_secs(u64::from(self.periods.every_sec));
         loop {
             match self.run_round().await {
                 Ok(round) if round == RetentionRound::default() => {}
@@ -90,15 +120,15 @@ impl RetentionTask {
         self.sweep_groups().await;
         self.empty_trash().await;
         let mut round = RetentionRound::default();
-        if self.settings.private_days > 0 {
-            round.processes = self.delete_process_files(self.settings.private_days).await?;
+        if self.periods.private_days > 0 {
+            round.processes = self.delete_process_files(self.periods.private_days).await?;
             for purpose in [DirPurpose::Private, DirPurpose::Content] {
-                let days = self.settings.private_days;
+                let days = self.periods.private_days;
                 round.private += self.expire_dirs(RetentionItem::PrivateFolder, purpose, days).await?;
             }
         }
-        if self.settings.workspace_days > 0 {
-            let days = self.settings.workspace_days;
+        if self.periods.workspace_days > 0 {
+            let days = self.periods.workspace_days;
             round.workspaces =
                 self.expire_dirs(RetentionItem::Workspace, DirPurpose::Workspace, days).await?;
         }
@@ -120,16 +150,16 @@ impl RetentionTask {
         let listed = tokio::task::spawn_blocking(move || trash::list(&home));
         let Ok(Some(trees)) = listed.await else { return };
         let item = |name: &OsString| format!("{DELETION_PREFIX}{}", name.to_string_lossy());
-        self.guard.forget(DELETION_PREFIX, |suspect| trees.names.iter().any(|name| item(name) == suspect));
+        self.guard.forget(DELETION_PREFIX, &|suspect| trees.names.iter().any(|name| item(name) == suspect));
         let names = trash::select_batch(&trees.names, last_tried.as_deref(), MAX_ITEMS_PER_ROUND);
         for name in &names {
             // An operation during which daemons crashed is retried in a later round.
-            let CrashGuardDecision::Now(performance) = self.guard.admit(&item(name)).await else { continue };
+            let Some(operation) = self.guard.admit(&item(name)).await else { continue };
             let (home, folder, name) = (self.home.clone(), trees.folder.clone(), name.clone());
             let deleted =
                 tokio::task::spawn_blocking(move || trash::delete_if_ours(&home, &folder, &name)).await;
             if deleted.is_ok() {
-                performance.succeeded();
+                operation.succeeded();
             }
         }
         // Trees that could not be deleted are found in the trash by the next round.
@@ -257,7 +287,7 @@ fn run_dirs(parent: &Path) -> Vec<(RunId, PathBuf)> {
 
 impl fmt::Debug for RetentionTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RetentionTask").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("RetentionTask").field("periods", &self.periods).finish_non_exhaustive()
     }
 }
 

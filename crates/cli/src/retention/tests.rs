@@ -10,6 +10,7 @@ use abide_domain::{
     settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
 };
 use abide_ports::{
+    operation_guard::{AdmissionFuture, GuardedOperation},
     processes::{
         OutputFollower, OutputOffsets, ProcessLookup, ProcessStart, ProcessUnreachable, StartError,
         StdinWrite,
@@ -24,6 +25,22 @@ use super::*;
 use crate::made;
 
 const DAY_MICROS: i64 = 86_400 * 1_000_000;
+
+/// Admits every operation and records nothing.
+struct NoGuard;
+
+struct UnrecordedOperation;
+
+impl OperationGuard for NoGuard {
+    fn admit<'a>(&'a self, _: &'a str) -> AdmissionFuture<'a> {
+        Box::pin(async { Some(Box::new(UnrecordedOperation) as Box<dyn GuardedOperation>) })
+    }
+    fn forget(&self, _: &str, _: &dyn Fn(&str) -> bool) {}
+}
+
+impl GuardedOperation for UnrecordedOperation {
+    fn succeeded(self: Box<Self>) {}
+}
 
 /// Process files by name.
 #[derive(Default)]
@@ -76,7 +93,7 @@ struct RetentionFixture {
 }
 
 impl RetentionFixture {
-    fn new(settings: RetentionSettings) -> Self {
+    fn new(periods: RetentionPeriods) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
         let processes = Arc::new(FakeLeftovers::default());
@@ -85,11 +102,11 @@ impl RetentionFixture {
             store: store.clone(),
             clock: clock.clone(),
             processes: processes.clone(),
-            settings,
+            periods,
             on_removed: Box::new(|_| {}),
             resume_from: Mutex::default(),
             last_tried: Mutex::default(),
-            guard: CrashGuard::none(clock.clone()),
+            guard: Arc::new(NoGuard),
             groups: None,
         };
         Self { folder, store, clock, processes, retention: keeping }
@@ -178,8 +195,8 @@ fn settings(workspace: &str) -> RunSettings {
     }
 }
 
-const DEFAULT_SETTINGS: RetentionSettings =
-    RetentionSettings { private_days: 7, workspace_days: 30, every_sec: 3600 };
+const DEFAULT_SETTINGS: RetentionPeriods =
+    RetentionPeriods { private_days: 7, workspace_days: 30, every_sec: 3600 };
 
 #[tokio::test]
 async fn a_finished_run_loses_its_private_files_first_and_its_own_workspace_later() {
@@ -213,7 +230,7 @@ async fn files_of_unfinished_runs_are_kept() {
 #[tokio::test]
 async fn zero_days_disables_retention() {
     let fixture =
-        RetentionFixture::new(RetentionSettings { private_days: 0, workspace_days: 0, every_sec: 1 });
+        RetentionFixture::new(RetentionPeriods { private_days: 0, workspace_days: 0, every_sec: 1 });
     let run = fixture.run_in_own_workspace().await;
     fixture.cancel(run).await;
     fixture.advance_days(4000);
@@ -281,7 +298,7 @@ async fn trash_left_by_a_crash_is_deleted_and_name_conflicts_are_resolved() {
 #[tokio::test]
 async fn a_round_is_bounded_and_the_next_one_continues() {
     let fixture =
-        RetentionFixture::new(RetentionSettings { private_days: 0, workspace_days: 1, every_sec: 1 });
+        RetentionFixture::new(RetentionPeriods { private_days: 0, workspace_days: 1, every_sec: 1 });
     for _ in 0..MAX_ITEMS_PER_ROUND + 20 {
         let run = fixture.run_in_own_workspace().await;
         fixture.cancel(run).await;

@@ -32,14 +32,14 @@ use crate::{
     workspace::LocalWorkspaces,
 };
 
-/// Assembles the daemon of this home and its retention task.
+/// Assembles the daemon of this home, its retention task and its crash guard.
 pub(super) async fn assemble_daemon(
     config: &CliConfig,
     home: &Path,
     loss: LossPolicy,
     metrics: &DaemonMetrics,
     observers: Vec<Arc<dyn CommitObserver>>,
-) -> anyhow::Result<(Daemon, RetentionTask)> {
+) -> anyhow::Result<(Daemon, RetentionTask, CrashGuard)> {
     let opening = StoreOptions { home: Some(home.to_owned()), loss, read_only: false };
     let OpenedStore { store, notes } =
         registry::open_with(&config.store, opening).await.map_err(store::open_error)?;
@@ -104,14 +104,14 @@ pub(super) async fn assemble_daemon(
         store: deps.store.clone(),
         clock: deps.clock.clone(),
         processes: deps.processes.clone(),
-        settings: config.retention.clone(),
-        on_removed: Box::new(move |what| metrics.count_removed(what)),
+        periods: config.retention.periods(),
+        on_removed: Box::new(move |item| metrics.count_removed(item.name())),
         resume_from: Mutex::default(),
         last_tried: Mutex::default(),
-        guard: guard.clone(),
+        guard: Arc::new(guard.clone()),
         groups,
     };
-    Ok((Daemon::guarded(deps, daemon_config, guard), retention))
+    Ok((Daemon::guarded(deps, daemon_config, guard.clone()), retention, guard))
 }
 
 /// Maximum bytes of each stream in the result of a command. The daemon serves many clients, and escaped JSON can be six

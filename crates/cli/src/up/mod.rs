@@ -12,12 +12,13 @@ pub(crate) mod token;
 
 use std::{io::Write, process::ExitCode, sync::Arc};
 
-use abide_agent::provenance::record_first_use;
+use abide_agent::{memory::end_if_deleted, provenance::record_first_use};
 use abide_api::{
     http::{self, HttpService, LocalListener, StopMode},
     metrics::DaemonMetrics,
 };
-use abide_ports::watch::CommitObserver;
+use abide_daemon::{CrashGuard, Daemon};
+use abide_ports::{store::Store, watch::CommitObserver};
 use abide_store::LossPolicy;
 use anyhow::Context;
 use tokio::{
@@ -34,7 +35,7 @@ use crate::{
     home,
     logs::{self, LogDestination},
     private,
-    processes::OutlivingKeepers,
+    processes::{OutlivingKeepers, OutlivingTask},
     traces::TraceExporter,
     trouble::eprint_line,
 };
@@ -149,7 +150,7 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
     let mut observers: Vec<Arc<dyn CommitObserver>> = vec![Arc::new(metrics.clone())];
     let traces = TraceExporter::start(&config.otel.endpoint, &metrics)?;
     observers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn CommitObserver>));
-    let (daemon, retention) =
+    let (daemon, retention, guard) =
         assembly::assemble_daemon(config, &home, loss_policy(arguments), &metrics, observers).await?;
     let terminals = Arc::new(assembly::start_terminal_runtime(config)?);
     address.publish(&home)?;
@@ -173,8 +174,9 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
     let deadline_task = daemon.keep_time();
     let collecting = daemon.collect_capabilities();
     let outliving = OutlivingKeepers::for_keepers_dir(&home.join("keepers"), &home::launcher()?);
-    let outliving = tokio::spawn(outliving.run(daemon.clone(), retention.guard.clone()));
-    let guard = retention.guard.clone();
+    let outliving = tokio::spawn(
+        outliving_task(&daemon, retention.store.clone(), outliving, &guard).run(daemon.changes()),
+    );
     let health = tokio::spawn(health::log_health_changes(retention.store.clone()));
     let retention = tokio::spawn(retention.run());
     tracing::info!(listen = %address.listen, version = address.version, "ready");
@@ -215,6 +217,27 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
         StopMode::Keep => std::mem::forget(terminals),
     }
     Ok(())
+}
+
+/// Returns the task that ends the keepers of finished runs.
+fn outliving_task(
+    daemon: &Daemon,
+    store: Arc<dyn Store>,
+    keepers: OutlivingKeepers,
+    guard: &CrashGuard,
+) -> OutlivingTask {
+    let lost = daemon.clone();
+    OutlivingTask {
+        keepers,
+        store,
+        guard: Arc::new(guard.clone()),
+        end_if_deleted,
+        on_session_lost: Box::new(move |run, failure| {
+            let daemon = lost.clone();
+            // A run that was answered or has ended meanwhile detects the loss itself.
+            Box::pin(async move { drop(daemon.session_lost(run, failure).await) })
+        }),
+    }
 }
 
 /// Requests a stop that keeps processes running when a signal arrives: an operator, systemd or an upgrade expects the
