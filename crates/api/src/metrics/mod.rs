@@ -1,27 +1,20 @@
-//! `/metrics`: metrics for operators, in the text format of Prometheus and OpenMetrics.
+//! Metrics for operators, in the text format of Prometheus and OpenMetrics.
 //!
-//! Counters count committed events since the start of this process. Gauges (queued, open, running) are read from the
-//! store and the daemon at each scrape, so they are correct after a restart. No label value comes from a client, so the
+//! Counters count committed events since the start of this process. Gauges (queued, open, running) are passed in at each
+//! scrape, so they are correct after a restart. No label value comes from a client, so the
 //! number of series is bounded.
 
 mod families;
-mod requests;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use abide_daemon::Daemon;
-use abide_domain::{
-    id::RunId,
-    run::{Run, RunStatus},
-    time::TimeSpan,
-};
+use abide_domain::{run::RunStatus, time::TimeSpan};
 use abide_ports::{
-    store::{PageRequest, StoreError},
+    store::JournalSeq,
     watch::{CommitObserver, CommitReport, CompletedItem},
 };
 
-use families::{KindLabel, MetricFamilies, OutcomeLabel};
-pub use requests::count_requests;
+use families::{KindLabel, MetricFamilies, OutcomeLabel, RequestLabels};
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -33,8 +26,21 @@ pub struct DaemonMetrics(Arc<MetricFamilies>);
 #[derive(Debug)]
 pub struct StreamReaderGuard(DaemonMetrics);
 
-/// Maximum number of running runs that are checked for a stall. There are no more running runs than slots.
-const MAX_STALL_CHECKED_RUNS: usize = 10_000;
+/// Values that are read from the store and the daemon at each scrape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GaugeValues {
+    /// A missing status has no runs.
+    pub runs: BTreeMap<RunStatus, u64>,
+    pub open_interactions: u64,
+    /// 0 if no interaction is open.
+    pub oldest_interaction_age: TimeSpan,
+    pub journal_head: JournalSeq,
+    pub slots_held: usize,
+    pub slots_max: usize,
+    pub queued_runs: usize,
+    pub stalled_turns: usize,
+    pub is_ready: bool,
+}
 
 impl Default for DaemonMetrics {
     fn default() -> Self {
@@ -47,10 +53,15 @@ impl DaemonMetrics {
         Self(Arc::new(MetricFamilies::new()))
     }
 
-    /// Encodes all metrics as text.
-    pub async fn encode(&self, daemon: &Daemon) -> Result<String, StoreError> {
-        self.update_gauges(daemon).await?;
-        Ok(self.0.encode())
+    /// Encodes all metrics as text, with these gauges.
+    pub fn encode(&self, gauges: &GaugeValues) -> String {
+        self.set_gauges(gauges);
+        self.0.encode()
+    }
+
+    /// Counts an HTTP request. `route` is the template of the route, never a path.
+    pub fn count_request(&self, method: &'static str, route: String, status: u16) {
+        self.0.requests.get_or_create(&RequestLabels { method, route, status }).inc();
     }
 
     pub fn stream_reader(&self) -> StreamReaderGuard {
@@ -68,53 +79,26 @@ impl DaemonMetrics {
         self.0.dropped.get_or_create(&KindLabel { kind }).inc_by(count);
     }
 
-    /// Updates the gauges.
-    async fn update_gauges(&self, daemon: &Daemon) -> Result<(), StoreError> {
+    fn set_gauges(&self, gauges: &GaugeValues) {
         let families = &*self.0;
-        let store = daemon.store();
-        let tally = store.count_by_status().await?;
         for status in STATUSES {
-            let count = tally.get(&status).copied().unwrap_or(0);
+            let count = gauges.runs.get(&status).copied().unwrap_or(0);
             families.runs(status.name()).set(count.cast_signed());
         }
-        families.interactions_open.set(store.count_open_interactions().await?.cast_signed());
-        let oldest = store.open_interactions(PageRequest::first(1)).await?.items.into_iter().next();
-        let now = daemon.stamp().at;
-        let age = oldest.map_or(TimeSpan(0), |oldest| oldest.opened_at.span_until(now));
-        families.oldest_interaction_age.set(seconds(age).as_secs_f64());
-        families.journal_head.set(store.head().await?.0.cast_signed());
-        let (held, queued) = daemon.occupancy();
-        families.slots_held.set(held as i64);
-        families.slots_max.set(daemon.habits().slots as i64);
-        families.queued.set(queued as i64);
-        families.ready.set(i64::from(daemon.is_ready()));
-        families.turns_stalled.set(stalled_runs(daemon).await?.len() as i64);
+        families.interactions_open.set(gauges.open_interactions.cast_signed());
+        families.oldest_interaction_age.set(seconds(gauges.oldest_interaction_age).as_secs_f64());
+        families.journal_head.set(gauges.journal_head.0.cast_signed());
+        families.slots_held.set(gauges.slots_held as i64);
+        families.slots_max.set(gauges.slots_max as i64);
+        families.queued.set(gauges.queued_runs as i64);
+        families.ready.set(i64::from(gauges.is_ready));
+        families.turns_stalled.set(gauges.stalled_turns as i64);
         families.resident_bytes.set(resident_bytes().unwrap_or(0));
-        Ok(())
     }
-}
-
-/// Returns the runs whose turn has produced no output for longer than the stall threshold.
-pub async fn stalled_runs(daemon: &Daemon) -> Result<Vec<RunId>, StoreError> {
-    let running = daemon
-        .store()
-        .runs(Some(RunStatus::Running), PageRequest::first(MAX_STALL_CHECKED_RUNS))
-        .await?
-        .items;
-    if running.is_empty() {
-        return Ok(vec![]);
-    }
-    // The time of the last output is read from the files of the process, so this runs on a blocking thread.
-    let daemon = daemon.clone();
-    let look = move || {
-        let is_stalled = |run: &Run| daemon.stalled_since(run).is_some();
-        running.iter().filter(|run| is_stalled(run)).map(|run| run.run_id).collect()
-    };
-    Ok(tokio::task::spawn_blocking(look).await.unwrap_or_default())
 }
 
 /// All statuses, so that a status without runs is exported as 0.
-pub(crate) const STATUSES: [RunStatus; 7] = [
+pub const STATUSES: [RunStatus; 7] = [
     RunStatus::Queued,
     RunStatus::Running,
     RunStatus::WaitingUser,

@@ -7,15 +7,19 @@ use axum::{
     response::Response,
 };
 
-use super::{DaemonMetrics, families::RequestLabels};
+use crate::metrics::DaemonMetrics;
 
 /// Middleware that counts every request by route template, method and status.
-pub async fn count_requests(State(metrics): State<DaemonMetrics>, request: Asked, next: Next) -> Response {
+pub(super) async fn count_requests(
+    State(metrics): State<DaemonMetrics>,
+    request: Asked,
+    next: Next,
+) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let method = method_label(request.method());
     let response = next.run(request).await;
     let (route, status) = (route.unwrap_or_else(|| "other".to_owned()), response.status().as_u16());
-    metrics.0.requests.get_or_create(&RequestLabels { method, route, status }).inc();
+    metrics.count_request(method, route, status);
     response
 }
 
