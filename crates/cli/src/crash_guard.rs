@@ -20,8 +20,9 @@ use abide_os::{
     private_file,
 };
 use abide_ports::crash_log::{CrashGuardState, CrashLog, CrashLogContents, CrashSuspect};
-use anyhow::Context;
 use serde_json::{Value, json};
+
+use crate::host_error::HostError;
 
 const FOLDER: &str = "crash-guard";
 /// Size of a slot; larger than any file name.
@@ -45,7 +46,7 @@ struct GuardSlots {
 }
 
 /// Opens the record of this home, which the caller has locked. Returns it with the contents left by the last daemon.
-pub(crate) fn open(home: &Path) -> anyhow::Result<(CrashRecord, CrashLogContents)> {
+pub(crate) fn open(home: &Path) -> Result<(CrashRecord, CrashLogContents), HostError> {
     let folder = home.join(FOLDER);
     let opened = || -> io::Result<(CrashRecord, CrashLogContents)> {
         private_file::create_dir(&folder)?;
@@ -62,7 +63,7 @@ pub(crate) fn open(home: &Path) -> anyhow::Result<(CrashRecord, CrashLogContents
         let (slots, is_closed) = (Mutex::default(), AtomicBool::new(false));
         Ok((CrashRecord { in_progress: performing, state, slots, is_closed }, contents))
     };
-    opened().with_context(|| format!("cannot use {}", folder.display()))
+    opened().map_err(|source| HostError::CrashRecordUnusable { folder: folder.clone(), source })
 }
 
 /// Returns the operations that are set aside in this home.

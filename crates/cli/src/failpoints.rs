@@ -22,7 +22,7 @@ use abide_daemon::failpoint::{self, DaemonFailpoint};
 use abide_os::private_file;
 use anyhow::Context;
 
-use crate::{home, private};
+use crate::home;
 
 /// The chosen failpoint, the counters of all points, and the log.
 struct FailpointWatch {
@@ -62,7 +62,7 @@ pub(crate) fn install() -> anyhow::Result<()> {
     };
     let keepers = home::home()?.join("keepers");
     let path = home::home()?.join("failpoints");
-    private::prepare_home(&home::home()?)?;
+    home::prepare(&home::home()?)?;
     let log = private_file::open(File::options().create(true).append(true), &path);
     let log = log.with_context(|| format!("cannot open {}", path.display()))?;
     // A watch that was installed before stays.

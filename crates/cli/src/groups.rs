@@ -13,7 +13,16 @@ use abide_os::cgroup::{
     find::{is_delegated, is_group, is_writable, own_group},
 };
 
-use crate::config::CliConfig;
+/// The configured group and limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupOptions {
+    /// `auto`, `off`, or the absolute path of a group.
+    pub cgroup: String,
+    /// 0 is no limit.
+    pub memory_max_bytes: u64,
+    /// Processes and threads; 0 is no limit.
+    pub pids_max: u64,
+}
 
 /// The decision for this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,12 +40,12 @@ const MIN_MEMORY_BYTES: u64 = 16 << 20;
 const MIN_PIDS: u64 = 16;
 
 /// Decides for this process. An error is a setting that cannot be applied. `program` is the path of this program.
-pub fn decide(config: &CliConfig, program: &Path) -> Result<GroupDecision, String> {
-    let limits = limits(config)?;
+pub fn decide(options: &GroupOptions, program: &Path) -> Result<GroupDecision, String> {
+    let limits = limits(options)?;
     let own = own_group();
     // Processes started here also count against the limits of our own group.
     let beside = own.as_ref().ok().and_then(|own| ControlGroupConfig::beside(own));
-    match (config.sandbox.cgroup.as_str(), beside) {
+    match (options.cgroup.as_str(), beside) {
         ("off", _) => Ok(no_groups(None, "sandbox.cgroup is \"off\"", &limits)),
         (_, Some(groups)) => Ok(GroupDecision { groups: Some(groups), ..GroupDecision::default() }),
         ("auto", None) => Ok(match own.and_then(|own| delegated_group(&own)) {
@@ -59,7 +68,7 @@ pub fn decide(config: &CliConfig, program: &Path) -> Result<GroupDecision, Strin
     }
 }
 
-fn limits(config: &CliConfig) -> Result<ControlGroupLimits, String> {
+fn limits(options: &GroupOptions) -> Result<ControlGroupLimits, String> {
     let of = |name: &str, value: u64, least: u64| match value {
         0 => Ok(None),
         value if value < least => {
@@ -68,8 +77,8 @@ fn limits(config: &CliConfig) -> Result<ControlGroupLimits, String> {
         value => Ok(Some(value)),
     };
     Ok(ControlGroupLimits {
-        memory_bytes: of("limits.memory_max_bytes", config.limits.memory_max_bytes, MIN_MEMORY_BYTES)?,
-        pids: of("limits.pids_max", config.limits.pids_max, MIN_PIDS)?,
+        memory_bytes: of("limits.memory_max_bytes", options.memory_max_bytes, MIN_MEMORY_BYTES)?,
+        pids: of("limits.pids_max", options.pids_max, MIN_PIDS)?,
     })
 }
 
@@ -149,19 +158,13 @@ fn checked_base(named: &str, program: &Path) -> Result<PathBuf, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::MachineFacts;
 
-    fn config(cgroup: &str, memory: u64, pids: u64) -> CliConfig {
-        let facts = MachineFacts { home: "/nowhere".into(), cores: 1, memory: 1 << 30 };
-        let mut config = CliConfig::defaults_for(&facts);
-        config.sandbox.cgroup = cgroup.to_owned();
-        config.limits.memory_max_bytes = memory;
-        config.limits.pids_max = pids;
-        config
+    fn options(cgroup: &str, memory_max_bytes: u64, pids_max: u64) -> GroupOptions {
+        GroupOptions { cgroup: cgroup.to_owned(), memory_max_bytes, pids_max }
     }
 
-    fn refusal(config: &CliConfig) -> String {
-        decide(config, Path::new("/nowhere")).expect_err("it cannot be followed")
+    fn refusal(options: &GroupOptions) -> String {
+        decide(options, Path::new("/nowhere")).expect_err("it cannot be followed")
     }
 
     #[test]
@@ -174,20 +177,20 @@ mod tests {
             ("Auto", "nor an absolute path"),
             ("", "nor an absolute path"),
         ] {
-            let message = refusal(&config(named, 0, 0));
+            let message = refusal(&options(named, 0, 0));
             assert!(message.contains(reason) && message.contains("or set \"auto\""), "{message}");
         }
     }
 
     #[test]
     fn limits_below_the_minimum_are_refused() {
-        assert!(refusal(&config("off", 1, 0)).contains("limits.memory_max_bytes = 1 is too little"));
-        assert!(refusal(&config("off", 0, 15)).contains("limits.pids_max = 15 is too little"));
+        assert!(refusal(&options("off", 1, 0)).contains("limits.memory_max_bytes = 1 is too little"));
+        assert!(refusal(&options("off", 0, 15)).contains("limits.pids_max = 15 is too little"));
     }
 
     #[test]
     fn only_unenforced_limits_give_a_warning() {
-        let decision = |memory, pids| decide(&config("off", memory, pids), Path::new("/nowhere"));
+        let decision = |memory, pids| decide(&options("off", memory, pids), Path::new("/nowhere"));
         let warning = |memory, pids| decision(memory, pids).ok().and_then(|decision| decision.warning);
         assert_eq!(warning(0, 0), None);
         let message = warning(1 << 30, 100).unwrap_or_default();

@@ -10,7 +10,8 @@ use crate::{
     config,
     groups::{self, GroupDecision},
     isolation::ProgramIsolator,
-    private,
+    private::{self, HomeAccess},
+    trouble::eprint_line,
 };
 
 /// The hidden subcommand that runs a keeper.
@@ -29,9 +30,21 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
     Ok(std::fs::canonicalize(&named).unwrap_or(named))
 }
 
+/// Creates the home if it is missing, and removes other users' access.
+pub(crate) fn prepare(home: &Path) -> anyhow::Result<()> {
+    match private::prepare_home(home)? {
+        HomeAccess::OwnerOnly => {}
+        HomeAccess::Restricted => eprint_line(format_args!(
+            "abide: other users could look into {}; its mode and that of everything in it is private now",
+            std::fs::canonicalize(home).as_deref().unwrap_or(home).display()
+        )),
+    }
+    Ok(())
+}
+
 pub(crate) fn terminal_config(config: &config::CliConfig, detached: bool) -> anyhow::Result<TerminalConfig> {
     let home = home()?;
-    private::prepare_home(&home)?;
+    prepare(&home)?;
     Ok(TerminalConfig {
         keepers_dir: home.join("keepers"),
         launcher: launcher_with(control_groups(config)?.groups)?,
@@ -63,13 +76,14 @@ pub(crate) fn launcher_with(groups: Option<ControlGroupConfig>) -> anyhow::Resul
 /// Selects the control groups of runs and sessions.
 pub(crate) fn control_groups(config: &config::CliConfig) -> anyhow::Result<GroupDecision> {
     let program = std::env::current_exe().context("cannot find this program")?;
-    groups::decide(config, &program).map_err(anyhow::Error::msg)
+    groups::decide(&config.group_options(), &program).map_err(anyhow::Error::msg)
 }
 
 /// Returns the isolator that hides the files of this home from programs.
 pub(crate) fn isolator(home: &Path) -> anyhow::Result<ProgramIsolator> {
     let program = std::env::current_exe().context("cannot find this program")?;
-    Ok(ProgramIsolator::new(home, &program, &variable("PATH").unwrap_or_default()))
+    let isolator = ProgramIsolator::new(home, &program, &variable("PATH").unwrap_or_default());
+    Ok(isolator.with_temporary_dir(variable("TMPDIR").map(PathBuf::from)))
 }
 
 /// Returns the environment variables that are valid UTF-8.

@@ -11,9 +11,9 @@ use std::{
 };
 
 /// Folder of the home with the workspaces of runs that name no directory.
-const WORKSPACES: &str = "workspaces";
-/// Folders of the home that are not workspaces.
-const PRIVATE: [&str; 11] = [
+pub(crate) const WORKSPACES_FOLDER: &str = "workspaces";
+/// Folders of the home that are not workspaces. Agents may not work in them, and only the owner may read them.
+pub(crate) const PRIVATE_FOLDERS: [&str; 11] = [
     "agents",
     "backups",
     "contents",
@@ -34,8 +34,8 @@ pub(crate) fn refusal(home: &Path, directory: &Path) -> Option<String> {
     let resolved = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     let own = identity(&resolved)?;
     let is = |path: PathBuf| identity(&path) == Some(own);
-    let is_whole = is(home.to_owned()) || is(home.join(WORKSPACES));
-    let private: Vec<_> = PRIVATE.iter().filter_map(|name| identity(&home.join(name))).collect();
+    let is_whole = is(home.to_owned()) || is(home.join(WORKSPACES_FOLDER));
+    let private: Vec<_> = PRIVATE_FOLDERS.iter().filter_map(|name| identity(&home.join(name))).collect();
     let is_inside = |path: &Path| identity(path).is_some_and(|found| private.contains(&found));
     (is_whole || resolved.ancestors().any(is_inside)).then(|| {
         format!(

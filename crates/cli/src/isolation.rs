@@ -23,6 +23,8 @@ pub struct ProgramIsolator {
     home: PathBuf,
     program: PathBuf,
     path: String,
+    /// The folder for temporary files, if it is another than the system's.
+    temporary_dir: Option<PathBuf>,
     support: OnceLock<ConfinementSupport>,
     /// The reason why configured limits are not enforced.
     unenforced_limits: Option<String>,
@@ -55,9 +57,15 @@ impl ProgramIsolator {
             home: fs::canonicalize(home).unwrap_or_else(|_| home.to_owned()),
             program: program.to_owned(),
             path: path.to_owned(),
+            temporary_dir: None,
             support: OnceLock::new(),
             unenforced_limits: None,
         }
+    }
+
+    /// Sets the folder for temporary files, which a sandboxed program may write in addition to those of the system.
+    pub fn with_temporary_dir(self, temporary_dir: Option<PathBuf>) -> Self {
+        Self { temporary_dir, ..self }
     }
 
     /// Adds a warning about limits that are not enforced.
@@ -127,7 +135,7 @@ impl ProgramIsolator {
             None | Some(SandboxMode::FullAccess) => return Ok(None),
             Some(sandbox @ SandboxMode::ReadOnly) => (sandbox, vec![]),
             Some(sandbox @ SandboxMode::WorkspaceWrite) => {
-                let temporary = crate::home::variable("TMPDIR").map(PathBuf::from);
+                let temporary = self.temporary_dir.clone();
                 let shared = ["/tmp".into(), "/var/tmp".into()].into_iter().chain(temporary);
                 let shared = shared.filter_map(|path: PathBuf| fs::canonicalize(path).ok());
                 (sandbox, [subject.workspace.to_owned()].into_iter().chain(shared).collect())

@@ -17,6 +17,7 @@ mod failpoints;
 pub mod groups;
 mod home;
 mod home_folders;
+mod host_error;
 pub mod isolation;
 mod logs;
 mod machine;

@@ -10,36 +10,40 @@ use std::{
 };
 
 use abide_os::private_file::{self, MODE_OTHERS};
-use anyhow::Context;
 
-use crate::trouble::eprint_line;
+use crate::{
+    home_folders::{PRIVATE_FOLDERS, WORKSPACES_FOLDER},
+    host_error::HostError,
+};
+
+/// Whether other users had access to the home before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HomeAccess {
+    OwnerOnly,
+    /// The access of other users to the home and everything in it was removed.
+    Restricted,
+}
 
 /// The sticky bit of a shared directory.
 const STICKY_BIT: u32 = 0o1000;
 
 /// Creates the home if it is missing, and removes other users' access. A shared directory, such as the one for
 /// temporary files, is refused, because its mode must not be changed.
-pub(crate) fn prepare_home(path: &Path) -> anyhow::Result<()> {
+pub(crate) fn prepare_home(path: &Path) -> Result<HomeAccess, HostError> {
     // The home may be a link; the mode of its target is checked.
     let resolved = fs::canonicalize(path);
     let path = resolved.as_deref().unwrap_or(path);
     let mode = fs::metadata(path).map_or(0, |found| found.mode());
-    anyhow::ensure!(
-        mode & STICKY_BIT == 0 && path.parent().is_some(),
-        "{} is a directory that several users share; set ABIDE_HOME to a directory of its own in it",
-        path.display()
-    );
-    let was_open = mode & MODE_OTHERS != 0;
-    private_file::create_dir(path)
-        .with_context(|| format!("cannot use {} as Abide's home", path.display()))?;
-    if was_open {
-        eprint_line(format_args!(
-            "abide: other users could look into {}; its mode and that of everything in it is private now",
-            path.display()
-        ));
-        repair(path);
+    if mode & STICKY_BIT != 0 || path.parent().is_none() {
+        return Err(HostError::SharedHome { path: path.to_owned() });
     }
-    Ok(())
+    private_file::create_dir(path)
+        .map_err(|source| HostError::HomeUnusable { path: path.to_owned(), source })?;
+    if mode & MODE_OTHERS == 0 {
+        return Ok(HomeAccess::OwnerOnly);
+    }
+    repair(path);
+    Ok(HomeAccess::Restricted)
 }
 
 /// Returns whether this user owns the file.
@@ -47,26 +51,15 @@ pub(crate) fn is_own_file(found: &Metadata) -> bool {
     found.uid() == rustix::process::geteuid().as_raw()
 }
 
-/// Name prefixes of Abide's own entries in a home. Other entries are left unchanged.
-const OWN_ENTRIES: [&str; 17] = [
-    "abide.",
-    "access.",
-    "agents",
-    "config.toml",
-    "contents",
-    "crash-guard",
-    "daemon.",
-    "failpoints",
-    "keepers",
-    "logs",
-    "made",
-    "outliving",
-    "parrot",
-    "runs",
-    "starting.",
-    "token",
-    "trash",
-];
+/// Name prefixes of Abide's own files in a home.
+const OWN_FILE_PREFIXES: [&str; 7] =
+    ["abide.", "access.", "config.toml", "daemon.", "failpoints", "starting.", "token"];
+
+/// Returns whether an entry of the home is Abide's own. A folder with a suffix is an unfinished one. Other entries are
+/// left unchanged.
+fn is_own_entry(name: &str) -> bool {
+    OWN_FILE_PREFIXES.iter().chain(&PRIVATE_FOLDERS).any(|own| name.starts_with(own))
+}
 
 /// Repairs the modes of entries that an earlier version created. An entry that cannot be changed is protected by the
 /// mode of the home.
@@ -74,9 +67,9 @@ fn repair(home: &Path) {
     for entry in fs::read_dir(home).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if OWN_ENTRIES.iter().any(|own| name.starts_with(own)) {
+        if is_own_entry(&name) {
             restrict_all(&entry.path(), MAX_REPAIR_DEPTH);
-        } else if name == "workspaces" {
+        } else if name == WORKSPACES_FOLDER {
             // Its contents belong to the user.
             restrict(&entry.path());
         }
@@ -121,9 +114,9 @@ mod tests {
     fn a_home_becomes_private_except_workspace_contents() {
         let folder = tempfile::tempdir().expect("a folder");
         let home = folder.path().join("deep/home");
-        super::prepare_home(&home).expect("it can be made");
+        assert_eq!(super::prepare_home(&home).expect("it can be made"), HomeAccess::OwnerOnly);
         assert_eq!(mode(&home), 0o700);
-        for directory in ["keepers/k", "workspaces/run", "logs"] {
+        for directory in ["keepers/k", "workspaces/run", "logs", "backups"] {
             fs::create_dir_all(home.join(directory)).expect("the home can be written");
         }
         let files = ["daemon.lock", "abide.db-wal", "keepers/k/exit.json", "workspaces/run/script"];
@@ -131,11 +124,11 @@ mod tests {
             fs::write(home.join(file), "").expect("the home can be written");
             set_mode(&home.join(file), 0o755);
         }
-        for directory in ["", "keepers", "keepers/k", "workspaces", "workspaces/run", "logs"] {
+        for directory in ["", "keepers", "keepers/k", "workspaces", "workspaces/run", "logs", "backups"] {
             set_mode(&home.join(directory), 0o755);
         }
-        super::prepare_home(&home).expect("it can be repaired");
-        for directory in ["", "keepers", "keepers/k", "workspaces", "logs"] {
+        assert_eq!(super::prepare_home(&home).expect("it can be repaired"), HomeAccess::Restricted);
+        for directory in ["", "keepers", "keepers/k", "workspaces", "logs", "backups"] {
             assert_eq!(mode(&home.join(directory)), 0o700, "{directory}");
         }
         for file in ["daemon.lock", "abide.db-wal", "keepers/k/exit.json"] {

@@ -12,7 +12,7 @@ use crate::{
     args::RestoreArguments,
     config::{self, GivenSetting},
     exit::SUCCEEDED,
-    home, private, store,
+    home, store,
     trouble::CliError,
     up::HomeLock,
 };
@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &RestoreArguments, given: &[GivenSetting]) -> anyho
     };
     let backup = std::path::absolute(&arguments.file).context("cannot use that name")?;
     let home = home::home()?;
-    private::prepare_home(&home)?;
+    home::prepare(&home)?;
     // No daemon can start until the lock is dropped.
     let _lock = HomeLock::take(&home)?;
     let restored = sqlite::restore(&backup, Path::new(database)).map_err(store::open_error)?;

@@ -14,7 +14,7 @@ use crate::{
     clock::SystemClock,
     config::GivenSetting,
     exit::SUCCEEDED,
-    home, private,
+    home,
     runs::{print_json, when},
     table::{self, ColourMode, TableCell, TextStyle},
     text,
@@ -44,7 +44,7 @@ impl CredentialAccess {
             return Ok(Self::Daemon(client));
         }
         let home = home::home()?;
-        private::prepare_home(&home)?;
+        home::prepare(&home)?;
         Self::open_home(&home)
     }
 

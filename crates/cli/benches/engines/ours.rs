@@ -139,7 +139,11 @@ impl BenchDaemon {
                 clock,
                 catalogue,
                 processes: processes.clone(),
-                workspaces: Arc::new(abide::workspace::LocalWorkspaces { home: home.to_owned() }),
+                workspaces: Arc::new(abide::workspace::LocalWorkspaces {
+                    home: home.to_owned(),
+                    artifacts_folder: abide_engines::asking::patch::ARTIFACTS_FOLDER,
+                    skill_patch: abide_engines::asking::patch::skill_patch,
+                }),
                 private: home.join("runs").to_string_lossy().into_owned(),
                 recovery_max: abide_domain::time::Seconds(300),
                 contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),

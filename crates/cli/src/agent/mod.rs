@@ -30,7 +30,7 @@ pub(crate) use account::AgentAccount;
 
 use crate::{
     args::{AgentCommand, AgentPathArguments},
-    home, private,
+    home,
 };
 
 pub(crate) fn main(command: AgentCommand) -> anyhow::Result<ExitCode> {
@@ -83,7 +83,7 @@ impl AgentPaths {
     /// session's name.
     fn state_folder(&self, session: Option<&str>) -> anyhow::Result<StateFolder> {
         let home = home::home()?;
-        private::prepare_home(&home)?;
+        home::prepare(&home)?;
         let records = home.join(RECORDS_FOLDER);
         let record_id = session.filter(|session| is_uuid(session)).map(str::to_owned);
         let is_recorded = record_id.as_ref().is_some_and(|id| records.join(id).exists());

@@ -15,9 +15,12 @@ use abide_ports::engine::IsolationMode as Mechanism;
 use abide_terminal::TerminalLimits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tracing::level_filters::LevelFilter;
 
 use crate::{
     catalogue::{AgentProtocol as Spoken, EngineConfig},
+    groups::GroupOptions,
+    logs::{LogLineFormat, LogOptions},
     retention::RetentionPeriods,
 };
 
@@ -362,6 +365,12 @@ impl CliConfig {
         self.sandbox.isolation.mechanism()
     }
 
+    /// Converts the settings of control groups.
+    pub fn group_options(&self) -> GroupOptions {
+        let LimitSettings { min_free_bytes: _, memory_max_bytes, pids_max } = self.limits;
+        GroupOptions { cgroup: self.sandbox.cgroup.clone(), memory_max_bytes, pids_max }
+    }
+
     /// Converts the engine settings for the catalogue.
     pub fn engine_configs(&self) -> BTreeMap<String, EngineConfig> {
         let convert = |engine: &AgentProgramSettings| EngineConfig {
@@ -376,6 +385,24 @@ impl CliConfig {
             }),
         };
         self.engines.iter().map(|(name, engine)| (name.clone(), convert(engine))).collect()
+    }
+}
+
+impl LogSettings {
+    /// Converts to the options of the log.
+    pub(crate) fn options(&self) -> LogOptions {
+        let level = match self.level {
+            LogLevel::Error => LevelFilter::ERROR,
+            LogLevel::Warn => LevelFilter::WARN,
+            LogLevel::Info => LevelFilter::INFO,
+            LogLevel::Debug => LevelFilter::DEBUG,
+            LogLevel::Trace => LevelFilter::TRACE,
+        };
+        let format = match self.format {
+            LogFormat::Text => LogLineFormat::Text,
+            LogFormat::Json => LogLineFormat::Json,
+        };
+        LogOptions { level, format, max_file_bytes: self.max_bytes, max_files: self.files }
     }
 }
 

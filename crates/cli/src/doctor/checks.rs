@@ -203,7 +203,7 @@ fn control_groups(config: &CliConfig) -> anyhow::Result<MachineCheck> {
     const ADVICE: &str =
         "run Abide as the systemd service in packaging/abide.service, or name a group in sandbox.cgroup";
     let program = std::env::current_exe().context("cannot find this program")?;
-    let (state, detail) = match groups::decide(config, &program) {
+    let (state, detail) = match groups::decide(&config.group_options(), &program) {
         Err(reason) => (CheckState::Failed, format!("the daemon does not start: {reason}")),
         Ok(GroupDecision { warning: Some(warning), .. }) => {
             (CheckState::Warning, format!("{warning}; {ADVICE}"))

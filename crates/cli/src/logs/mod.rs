@@ -17,7 +17,25 @@ use tracing_subscriber::{
 
 pub(crate) use rotating::RotatingLog;
 
-use crate::config::settings::{LogFormat, LogLevel, LogSettings};
+/// How lines are selected, written and kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogOptions {
+    /// The least important level that our own crates log.
+    pub(crate) level: LevelFilter,
+    pub(crate) format: LogLineFormat,
+    /// Size in bytes from which a new file is begun.
+    pub(crate) max_file_bytes: u64,
+    /// Number of files, the newest included; at least 1.
+    pub(crate) max_files: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogLineFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
 
 #[derive(Clone, Debug)]
 pub(crate) enum LogDestination {
@@ -31,35 +49,30 @@ pub(crate) fn folder(home: &Path) -> PathBuf {
 }
 
 /// Initialises logging. Only the first call in a process has an effect.
-pub(crate) fn start(log: &LogSettings, destination: &LogDestination) -> io::Result<()> {
+pub(crate) fn start(log: &LogOptions, destination: &LogDestination) -> io::Result<()> {
     match destination {
         LogDestination::Stderr => install(log, io::stderr),
-        LogDestination::Files(folder) => install(log, RotatingLog::open(folder, log.max_bytes, log.files)?),
+        LogDestination::Files(folder) => {
+            install(log, RotatingLog::open(folder, log.max_file_bytes, log.max_files)?)
+        }
     }
     Ok(())
 }
 
-fn install<W>(log: &LogSettings, writer: W)
+fn install<W>(log: &LogOptions, writer: W)
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let lines = fmt::layer().with_writer(writer).with_ansi(false);
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match log.format {
-        LogFormat::Text => lines.boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
+        LogLineFormat::Text => lines.boxed(),
+        LogLineFormat::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
     };
     // A subscriber that a test installed before stays.
     tracing_subscriber::registry().with(layer.with_filter(targets(log.level))).try_init().ok();
 }
 
 /// The configured level for our crates, warnings for all others.
-fn targets(level: LogLevel) -> Targets {
-    let level = match level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    };
+fn targets(level: LevelFilter) -> Targets {
     Targets::new().with_default(level.min(LevelFilter::WARN)).with_target("abide", level)
 }

@@ -7,7 +7,7 @@
 mod span;
 
 use std::{
-    fmt,
+    fmt, io,
     sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     time::Duration,
 };
@@ -21,6 +21,18 @@ use ureq::Agent;
 pub(crate) struct TraceExporter {
     queue: SyncSender<TraceItem>,
     metrics: DaemonMetrics,
+}
+
+/// The exporter cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TraceError {
+    #[error(
+        "otel.endpoint must be an address such as http://127.0.0.1:4318: spans are sent over plain HTTP; for TLS, run a \
+         collector on this machine that passes them on"
+    )]
+    UnsupportedEndpoint,
+    #[error("cannot start the thread that sends spans")]
+    NoThread(#[source] io::Error),
 }
 
 enum TraceItem {
@@ -47,21 +59,20 @@ const SPAN_KIND: &str = "span";
 
 impl TraceExporter {
     /// Starts the exporter; `None` if the endpoint is empty.
-    pub(crate) fn start(endpoint: &str, metrics: &DaemonMetrics) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn start(endpoint: &str, metrics: &DaemonMetrics) -> Result<Option<Self>, TraceError> {
         if endpoint.is_empty() {
             return Ok(None);
         }
-        anyhow::ensure!(
-            endpoint.starts_with("http://"),
-            "otel.endpoint must be an address such as http://127.0.0.1:4318: spans are sent over plain HTTP; for TLS, \
-             run a collector on this machine that passes them on"
-        );
+        if !endpoint.starts_with("http://") {
+            return Err(TraceError::UnsupportedEndpoint);
+        }
         let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
         let (queue, waiting) = sync_channel(QUEUE_CAPACITY);
         let counted = metrics.clone();
         let send =
             move || TraceSender { url, agent: http_agent(), metrics: counted, receiver: waiting }.run();
-        std::thread::Builder::new().name("abide-traces".to_owned()).spawn(send)?;
+        let thread = std::thread::Builder::new().name("abide-traces".to_owned());
+        thread.spawn(send).map_err(TraceError::NoThread)?;
         Ok(Some(Self { queue, metrics: metrics.clone() }))
     }
 
@@ -136,8 +147,9 @@ impl TraceSender {
 }
 
 /// Waits before the next attempt.
+#[expect(clippy::disallowed_methods, reason = "a collector that refused has nothing to wait on")]
 fn wait_before_retry() {
-    crate::up::background::sleep(RETRY_DELAY);
+    std::thread::sleep(RETRY_DELAY);
 }
 
 fn http_agent() -> Agent {

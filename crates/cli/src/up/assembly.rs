@@ -8,6 +8,7 @@ use std::{
 use abide_api::metrics::DaemonMetrics;
 use abide_daemon::{CrashGuard, Daemon, DaemonConfig, DaemonDeps, GuardPauses, RunService, SpaceLimit};
 use abide_domain::time::Seconds;
+use abide_engines::asking::patch::{ARTIFACTS_FOLDER, skill_patch};
 use abide_ports::{store::Store, watch::CommitObserver};
 use abide_store::{
     LossPolicy,
@@ -78,7 +79,11 @@ pub(super) async fn assemble_daemon(
             children: Mutex::default(),
             standby: StandbyPolicy::One(Arc::default()),
         }),
-        workspaces: Arc::new(LocalWorkspaces { home: home.to_owned() }),
+        workspaces: Arc::new(LocalWorkspaces {
+            home: home.to_owned(),
+            artifacts_folder: ARTIFACTS_FOLDER,
+            skill_patch,
+        }),
         private: home.join("runs").to_string_lossy().into_owned(),
         recovery_max: Seconds(config.recovery.max_sec),
         contents: Arc::new(ContentFiles { home: home.to_owned() }),

@@ -17,7 +17,7 @@ use anyhow::Context;
 use rustix::event::Timespec;
 
 use super::{DaemonAddress, lock};
-use crate::{config::GivenSetting, home, private, text, trouble::CliError};
+use crate::{config::GivenSetting, home, text, trouble::CliError};
 
 /// A daemon that accepts requests.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(super) fn find_or_start_with(
     if let Some(address) = DaemonAddress::find(home) {
         return Ok(RunningDaemon { address, started_now: false });
     }
-    private::prepare_home(home)?;
+    home::prepare(home)?;
     // Held until the daemon is ready, so that only one is started.
     let _lock = lock::lock_start(home)?;
     if let Some(address) = DaemonAddress::find(home) {

@@ -34,7 +34,6 @@ use crate::{
     exit::SUCCEEDED,
     home,
     logs::{self, LogDestination},
-    private,
     processes::{OutlivingKeepers, OutlivingTask},
     traces::TraceExporter,
     trouble::eprint_line,
@@ -61,7 +60,7 @@ pub(crate) fn run(arguments: &UpArguments, given: &[GivenSetting]) -> anyhow::Re
         true => LogDestination::Files(logs::folder(&home::home()?)),
         false => LogDestination::Stderr,
     };
-    logs::start(&config.log, &destination).context("cannot write the log")?;
+    logs::start(&config.log.options(), &destination).context("cannot write the log")?;
     #[cfg(feature = "failpoints")]
     crate::failpoints::install()?;
     crate::rpc::raise_descriptor_limit();
@@ -125,7 +124,7 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
         config.listen,
     );
     let home = home::home()?;
-    private::prepare_home(&home)?;
+    home::prepare(&home)?;
     // The home exists now. Its path is resolved once, so a link that is changed later does not move it.
     let home = std::fs::canonicalize(&home).with_context(|| format!("cannot use {}", home.display()))?;
     // Held until the daemon exits.

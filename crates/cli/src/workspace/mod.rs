@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-use abide_engines::asking::patch::{ARTIFACTS_FOLDER, skill_patch};
+use abide_domain::settings::ExecutionMode;
 use abide_os::{
     OsError,
     beneath::{Directory, FileKind},
@@ -43,6 +43,10 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct LocalWorkspaces {
     pub home: PathBuf,
+    /// Folder for files for the person, relative to the workspace and below `.abide`.
+    pub artifacts_folder: &'static str,
+    /// Returns the text that is appended to a run's copy of a skill.
+    pub skill_patch: fn(ExecutionMode) -> String,
 }
 
 /// Folder that Abide owns in a workspace.
@@ -86,7 +90,7 @@ impl Workspaces for LocalWorkspaces {
         // The directory may have been replaced since the run was created.
         self.check(preparation.workspace)?;
         // Engines are told to create the folder if it is missing, and some workspaces are read-only.
-        create_artifacts_folder(&workspace).ok();
+        create_artifacts_folder(&workspace, self.artifacts_folder).ok();
         match preparation.skill {
             Some(skill) => self.install_skill(&workspace, preparation, skill),
             None => Ok(()),
@@ -128,8 +132,8 @@ fn workspace_error(workspace: &str, error: &OsError) -> WorkspaceError {
     })
 }
 
-fn create_artifacts_folder(workspace: &Directory) -> Result<(), OsError> {
-    workspace.create_directories(ARTIFACTS_FOLDER, FOLDER_MODE)?;
+fn create_artifacts_folder(workspace: &Directory, folder: &str) -> Result<(), OsError> {
+    workspace.create_directories(folder, FOLDER_MODE)?;
     write_gitignore(&workspace.open_directory(ABIDE_FOLDER)?)
 }
 
@@ -251,7 +255,7 @@ impl LocalWorkspaces {
         }
         staged.staging.create_directory(&staged.copy, copy::FOLDER_MODE).map_err(not_written)?;
         let copy = staged.staging.open_directory(&staged.copy).map_err(not_written)?;
-        let patch = skill_patch(preparation.mode);
+        let patch = (self.skill_patch)(preparation.mode);
         copy::copy_folder(&source, &copy, SKILL_LIMITS, &|path, bytes| {
             if path == Path::new(SKILL_FILE) && !bytes.ends_with(patch.as_bytes()) {
                 bytes.extend_from_slice(patch.as_bytes());

@@ -6,12 +6,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use abide_domain::settings::ExecutionMode::{self, Auto, Interactive};
+use abide_domain::settings::ExecutionMode::{Auto, Interactive};
 use tempfile::TempDir;
 
 use super::*;
 
 const SKILL_TEXT: &str = "---\nname: review\ndescription: looks twice\n---\nLook twice.\n";
+
+const ARTIFACTS_FOLDER: &str = ".abide/artifacts";
+
+fn skill_patch(mode: ExecutionMode) -> String {
+    format!("\n\nThe mode is {mode:?}.\n")
+}
+
+fn local_workspaces(home: PathBuf) -> LocalWorkspaces {
+    LocalWorkspaces { home, artifacts_folder: ARTIFACTS_FOLDER, skill_patch }
+}
 
 /// A workspace and a skill beside it.
 struct WorkspaceFixture {
@@ -30,7 +40,7 @@ impl WorkspaceFixture {
 
     /// Abide's home is elsewhere.
     fn workspaces(&self) -> LocalWorkspaces {
-        LocalWorkspaces { home: self.home.path().join("abide") }
+        local_workspaces(self.home.path().join("abide"))
     }
 
     fn workspace(&self) -> PathBuf {
@@ -530,7 +540,7 @@ fn a_runs_own_directory_is_not_created_behind_a_link() {
     fs::create_dir_all(&outside).unwrap();
     fs::create_dir_all(&home).unwrap();
     symlink(&outside, home.join("workspaces")).unwrap();
-    let workspaces = LocalWorkspaces { home: home.clone() };
+    let workspaces = local_workspaces(home.clone());
     let preparation =
         WorkspacePreparation { run: "run_1", workspace: own.to_str().unwrap(), mode: Auto, skill: None };
     assert!(workspaces.prepare(&preparation).is_err());

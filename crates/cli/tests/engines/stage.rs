@@ -114,7 +114,11 @@ impl ProgramTestDaemon {
                 clock,
                 catalogue: Arc::new(EngineCatalogue::new(&configured, &binary, IsolationMode::Auto)),
                 processes: processes.clone(),
-                workspaces: Arc::new(LocalWorkspaces { home: home.path().join("abide") }),
+                workspaces: Arc::new(LocalWorkspaces {
+                    home: home.path().join("abide"),
+                    artifacts_folder: abide_engines::asking::patch::ARTIFACTS_FOLDER,
+                    skill_patch: abide_engines::asking::patch::skill_patch,
+                }),
                 private: home.path().join("runs").to_string_lossy().into_owned(),
                 recovery_max: abide_domain::time::Seconds(300),
                 contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
