@@ -4,7 +4,6 @@ mod access;
 mod agent;
 mod args;
 mod backup;
-pub mod catalogue;
 mod client;
 pub mod clock;
 pub mod config;

@@ -11,7 +11,6 @@ use std::{
 };
 
 use abide::{
-    catalogue::{EngineCatalogue, EngineConfig},
     clock::SystemClock,
     processes::{KeeperProcesses, StandbyPolicy},
 };
@@ -24,6 +23,7 @@ use abide_domain::{
     run::{Run, RunStatus},
     settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
 };
+use abide_engines::catalogue::{EngineCatalogue, EngineConfig};
 use abide_keeper::launch::KeeperLauncher;
 use abide_ports::{
     catalogue::{EngineLookup, InstalledEngine},

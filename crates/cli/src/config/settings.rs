@@ -10,7 +10,10 @@ use std::{
 };
 
 use abide_domain::deadline::RECOVERY_TIMEOUT;
-use abide_engines::asking::patch::ARTIFACTS_FOLDER;
+use abide_engines::{
+    asking::patch::ARTIFACTS_FOLDER,
+    catalogue::{AgentProtocol as Spoken, EngineConfig},
+};
 use abide_ports::engine::IsolationMode as Mechanism;
 use abide_terminal::TerminalLimits;
 use schemars::JsonSchema;
@@ -18,7 +21,6 @@ use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
 
 use crate::{
-    catalogue::{AgentProtocol as Spoken, EngineConfig},
     groups::GroupOptions,
     logs::{LogLineFormat, LogOptions},
     retention::RetentionPeriods,

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, io::IsTerminal, path::Path, process::ExitCode};
 
+use abide_engines::catalogue::EngineCatalogue;
 use abide_os::suggestion;
 use abide_ports::catalogue::EngineLookup;
 use abide_wire::run::{CreateRunRequest, ExecutionModeValue, RunOptions};
@@ -17,7 +18,6 @@ use super::{
 };
 use crate::{
     args::{AttachArguments, RunArguments},
-    catalogue::EngineCatalogue,
     client::DaemonClient,
     config::{self, GivenSetting},
     exit::SUCCEEDED,

@@ -9,6 +9,7 @@ use abide_api::metrics::DaemonMetrics;
 use abide_daemon::{CrashGuard, Daemon, DaemonConfig, DaemonDeps, GuardPauses, RunService, SpaceLimit};
 use abide_domain::time::Seconds;
 use abide_engines::asking::patch::{ARTIFACTS_FOLDER, skill_patch};
+use abide_engines::catalogue::EngineCatalogue;
 use abide_ports::{store::Store, watch::CommitObserver};
 use abide_store::{
     LossPolicy,
@@ -18,7 +19,6 @@ use abide_terminal::RuntimeHandle;
 use anyhow::Context;
 
 use crate::{
-    catalogue::EngineCatalogue,
     clock::SystemClock,
     config::CliConfig,
     contents::ContentFiles,

@@ -10,7 +10,6 @@ use std::{
 };
 
 use abide::{
-    catalogue::{EngineCatalogue, EngineConfig},
     clock::SystemClock,
     isolation::ProgramIsolator,
     processes::{KeeperProcesses, StandbyPolicy},
@@ -27,6 +26,7 @@ use abide_domain::{
     settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     turn::Turn,
 };
+use abide_engines::catalogue::{EngineCatalogue, EngineConfig};
 use abide_keeper::launch::KeeperLauncher;
 use abide_ports::{
     clock::Clock,

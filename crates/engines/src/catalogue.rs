@@ -2,11 +2,12 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use abide_engines::{asking, registry};
 use abide_ports::{
     catalogue::{EngineLookup, InstalledEngine},
     engine::{Engine, EngineInstallation, IsolationMode},
 };
+
+use crate::{asking, registry};
 
 /// Configuration of an engine: `[engines.NAME]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
