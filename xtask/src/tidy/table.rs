@@ -60,10 +60,17 @@ pub(super) const TABLE: &[CrateRow] = &[
         dev_uses: &["store", "engines"],
         external: OutsideRule::Not(DATABASES_AND_HTTP),
     },
+    // Operators' view of commits and requests. Its values come from the ports, its HTTP routes are in `api`.
+    CrateRow {
+        name: "observe",
+        uses: &["domain", "ports"],
+        dev_uses: &["store"],
+        external: OutsideRule::Not(&["axum", "hyper", "rusqlite", "tokio-postgres", "clap"]),
+    },
     CrateRow { name: "wire", uses: &[], dev_uses: &[], external: OutsideRule::Not(DATABASES_AND_HTTP) },
     CrateRow {
         name: "api",
-        uses: &["domain", "ports", "os", "daemon", "terminal", "wire"],
+        uses: &["domain", "ports", "os", "daemon", "observe", "terminal", "wire"],
         dev_uses: &["store"],
         external: OutsideRule::Not(DATABASES),
     },
@@ -71,7 +78,7 @@ pub(super) const TABLE: &[CrateRow] = &[
         name: "cli",
         uses: &[
             "domain", "ports", "engines", "channels", "store", "os", "keeper", "terminal", "agent", "daemon",
-            "wire", "api",
+            "observe", "wire", "api",
         ],
         dev_uses: &[],
         external: OutsideRule::Free,

@@ -6,9 +6,8 @@ use abide_domain::{
     run::{Run, RunStatus},
     time::TimeSpan,
 };
+use abide_observe::metrics::GaugeValues;
 use abide_ports::store::{PageRequest, StoreError};
-
-use crate::metrics::GaugeValues;
 
 /// Maximum number of running runs that are checked for a stall. There are no more running runs than slots.
 const MAX_STALL_CHECKED_RUNS: usize = 10_000;

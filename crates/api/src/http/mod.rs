@@ -37,6 +37,7 @@ mod websocket;
 use std::sync::Arc;
 
 use abide_daemon::Daemon;
+use abide_observe::metrics::DaemonMetrics;
 use abide_terminal::RuntimeHandle;
 use tokio::sync::{Semaphore, watch};
 
@@ -49,7 +50,7 @@ use engines::EngineCache;
 use feed::EventBroadcast;
 use limits::RateLimiter;
 
-use crate::{access::AccessRegistry, metrics::DaemonMetrics};
+use crate::access::AccessRegistry;
 
 /// Dependencies of the HTTP interface.
 #[derive(Clone, Debug)]

@@ -1,13 +1,12 @@
 //! Counts HTTP requests.
 
+use abide_observe::metrics::DaemonMetrics;
 use axum::{
     extract::{MatchedPath, Request as Asked, State},
     http::Method,
     middleware::Next,
     response::Response,
 };
-
-use crate::metrics::DaemonMetrics;
 
 /// Middleware that counts every request by route template, method and status.
 pub(super) async fn count_requests(

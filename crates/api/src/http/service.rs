@@ -2,6 +2,7 @@
 
 use abide_daemon::{ActivityBeforeStop, StoppedRun};
 use abide_domain::run::RunStatus;
+use abide_observe::metrics::{CONTENT_TYPE, STATUSES};
 use abide_terminal::{TerminalCall, TerminalReply};
 use abide_wire::service as wire;
 use axum::{Json, extract::State, http::header, response::IntoResponse};
@@ -14,7 +15,6 @@ use super::{
     problem::{HttpProblem, ProblemCode},
     translate,
 };
-use crate::metrics::{CONTENT_TYPE, STATUSES};
 
 /// Says that the daemon lives. Needs no token.
 #[utoipa::path(

@@ -14,8 +14,8 @@ use abide_domain::{
     settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::Seconds,
 };
+use abide_observe::observed_store::ObservedStore;
 use abide_ports::{clock::Clock, processes::ProcessOutput};
-use abide_store::wrapped::ObservedStore;
 use abide_testkit::actor::{FakeCatalogue, FakeLaunch, FakeProcesses, NoopWorkspaces};
 
 use crate::{counted::CountingStore, now};

@@ -14,17 +14,14 @@ use abide_engines::{
     asking::patch::ARTIFACTS_FOLDER,
     catalogue::{AgentProtocol as Spoken, EngineConfig},
 };
+use abide_observe::logs::{LogLineFormat, LogOptions};
 use abide_ports::engine::IsolationMode as Mechanism;
 use abide_terminal::TerminalLimits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
 
-use crate::{
-    groups::GroupOptions,
-    logs::{LogLineFormat, LogOptions},
-    retention::RetentionPeriods,
-};
+use crate::{groups::GroupOptions, retention::RetentionPeriods};
 
 /// The configuration of Abide: `config.toml` in its home.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -5,11 +5,14 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use abide_api::metrics::DaemonMetrics;
 use abide_daemon::{CrashGuard, Daemon, DaemonConfig, DaemonDeps, GuardPauses, RunService, SpaceLimit};
 use abide_domain::time::Seconds;
 use abide_engines::asking::patch::{ARTIFACTS_FOLDER, skill_patch};
 use abide_engines::catalogue::EngineCatalogue;
+use abide_observe::{
+    commit_notifier::{CommitNotifier, WriterSharing},
+    metrics::DaemonMetrics,
+};
 use abide_ports::{store::Store, watch::CommitObserver};
 use abide_store::{
     LossPolicy,
@@ -29,7 +32,6 @@ use crate::{
     retention::RetentionTask,
     space::FileSystems,
     store,
-    watched::{CommitNotifier, WriterSharing},
     workspace::LocalWorkspaces,
 };
 

@@ -13,11 +13,13 @@ pub(crate) mod token;
 use std::{io::Write, process::ExitCode, sync::Arc};
 
 use abide_agent::{memory::end_if_deleted, provenance::record_first_use};
-use abide_api::{
-    http::{self, HttpService, LocalListener, StopMode},
-    metrics::DaemonMetrics,
-};
+use abide_api::http::{self, HttpService, LocalListener, StopMode};
 use abide_daemon::{CrashGuard, Daemon};
+use abide_observe::{
+    logs::{self, LogDestination},
+    metrics::DaemonMetrics,
+    traces::TraceExporter,
+};
 use abide_ports::{store::Store, watch::CommitObserver};
 use abide_store::LossPolicy;
 use anyhow::Context;
@@ -33,9 +35,7 @@ use crate::{
     config::{self, GivenSetting},
     exit::SUCCEEDED,
     home,
-    logs::{self, LogDestination},
     processes::{OutlivingKeepers, OutlivingTask},
-    traces::TraceExporter,
     trouble::eprint_line,
 };
 

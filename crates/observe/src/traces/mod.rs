@@ -12,20 +12,21 @@ use std::{
     time::Duration,
 };
 
-use abide_api::metrics::DaemonMetrics;
 use abide_ports::watch::{CommitObserver, CommitReport, CompletedItem};
 use ureq::Agent;
 
+use crate::metrics::DaemonMetrics;
+
 /// Queues spans for the sending thread.
 #[derive(Clone)]
-pub(crate) struct TraceExporter {
+pub struct TraceExporter {
     queue: SyncSender<TraceItem>,
     metrics: DaemonMetrics,
 }
 
 /// The exporter cannot be started.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TraceError {
+pub enum TraceError {
     #[error(
         "otel.endpoint must be an address such as http://127.0.0.1:4318: spans are sent over plain HTTP; for TLS, run a \
          collector on this machine that passes them on"
@@ -59,7 +60,7 @@ const SPAN_KIND: &str = "span";
 
 impl TraceExporter {
     /// Starts the exporter; `None` if the endpoint is empty.
-    pub(crate) fn start(endpoint: &str, metrics: &DaemonMetrics) -> Result<Option<Self>, TraceError> {
+    pub fn start(endpoint: &str, metrics: &DaemonMetrics) -> Result<Option<Self>, TraceError> {
         if endpoint.is_empty() {
             return Ok(None);
         }
@@ -77,7 +78,7 @@ impl TraceExporter {
     }
 
     /// Waits up to `FLUSH` until all queued spans are sent.
-    pub(crate) fn flush(&self) {
+    pub fn flush(&self) {
         let (done, flushed) = sync_channel(1);
         if self.queue.try_send(TraceItem::Flush(done)).is_ok() {
             // After the timeout the remaining spans are lost; shutdown does not wait longer.

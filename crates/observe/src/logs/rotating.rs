@@ -17,7 +17,7 @@ const LOG_FILE: &str = "daemon.log";
 
 /// The log files. Clones share the same files.
 #[derive(Clone, Debug)]
-pub(crate) struct RotatingLog(Arc<Mutex<LogFiles>>);
+pub(super) struct RotatingLog(Arc<Mutex<LogFiles>>);
 
 #[derive(Debug)]
 struct LogFiles {
@@ -32,7 +32,7 @@ struct LogFiles {
 
 impl RotatingLog {
     /// Opens the log in this folder, which is created if missing. An existing file is appended to.
-    pub(crate) fn open(folder: &Path, max_bytes: u64, count: u32) -> io::Result<Self> {
+    pub(super) fn open(folder: &Path, max_bytes: u64, count: u32) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let mut files = LogFiles {
             folder: folder.to_owned(),
@@ -128,7 +128,7 @@ impl LogFiles {
 
 /// A writer that never fails.
 #[derive(Debug)]
-pub(crate) struct LogWriter(RotatingLog);
+pub(super) struct LogWriter(RotatingLog);
 
 impl<'w> MakeWriter<'w> for RotatingLog {
     type Writer = LogWriter;

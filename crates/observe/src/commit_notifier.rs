@@ -15,8 +15,9 @@ use abide_ports::{
     store::{CommitReceipt, JournalCommit, Store, StoreError, StoreFuture},
     watch::{CommitObserver, CommitReport, CompletedItem},
 };
-use abide_store::wrapped::{ObservedStore, StoreObserver};
 use tokio::{runtime::Handle, time::Instant};
+
+use crate::observed_store::{ObservedStore, StoreObserver};
 
 /// Wraps a store and notifies observers of its commits.
 pub struct CommitNotifier(Arc<CommitNotifierState>);

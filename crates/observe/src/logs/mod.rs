@@ -15,22 +15,22 @@ use tracing_subscriber::{
     Layer, Registry, filter::Targets, fmt, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt,
 };
 
-pub(crate) use rotating::RotatingLog;
+use rotating::RotatingLog;
 
 /// How lines are selected, written and kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LogOptions {
+pub struct LogOptions {
     /// The least important level that our own crates log.
-    pub(crate) level: LevelFilter,
-    pub(crate) format: LogLineFormat,
+    pub level: LevelFilter,
+    pub format: LogLineFormat,
     /// Size in bytes from which a new file is begun.
-    pub(crate) max_file_bytes: u64,
+    pub max_file_bytes: u64,
     /// Number of files, the newest included; at least 1.
-    pub(crate) max_files: u32,
+    pub max_files: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogLineFormat {
+pub enum LogLineFormat {
     /// For people.
     Text,
     /// One JSON object a line.
@@ -38,18 +38,18 @@ pub(crate) enum LogLineFormat {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum LogDestination {
+pub enum LogDestination {
     Stderr,
     Files(PathBuf),
 }
 
 /// Returns the log folder of a detached daemon.
-pub(crate) fn folder(home: &Path) -> PathBuf {
+pub fn folder(home: &Path) -> PathBuf {
     home.join("logs")
 }
 
 /// Initialises logging. Only the first call in a process has an effect.
-pub(crate) fn start(log: &LogOptions, destination: &LogDestination) -> io::Result<()> {
+pub fn start(log: &LogOptions, destination: &LogDestination) -> io::Result<()> {
     match destination {
         LogDestination::Stderr => install(log, io::stderr),
         LogDestination::Files(folder) => {
