@@ -9,7 +9,7 @@ use clap::{CommandFactory, Parser, error::ErrorKind};
 use crate::{
     agent,
     args::{CliArguments, CliCommand},
-    backup, config, doctor, mcp, parrot, restore, rpc, runs, service, sessions, token,
+    backup, config, doctor, mcp, restore, rpc, runs, service, sessions, token,
     trouble::{self, CliError, CliErrorKind, eprint_line},
     up, verify,
 };
@@ -24,8 +24,8 @@ pub fn main() -> ExitCode {
     if first.as_ref().is_some_and(|word| word == abide_keeper::confine::CONFINE_SUBCOMMAND) {
         return abide_keeper::confine::main(raw_arguments);
     }
-    if first.as_ref().is_some_and(|word| word == parrot::PARROT_SUBCOMMAND) {
-        return parrot::main(raw_arguments);
+    if first.as_ref().is_some_and(|word| word == abide_parrot::PARROT_SUBCOMMAND) {
+        return abide_parrot::main(raw_arguments, crate::home::parrot_dirs());
     }
     let CliArguments { set, command } = match CliArguments::try_parse() {
         Ok(typed) => typed,

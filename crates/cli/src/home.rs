@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use abide_keeper::{group::ControlGroupConfig, launch::KeeperLauncher};
+use abide_parrot::ParrotDirs;
 use abide_terminal::TerminalConfig;
 use anyhow::Context;
 
@@ -28,6 +29,13 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
         }
     };
     Ok(std::fs::canonicalize(&named).unwrap_or(named))
+}
+
+/// Returns the directories of the parrot. Its session files are in `$PARROT_HOME`, or in the folder `parrot` of the home.
+pub(crate) fn parrot_dirs() -> anyhow::Result<ParrotDirs> {
+    let home = home()?;
+    let sessions = variable("PARROT_HOME").map_or_else(|| home.join("parrot"), PathBuf::from);
+    Ok(ParrotDirs { home, sessions })
 }
 
 /// Creates the home if it is missing, and removes other users' access.

@@ -45,11 +45,6 @@ pub(crate) fn refusal(home: &Path, directory: &Path) -> Option<String> {
     })
 }
 
-/// Returns whether this directory is the home.
-pub(crate) fn is_home(home: &Path, directory: &Path) -> bool {
-    identity(home).is_some_and(|home| identity(directory) == Some(home))
-}
-
 /// Returns device and inode.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))

@@ -21,7 +21,6 @@ pub mod isolation;
 mod machine;
 mod made;
 mod mcp;
-mod parrot;
 mod private;
 pub mod processes;
 mod restore;

@@ -60,6 +60,13 @@ pub(super) const TABLE: &[CrateRow] = &[
         dev_uses: &["store", "engines"],
         external: OutsideRule::Not(DATABASES_AND_HTTP),
     },
+    // A program like any other engine: it shares only the format of prompts and questions with its adapter.
+    CrateRow {
+        name: "parrot",
+        uses: &["engines", "os"],
+        dev_uses: &["domain"],
+        external: OutsideRule::Not(DATABASES_AND_HTTP),
+    },
     // Operators' view of commits and requests. Its values come from the ports, its HTTP routes are in `api`.
     CrateRow {
         name: "observe",
@@ -78,7 +85,7 @@ pub(super) const TABLE: &[CrateRow] = &[
         name: "cli",
         uses: &[
             "domain", "ports", "engines", "channels", "store", "os", "keeper", "terminal", "agent", "daemon",
-            "observe", "wire", "api",
+            "observe", "parrot", "wire", "api",
         ],
         dev_uses: &[],
         external: OutsideRule::Free,

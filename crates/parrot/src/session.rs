@@ -30,7 +30,7 @@ struct ParrotSessionFile {
 /// State of the session after its last turn.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum ParrotSessionState {
+pub(crate) enum ParrotSessionState {
     /// The next prompt is a script.
     Idle,
     /// A question is open: the next prompt is its reply, followed by these lines.
@@ -41,7 +41,7 @@ pub(super) enum ParrotSessionState {
 
 /// A session, locked by this process.
 #[derive(Debug)]
-pub(super) struct ParrotSession {
+pub(crate) struct ParrotSession {
     id: String,
     folder: PathBuf,
     contents: ParrotSessionFile,
@@ -51,7 +51,7 @@ pub(super) struct ParrotSession {
 
 impl ParrotSession {
     /// Creates a session that must not exist yet. Nothing is written.
-    pub(super) fn create(folder: &Path, id: &str, workspace: &str) -> anyhow::Result<Self> {
+    pub(crate) fn create(folder: &Path, id: &str, workspace: &str) -> anyhow::Result<Self> {
         let lock = lock_session(folder, id)?;
         if session_path(folder, id).exists() {
             bail!("session {id} already exists");
@@ -65,7 +65,7 @@ impl ParrotSession {
     }
 
     /// Opens a session of an earlier process.
-    pub(super) fn resume(folder: &Path, id: &str, workspace: &str) -> anyhow::Result<Self> {
+    pub(crate) fn resume(folder: &Path, id: &str, workspace: &str) -> anyhow::Result<Self> {
         let lock = lock_session(folder, id)?;
         let bytes = fs::read(session_path(folder, id)).with_context(|| format!("session {id} not found"))?;
         let memory: ParrotSessionFile =
@@ -79,19 +79,19 @@ impl ParrotSession {
         Ok(Self { id: id.to_owned(), folder: folder.to_owned(), contents: memory, _lock: lock })
     }
 
-    pub(super) fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
     /// Takes the state durably: after this call, a crash cannot cause it to be taken again.
-    pub(super) fn take_state(&mut self) -> anyhow::Result<(ParrotSessionState, String)> {
+    pub(crate) fn take_state(&mut self) -> anyhow::Result<(ParrotSessionState, String)> {
         let state = std::mem::replace(&mut self.contents.state, ParrotSessionState::Idle);
         self.write()?;
         Ok((state, self.contents.reply.clone()))
     }
 
     /// Saves the state durably. A lost session stays lost.
-    pub(super) fn save(&mut self, state: ParrotSessionState, reply: &str) -> anyhow::Result<()> {
+    pub(crate) fn save(&mut self, state: ParrotSessionState, reply: &str) -> anyhow::Result<()> {
         if self.contents.state != ParrotSessionState::Lost {
             self.contents.state = state;
         }
@@ -100,7 +100,7 @@ impl ParrotSession {
     }
 
     /// Marks the session as lost, durably and immediately.
-    pub(super) fn mark_lost(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn mark_lost(&mut self) -> anyhow::Result<()> {
         self.contents.state = ParrotSessionState::Lost;
         self.write()
     }
@@ -114,13 +114,13 @@ impl ParrotSession {
 }
 
 /// Returns whether the id is valid as a session name and so as a file name.
-pub(super) fn is_valid_id(id: &str) -> bool {
+pub(crate) fn is_valid_id(id: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     !id.is_empty() && id.len() <= 64 && id.bytes().all(allowed)
 }
 
 /// Generates a unique session name.
-pub(super) fn new_id() -> String {
+pub(crate) fn new_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 

@@ -10,14 +10,14 @@ use std::{
 use abide_engines::asking::patch::strip_instructions;
 
 use super::{
+    protocol::{ParrotAction, ParrotInbox, ParrotInput, ParrotOutput, send, send_output},
     script::{ParrotGate, ParrotInstruction, ParrotQuestion, ParrotScript},
     session::ParrotSession,
-    talk::{ParrotAction, ParrotInbox, ParrotInput, ParrotOutput, send, send_output},
     workspace::{ParrotWorkspace, WriteMode},
 };
 
 #[derive(Debug)]
-pub(super) enum ParrotTurnEnd {
+pub(crate) enum ParrotTurnEnd {
     Done { answer: String },
     Asked { answer: String },
     Failed { message: String },
@@ -26,23 +26,23 @@ pub(super) enum ParrotTurnEnd {
 
 /// State of a process across its turns.
 #[derive(Debug)]
-pub(super) struct ParrotProcess {
-    pub(super) inbox: ParrotInbox,
-    pub(super) workspace: ParrotWorkspace,
+pub(crate) struct ParrotProcess {
+    pub(crate) inbox: ParrotInbox,
+    pub(crate) workspace: ParrotWorkspace,
     /// Number of gates so far; used for their ids.
-    pub(super) gate_count: u32,
+    pub(crate) gate_count: u32,
     /// `None` with `--sticky`.
-    pub(super) session: Option<ParrotSession>,
+    pub(crate) session: Option<ParrotSession>,
     /// Whether standard input has ended.
-    pub(super) input_ended: bool,
+    pub(crate) input_ended: bool,
     /// Prompts received during a turn.
-    pub(super) queued_prompts: VecDeque<String>,
+    pub(crate) queued_prompts: VecDeque<String>,
 }
 
 #[derive(Debug)]
-pub(super) struct ParrotTurn<'a> {
-    pub(super) process: &'a mut ParrotProcess,
-    pub(super) script: &'a mut ParrotScript,
+pub(crate) struct ParrotTurn<'a> {
+    pub(crate) process: &'a mut ParrotProcess,
+    pub(crate) script: &'a mut ParrotScript,
 }
 
 /// The reason why the rest of the script is not executed.
@@ -61,7 +61,7 @@ impl From<std::io::Error> for ParrotStop {
 
 impl ParrotTurn<'_> {
     /// Executes the script. An error means that the output is closed.
-    pub(super) fn run(mut self) -> std::io::Result<ParrotTurnEnd> {
+    pub(crate) fn run(mut self) -> std::io::Result<ParrotTurnEnd> {
         let mut answer = vec![];
         let stop = loop {
             if let Err(stop) = self.handle_pending_inputs() {

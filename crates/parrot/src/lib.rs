@@ -1,16 +1,16 @@
-//! `abide __parrot`: a scripted engine, deterministic and cheap. It is a child process with session files, like any
-//! other agent program (E3). Demos and tests use it.
+//! A scripted engine, deterministic and cheap: `abide __parrot`. It is a child process with session files, like any
+//! other agent program (E3). Demos and tests use it. Its adapter is in `engines`.
 //!
-//! The instructions are in `script`, the line protocol in `talk`, the session files and their guarantees in `session`.
+//! The instructions are in `script`, the line protocol in `protocol`, the session files and their guarantees in `session`.
 //! Without `--sticky` a process takes one prompt and exits after its result: with 0 if there is one, 130 if it was
 //! interrupted, 1 if it failed. With `--sticky` it takes prompts until its input ends, and keeps no session file.
 //!
 //! A prompt is a script, unless the last turn ended with a question: then it is the reply, and the script continues
 //! after the question. A reply after which no instruction is left is answered with `heard: <reply>`.
 
+mod protocol;
 mod script;
 mod session;
-mod talk;
 mod turn;
 mod workspace;
 
@@ -21,19 +21,14 @@ use anyhow::bail;
 use clap::{Parser, ValueEnum};
 
 use self::{
+    protocol::{ParrotInbox, ParrotInput, ParrotOutput, send},
     script::ParrotScript,
     session::{ParrotSession, ParrotSessionState},
-    talk::{ParrotInbox, ParrotInput, ParrotOutput, send},
     turn::{ParrotProcess, ParrotTurn, ParrotTurnEnd},
     workspace::ParrotWorkspace,
 };
-use crate::{
-    exit::{self, FAILED, SUCCEEDED},
-    home,
-};
-
 /// The hidden subcommand that runs the parrot.
-pub(crate) const PARROT_SUBCOMMAND: &str = "__parrot";
+pub const PARROT_SUBCOMMAND: &str = "__parrot";
 
 /// A scripted engine for demos and tests: prompts come as JSON lines on stdin
 #[derive(Debug, Parser)]
@@ -63,22 +58,38 @@ enum ParrotSandbox {
     DangerFullAccess,
 }
 
-pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+/// Directories of the parrot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParrotDirs {
+    /// Abide's home, in which the parrot writes no files of a script.
+    pub home: PathBuf,
+    /// The folder of the session files.
+    pub sessions: PathBuf,
+}
+
+/// Exit code after an interruption: 128 + SIGINT, as shells report it.
+const INTERRUPTED_CODE: u8 = 130;
+
+/// Runs the parrot with these arguments. Missing directories are reported as its own error.
+pub fn main(arguments: impl Iterator<Item = OsString>, dirs: anyhow::Result<ParrotDirs>) -> ExitCode {
     let options = ParrotOptions::parse_from([OsString::from("parrot")].into_iter().chain(arguments));
-    let done = if options.sticky { run_sticky(&options) } else { run_one_turn(&options) };
+    let done = dirs.and_then(|dirs| match options.sticky {
+        true => run_sticky(&options, &dirs),
+        false => run_one_turn(&options, &dirs),
+    });
     done.unwrap_or_else(|error| {
         eprintln!("parrot: {error:#}");
-        FAILED
+        ExitCode::FAILURE
     })
 }
 
-fn run_one_turn(options: &ParrotOptions) -> anyhow::Result<ExitCode> {
-    let workspace = workspace(options)?;
-    let folder = sessions_dir()?;
+fn run_one_turn(options: &ParrotOptions, dirs: &ParrotDirs) -> anyhow::Result<ExitCode> {
+    let workspace = workspace(options, dirs)?;
+    let folder = &dirs.sessions;
     let mut session = match (&options.resume, &options.session_id) {
-        (Some(id), _) => ParrotSession::resume(&folder, id, &workspace.name())?,
-        (None, Some(id)) => ParrotSession::create(&folder, id, &workspace.name())?,
-        (None, None) => ParrotSession::create(&folder, &session::new_id(), &workspace.name())?,
+        (Some(id), _) => ParrotSession::resume(folder, id, &workspace.name())?,
+        (None, Some(id)) => ParrotSession::create(folder, id, &workspace.name())?,
+        (None, None) => ParrotSession::create(folder, &session::new_id(), &workspace.name())?,
     };
     let mut process = new_process(workspace)?;
     let mut script = ParrotScript::default();
@@ -107,14 +118,14 @@ fn run_one_turn(options: &ParrotOptions) -> anyhow::Result<ExitCode> {
         session.save(state, &reply)?;
     }
     Ok(match report_end(&end)? {
-        ReportedEnd::Answer => SUCCEEDED,
-        ReportedEnd::Failure => FAILED,
-        ReportedEnd::Interruption => exit::interrupted(),
+        ReportedEnd::Answer => ExitCode::SUCCESS,
+        ReportedEnd::Failure => ExitCode::FAILURE,
+        ReportedEnd::Interruption => ExitCode::from(INTERRUPTED_CODE),
     })
 }
 
-fn run_sticky(options: &ParrotOptions) -> anyhow::Result<ExitCode> {
-    let mut process = new_process(workspace(options)?)?;
+fn run_sticky(options: &ParrotOptions, dirs: &ParrotDirs) -> anyhow::Result<ExitCode> {
+    let mut process = new_process(workspace(options, dirs)?)?;
     let id = session::new_id();
     let (mut announced, mut open, mut reply) = (false, None, String::new());
     let mut script = ParrotScript::default();
@@ -133,14 +144,14 @@ fn run_sticky(options: &ParrotOptions) -> anyhow::Result<ExitCode> {
         }
         match report_end(&end)? {
             ReportedEnd::Answer | ReportedEnd::Interruption => {}
-            ReportedEnd::Failure => return Ok(FAILED),
+            ReportedEnd::Failure => return Ok(ExitCode::FAILURE),
         }
     }
-    Ok(SUCCEEDED)
+    Ok(ExitCode::SUCCESS)
 }
 
-fn workspace(options: &ParrotOptions) -> anyhow::Result<ParrotWorkspace> {
-    ParrotWorkspace::current_dir(options.sandbox == Some(ParrotSandbox::ReadOnly))
+fn workspace(options: &ParrotOptions, dirs: &ParrotDirs) -> anyhow::Result<ParrotWorkspace> {
+    ParrotWorkspace::current_dir(&dirs.home, options.sandbox == Some(ParrotSandbox::ReadOnly))
 }
 
 fn new_process(workspace: ParrotWorkspace) -> anyhow::Result<ParrotProcess> {
@@ -206,13 +217,5 @@ fn report_end(end: &ParrotTurnEnd) -> std::io::Result<ReportedEnd> {
             send(&ParrotOutput::Interrupted)?;
             Ok(ReportedEnd::Interruption)
         }
-    }
-}
-
-/// Returns the folder of the session files: `$PARROT_HOME`, or the folder `parrot` of the home.
-fn sessions_dir() -> anyhow::Result<PathBuf> {
-    match home::variable("PARROT_HOME") {
-        Some(folder) => Ok(folder.into()),
-        None => Ok(home::home()?.join("parrot")),
     }
 }

@@ -22,7 +22,7 @@ use abide_engines::asking::patch;
 use serde_json::{Value, json};
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum ParrotInstruction {
+pub(crate) enum ParrotInstruction {
     Say(String),
     Ask(ParrotQuestion),
     Gate(ParrotGate),
@@ -39,17 +39,17 @@ pub(super) enum ParrotInstruction {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct ParrotGate {
-    pub(super) prompt: String,
+pub(crate) struct ParrotGate {
+    pub(crate) prompt: String,
     /// Kind and command, if the request has them.
-    pub(super) action: Option<(String, String)>,
+    pub(crate) action: Option<(String, String)>,
 }
 
 /// Kinds of requests that have a command.
 const GATE_KINDS: [&str; 4] = ["command", "file_change", "permission", "tool"];
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct ParrotQuestion {
+pub(crate) struct ParrotQuestion {
     kind: String,
     policy: Option<String>,
     prompt: String,
@@ -58,38 +58,38 @@ pub(super) struct ParrotQuestion {
 
 /// The remaining instructions and the last reply.
 #[derive(Debug, Default)]
-pub(super) struct ParrotScript {
+pub(crate) struct ParrotScript {
     lines: VecDeque<String>,
     reply: String,
 }
 
 impl ParrotScript {
     /// Restores the rest of an earlier script.
-    pub(super) fn restore(lines: Vec<String>, reply: String) -> Self {
+    pub(crate) fn restore(lines: Vec<String>, reply: String) -> Self {
         Self { lines: lines.into(), reply }
     }
 
     /// Appends instructions.
-    pub(super) fn add(&mut self, text: &str) {
+    pub(crate) fn add(&mut self, text: &str) {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         self.lines.extend(lines.map(str::to_owned));
     }
 
-    pub(super) fn next(&mut self) -> Option<ParrotInstruction> {
+    pub(crate) fn next(&mut self) -> Option<ParrotInstruction> {
         self.lines.pop_front().map(|line| parse_instruction(&line, &self.reply))
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
     /// Records a reply.
-    pub(super) fn set_reply(&mut self, reply: &str) {
+    pub(crate) fn set_reply(&mut self, reply: &str) {
         reply.clone_into(&mut self.reply);
     }
 
     /// Whether no session id is announced before the next question.
-    pub(super) fn is_mute(&self) -> bool {
+    pub(crate) fn is_mute(&self) -> bool {
         let this_turn = self
             .lines
             .iter()
@@ -98,14 +98,14 @@ impl ParrotScript {
     }
 
     /// Returns the remaining lines and the last reply.
-    pub(super) fn into_rest(self) -> (Vec<String>, String) {
+    pub(crate) fn into_rest(self) -> (Vec<String>, String) {
         (self.lines.into(), self.reply)
     }
 }
 
 impl ParrotQuestion {
     /// Formats the question as the text block that a model would write.
-    pub(super) fn block(&self) -> String {
+    pub(crate) fn block(&self) -> String {
         let options: Vec<Value> =
             self.options.iter().map(|(label, safe)| json!({ "label": label, "safe": safe })).collect();
         let mut question = json!({ "kind": self.kind, "prompt": self.prompt, "options": options });

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 /// A message to the client.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum ParrotOutput<'a> {
+pub(crate) enum ParrotOutput<'a> {
     Session {
         id: &'a str,
     },
@@ -57,16 +57,16 @@ pub(super) enum ParrotOutput<'a> {
 
 /// The action that an approval request covers.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct ParrotAction<'a> {
-    pub(super) kind: &'a str,
-    pub(super) command: &'a str,
-    pub(super) cwd: Option<&'a str>,
+pub(crate) struct ParrotAction<'a> {
+    pub(crate) kind: &'a str,
+    pub(crate) command: &'a str,
+    pub(crate) cwd: Option<&'a str>,
 }
 
 /// A message from the client.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum ParrotInput {
+pub(crate) enum ParrotInput {
     Prompt {
         text: String,
     },
@@ -87,7 +87,7 @@ pub(super) enum ParrotInput {
 }
 
 /// Writes and flushes a message.
-pub(super) fn send(message: &ParrotOutput<'_>) -> std::io::Result<()> {
+pub(crate) fn send(message: &ParrotOutput<'_>) -> std::io::Result<()> {
     let mut out = stdout().lock();
     serde_json::to_writer(&mut out, message)?;
     out.write_all(b"\n")?;
@@ -99,7 +99,7 @@ const MAX_OUTPUT_BYTES: u64 = 8 << 20;
 const DIGITS: &[u8] = b"0123456789";
 
 /// Prints up to `bytes` bytes of output as one message. Returns the number printed. The output is generated in pieces.
-pub(super) fn send_output(bytes: u64) -> std::io::Result<u64> {
+pub(crate) fn send_output(bytes: u64) -> std::io::Result<u64> {
     let piece = bytes.min(MAX_OUTPUT_BYTES);
     let mut out = std::io::BufWriter::with_capacity(1 << 16, stdout().lock());
     out.write_all(b"{\"type\":\"output\",\"text\":\"")?;
@@ -117,13 +117,13 @@ pub(super) fn send_output(bytes: u64) -> std::io::Result<u64> {
 
 /// Queue of messages from standard input and signals.
 #[derive(Debug)]
-pub(super) struct ParrotInbox {
+pub(crate) struct ParrotInbox {
     inputs: Receiver<ParrotInput>,
 }
 
 impl ParrotInbox {
     /// Starts to read standard input and SIGINT.
-    pub(super) fn open() -> anyhow::Result<Self> {
+    pub(crate) fn open() -> anyhow::Result<Self> {
         let (sender, input) = channel();
         let (mut signals, write) = UnixStream::pair()?;
         signal_hook::low_level::pipe::register(signal_hook::consts::signal::SIGINT, write)?;
@@ -137,12 +137,12 @@ impl ParrotInbox {
     }
 
     /// Waits for the next message.
-    pub(super) fn next(&self) -> ParrotInput {
+    pub(crate) fn next(&self) -> ParrotInput {
         self.inputs.recv().unwrap_or(ParrotInput::End)
     }
 
     /// Waits for the next message, up to `time`.
-    pub(super) fn next_within(&self, time: Duration) -> Option<ParrotInput> {
+    pub(crate) fn next_within(&self, time: Duration) -> Option<ParrotInput> {
         match self.inputs.recv_timeout(time) {
             Ok(input) => Some(input),
             Err(RecvTimeoutError::Timeout) => None,
@@ -151,7 +151,7 @@ impl ParrotInbox {
     }
 
     /// Returns the next message without waiting.
-    pub(super) fn try_next(&self) -> Option<ParrotInput> {
+    pub(crate) fn try_next(&self) -> Option<ParrotInput> {
         self.inputs.try_recv().ok()
     }
 }

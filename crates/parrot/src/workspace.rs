@@ -4,16 +4,14 @@
 use std::{
     fs::{self, OpenOptions},
     io::Write,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Component, Path, PathBuf},
 };
 
 use anyhow::{Context, bail};
 
-use crate::{home, home_folders};
-
 #[derive(Debug)]
-pub(super) struct ParrotWorkspace {
+pub(crate) struct ParrotWorkspace {
     root: PathBuf,
     /// Abide's home, which may be below the working directory.
     home: PathBuf,
@@ -22,24 +20,24 @@ pub(super) struct ParrotWorkspace {
 
 /// Whether a write replaces or extends the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WriteMode {
+pub(crate) enum WriteMode {
     Replace,
     Append,
 }
 
 impl ParrotWorkspace {
     /// Opens the working directory of this process.
-    pub(super) fn current_dir(read_only: bool) -> anyhow::Result<Self> {
+    pub(crate) fn current_dir(home: &Path, read_only: bool) -> anyhow::Result<Self> {
         let root = std::env::current_dir().and_then(fs::canonicalize).context("cannot use this directory")?;
-        Ok(Self { root, home: home::home()?, read_only })
+        Ok(Self { root, home: home.to_owned(), read_only })
     }
 
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.root.to_string_lossy().into_owned()
     }
 
     /// Writes a line with one write call and syncs it.
-    pub(super) fn write_line(&self, path: &str, text: &str, mode: WriteMode) -> anyhow::Result<()> {
+    pub(crate) fn write_line(&self, path: &str, text: &str, mode: WriteMode) -> anyhow::Result<()> {
         self.write(path, text, mode).with_context(|| format!("cannot write {path}"))
     }
 
@@ -71,7 +69,7 @@ impl ParrotWorkspace {
     /// Creates the folder. Fails if a link on the way leads out of the workspace, or if the way leads into Abide's home.
     fn create_folder(&self, folder: &Path) -> anyhow::Result<PathBuf> {
         let mut path = self.root.clone();
-        let refuse_home = |path: &Path| match home_folders::is_home(&self.home, path) {
+        let refuse_home = |path: &Path| match is_same_directory(&self.home, path) {
             true => bail!("it is in Abide's home"),
             false => Ok(()),
         };
@@ -89,6 +87,12 @@ impl ParrotWorkspace {
         }
         Ok(path)
     }
+}
+
+/// Returns whether both paths lead to the same directory, by any link or mount.
+fn is_same_directory(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
 #[cfg(test)]
