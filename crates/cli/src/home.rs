@@ -2,18 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use abide_host::{
+    control_groups::{self as groups, GroupDecision},
+    home_permissions::{self, HomeAccess},
+    isolation::ProgramIsolator,
+};
 use abide_keeper::{group::ControlGroupConfig, launch::KeeperLauncher};
 use abide_parrot::ParrotDirs;
 use abide_terminal::TerminalConfig;
 use anyhow::Context;
 
-use crate::{
-    config,
-    groups::{self, GroupDecision},
-    isolation::ProgramIsolator,
-    private::{self, HomeAccess},
-    trouble::eprint_line,
-};
+use crate::{config, trouble::eprint_line};
 
 /// The hidden subcommand that runs a keeper.
 pub(crate) const KEEPER_SUBCOMMAND: &str = "__keeper";
@@ -40,7 +39,7 @@ pub(crate) fn parrot_dirs() -> anyhow::Result<ParrotDirs> {
 
 /// Creates the home if it is missing, and removes other users' access.
 pub(crate) fn prepare(home: &Path) -> anyhow::Result<()> {
-    match private::prepare_home(home)? {
+    match home_permissions::prepare_home(home)? {
         HomeAccess::OwnerOnly => {}
         HomeAccess::Restricted => eprint_line(format_args!(
             "abide: other users could look into {}; its mode and that of everything in it is private now",

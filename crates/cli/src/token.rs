@@ -4,6 +4,7 @@ use std::{io::Write, path::Path, process::ExitCode};
 
 use abide_api::access::{AccessError, AccessRegistry};
 use abide_domain::time::Timestamp;
+use abide_host::clock::SystemClock;
 use abide_ports::clock::Clock;
 use abide_wire::access::{AccessToken, CreateTokenRequest, IssuedToken, Permission, SignIn};
 
@@ -11,7 +12,6 @@ use crate::{
     access,
     args::{TokenCommand, TokenLs, TokenNew, TokenRevoke, TokenRotate},
     client::DaemonClient,
-    clock::SystemClock,
     config::GivenSetting,
     exit::SUCCEEDED,
     home,

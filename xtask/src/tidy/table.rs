@@ -53,6 +53,21 @@ pub(super) const TABLE: &[CrateRow] = &[
         dev_uses: &[],
         external: OutsideRule::Not(DATABASES),
     },
+    // Adapters of this machine. They get plain values: no arguments, no settings, no HTTP, no database.
+    CrateRow {
+        name: "host",
+        uses: &["domain", "ports", "keeper", "os"],
+        dev_uses: &["store"],
+        external: OutsideRule::Not(&[
+            "axum",
+            "hyper",
+            "reqwest",
+            "ureq",
+            "rusqlite",
+            "tokio-postgres",
+            "clap",
+        ]),
+    },
     CrateRow {
         name: "daemon",
         // No adapters: `cli` passes them in.
@@ -84,8 +99,8 @@ pub(super) const TABLE: &[CrateRow] = &[
     CrateRow {
         name: "cli",
         uses: &[
-            "domain", "ports", "engines", "channels", "store", "os", "keeper", "terminal", "agent", "daemon",
-            "observe", "parrot", "wire", "api",
+            "domain", "ports", "engines", "channels", "store", "os", "keeper", "terminal", "agent", "host",
+            "daemon", "observe", "parrot", "wire", "api",
         ],
         dev_uses: &[],
         external: OutsideRule::Free,

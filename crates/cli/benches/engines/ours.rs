@@ -10,10 +10,6 @@ use std::{
     time::Duration,
 };
 
-use abide::{
-    clock::SystemClock,
-    processes::{KeeperProcesses, StandbyPolicy},
-};
 use abide_daemon::{DaemonDeps, EffectExecutor, RequestError, RunService};
 use abide_domain::{
     engine::ProfileKind,
@@ -24,6 +20,10 @@ use abide_domain::{
     settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
 };
 use abide_engines::catalogue::{EngineCatalogue, EngineConfig};
+use abide_host::{
+    clock::SystemClock,
+    processes::{KeeperProcesses, StandbyPolicy},
+};
 use abide_keeper::launch::KeeperLauncher;
 use abide_ports::{
     catalogue::{EngineLookup, InstalledEngine},
@@ -139,7 +139,7 @@ impl BenchDaemon {
                 clock,
                 catalogue,
                 processes: processes.clone(),
-                workspaces: Arc::new(abide::workspace::LocalWorkspaces {
+                workspaces: Arc::new(abide_host::workspace::LocalWorkspaces {
                     home: home.to_owned(),
                     artifacts_folder: abide_engines::asking::patch::ARTIFACTS_FOLDER,
                     skill_patch: abide_engines::asking::patch::skill_patch,

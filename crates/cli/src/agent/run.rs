@@ -20,6 +20,7 @@ use abide_agent::{
         workbench::{OrphanPolicy, StopFlag},
     },
 };
+use abide_host::{control_groups::GroupDecision, home_folders, isolation::IsolationSubject};
 use abide_keeper::{group::ControlGroupConfig, leftovers::adopt_orphans};
 use abide_os::cgroup::find::own_group;
 use anyhow::Context;
@@ -30,10 +31,7 @@ use super::{AgentPaths, person, voice::CliAgentObserver};
 use crate::{
     args::AgentRun,
     config::{self, CliConfig},
-    exit,
-    groups::GroupDecision,
-    home, home_folders,
-    isolation::IsolationSubject,
+    exit, home,
     runs::{print_json, print_text, read_text_argument},
     table::ColourMode,
     trouble::{CliError, eprint_line},

@@ -14,14 +14,13 @@ use abide_engines::{
     asking::patch::ARTIFACTS_FOLDER,
     catalogue::{AgentProtocol as Spoken, EngineConfig},
 };
+use abide_host::{control_groups::GroupOptions, retention::RetentionPeriods};
 use abide_observe::logs::{LogLineFormat, LogOptions};
 use abide_ports::engine::IsolationMode as Mechanism;
 use abide_terminal::TerminalLimits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
-
-use crate::{groups::GroupOptions, retention::RetentionPeriods};
 
 /// The configuration of Abide: `config.toml` in its home.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -8,20 +8,18 @@ use std::{
 };
 
 use abide_daemon::SpaceLimit;
+use abide_host::{
+    control_groups::{self as groups, GroupDecision},
+    crash_record,
+    disk_space::FileSystems,
+    machine,
+};
 use abide_os::program_lookup;
 use abide_ports::{crash_log::CrashSuspect, engine::IsolationMode, space::DiskSpace};
 use anyhow::Context;
 use rustix::fs::{Access, access};
 
-use crate::{
-    config::CliConfig,
-    crash_guard,
-    groups::{self, GroupDecision},
-    home, machine,
-    runs::when,
-    space::FileSystems,
-    text::one_line,
-};
+use crate::{config::CliConfig, home, runs::when, text::one_line};
 
 #[derive(Debug)]
 pub(super) struct MachineCheck {
@@ -154,7 +152,7 @@ fn quarantined_operations(home: &Path) -> Vec<MachineCheck> {
         );
         MachineCheck { name: "crash guard", state: CheckState::Warning, detail }
     };
-    crash_guard::quarantined(home).into_iter().map(check).collect()
+    crash_record::quarantined(home).into_iter().map(check).collect()
 }
 
 /// Checks whether agents can be isolated from our files as configured.

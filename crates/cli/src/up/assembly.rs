@@ -9,6 +9,16 @@ use abide_daemon::{CrashGuard, Daemon, DaemonConfig, DaemonDeps, GuardPauses, Ru
 use abide_domain::time::Seconds;
 use abide_engines::asking::patch::{ARTIFACTS_FOLDER, skill_patch};
 use abide_engines::catalogue::EngineCatalogue;
+use abide_host::{
+    clock::SystemClock,
+    content_files::ContentFiles,
+    control_groups::GroupDecision,
+    crash_record, created_dirs,
+    disk_space::FileSystems,
+    processes::{KeeperProcesses, StandbyPolicy},
+    retention::RetentionTask,
+    workspace::LocalWorkspaces,
+};
 use abide_observe::{
     commit_notifier::{CommitNotifier, WriterSharing},
     metrics::DaemonMetrics,
@@ -21,19 +31,7 @@ use abide_store::{
 use abide_terminal::RuntimeHandle;
 use anyhow::Context;
 
-use crate::{
-    clock::SystemClock,
-    config::CliConfig,
-    contents::ContentFiles,
-    crash_guard,
-    groups::GroupDecision,
-    home, made,
-    processes::{KeeperProcesses, StandbyPolicy},
-    retention::RetentionTask,
-    space::FileSystems,
-    store,
-    workspace::LocalWorkspaces,
-};
+use crate::{config::CliConfig, home, store};
 
 /// Assembles the daemon of this home, its retention task and its crash guard.
 pub(super) async fn assemble_daemon(
@@ -100,8 +98,8 @@ pub(super) async fn assemble_daemon(
         slots,
         workspaces: home.join("workspaces").to_string_lossy().into_owned(),
     };
-    made::write_missing_notes(home).context("cannot note which directories are Abide's")?;
-    let (record, log_contents) = crash_guard::open(home)?;
+    created_dirs::write_missing_notes(home).context("cannot note which directories are Abide's")?;
+    let (record, log_contents) = crash_record::open(home)?;
     let record = Arc::new(record);
     let guard = CrashGuard::open(record.clone(), log_contents, deps.clock.clone(), guard_pauses());
     record.clear();

@@ -15,6 +15,7 @@ use std::{io::Write, process::ExitCode, sync::Arc};
 use abide_agent::{memory::end_if_deleted, provenance::record_first_use};
 use abide_api::http::{self, HttpService, LocalListener, StopMode};
 use abide_daemon::{CrashGuard, Daemon};
+use abide_host::processes::{OutlivingKeepers, OutlivingTask};
 use abide_observe::{
     logs::{self, LogDestination},
     metrics::DaemonMetrics,
@@ -35,7 +36,6 @@ use crate::{
     config::{self, GivenSetting},
     exit::SUCCEEDED,
     home,
-    processes::{OutlivingKeepers, OutlivingTask},
     trouble::eprint_line,
 };
 

@@ -9,12 +9,6 @@ use std::{
     time::Duration,
 };
 
-use abide::{
-    clock::SystemClock,
-    isolation::ProgramIsolator,
-    processes::{KeeperProcesses, StandbyPolicy},
-    workspace::LocalWorkspaces,
-};
 use abide_daemon::{DaemonDeps, EffectExecutor, RunService};
 use abide_domain::{
     event::{NewRun, RunEvent},
@@ -27,6 +21,12 @@ use abide_domain::{
     turn::Turn,
 };
 use abide_engines::catalogue::{EngineCatalogue, EngineConfig};
+use abide_host::{
+    clock::SystemClock,
+    isolation::ProgramIsolator,
+    processes::{KeeperProcesses, StandbyPolicy},
+    workspace::LocalWorkspaces,
+};
 use abide_keeper::launch::KeeperLauncher;
 use abide_ports::{
     clock::Clock,

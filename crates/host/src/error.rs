@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum HostError {
+pub enum HostError {
     #[error("{} is a directory that several users share; set ABIDE_HOME to a directory of its own in it", path.display())]
     SharedHome { path: PathBuf },
     #[error("cannot use {} as Abide's home", path.display())]

@@ -1,7 +1,7 @@
 //! Directories that Abide created for runs, and the proof of it: a note in the home with device, inode and birth time.
 //!
 //! Retention deletes a directory only if its note matches. A directory, mount or link that was put in its place is
-//! never deleted. The notes are in `made` in the home, out of reach of workspaces.
+//! never deleted. The notes are in the folder `made` of the home, out of reach of workspaces.
 
 use std::{
     ffi::OsStr,
@@ -125,7 +125,7 @@ fn note_path(home: &Path, purpose: DirPurpose, run: &str) -> PathBuf {
 }
 
 /// Writes notes for directories that an earlier version created without them. Runs once, before any deletion.
-pub(crate) fn write_missing_notes(home: &Path) -> io::Result<()> {
+pub fn write_missing_notes(home: &Path) -> io::Result<()> {
     if home.join(FOLDER).exists() {
         return Ok(());
     }
@@ -238,7 +238,7 @@ mod tests {
         create(home.path(), PURPOSE, "run").unwrap();
         fs::create_dir(home.path().join("other")).unwrap();
         let script = r#"cd "$1" && mount --bind other workspaces/run &&
-            exec "$2" --exact --ignored made::tests::mounted_directory_is_not_recognised"#;
+            exec "$2" --exact --ignored created_dirs::tests::mounted_directory_is_not_recognised"#;
         let output = std::process::Command::new("unshare")
             .args(["--mount", "--propagation=private", "sh", "-c", script, "sh"])
             .args([home.path(), &std::env::current_exe().unwrap()])

@@ -3,13 +3,13 @@
 use std::fs;
 
 /// Returns the number of cores available to this process.
-pub(crate) fn cores() -> u32 {
+pub fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
 }
 
 /// Returns the bytes of memory available to this process: those of the machine, or the limit of our control group if
 /// that is lower. 0 if unknown.
-pub(crate) fn memory_bytes() -> u64 {
+pub fn memory_bytes() -> u64 {
     let installed =
         fs::read_to_string("/proc/meminfo").ok().and_then(|text| parse_mem_total(&text)).unwrap_or(0);
     let bound = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();

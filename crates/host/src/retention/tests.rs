@@ -22,7 +22,7 @@ use abide_testkit::clock::FakeClock;
 use tempfile::TempDir;
 
 use super::*;
-use crate::made;
+use crate::created_dirs;
 
 const DAY_MICROS: i64 = 86_400 * 1_000_000;
 
@@ -122,9 +122,9 @@ impl RetentionFixture {
         let run_id = RunId(stamp.fresh);
         let workspace = workspace(run_id);
         let run = run_id.to_string();
-        made::create(self.home(), DirPurpose::Private, &run).expect("a folder");
+        created_dirs::create(self.home(), DirPurpose::Private, &run).expect("a folder");
         if workspace == self.home().join("workspaces").join(&run) {
-            made::create(self.home(), DirPurpose::Workspace, &run).expect("a folder");
+            created_dirs::create(self.home(), DirPurpose::Workspace, &run).expect("a folder");
         }
         for folder in [&self.home().join("runs").join(run_id.to_string()), &workspace] {
             fs::create_dir_all(folder).expect("a folder");

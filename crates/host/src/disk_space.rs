@@ -6,7 +6,7 @@ use abide_ports::space::DiskSpace;
 
 /// Reports free space of the file systems of this machine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FileSystems;
+pub struct FileSystems;
 
 impl DiskSpace for FileSystems {
     fn free_bytes(&self, path: &str) -> Option<u64> {

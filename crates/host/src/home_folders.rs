@@ -29,7 +29,7 @@ pub(crate) const PRIVATE_FOLDERS: [&str; 11] = [
 
 /// Returns why no agent may work in this directory; `None` if one may. The workspaces of single runs and other folders
 /// that the owner created in the home are allowed.
-pub(crate) fn refusal(home: &Path, directory: &Path) -> Option<String> {
+pub fn refusal(home: &Path, directory: &Path) -> Option<String> {
     // `..` and links are resolved, so that every parent is examined.
     let resolved = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     let own = identity(&resolved)?;

@@ -12,13 +12,13 @@ use std::{
 use abide_os::private_file::{self, MODE_OTHERS};
 
 use crate::{
+    HostError,
     home_folders::{PRIVATE_FOLDERS, WORKSPACES_FOLDER},
-    host_error::HostError,
 };
 
 /// Whether other users had access to the home before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HomeAccess {
+pub enum HomeAccess {
     OwnerOnly,
     /// The access of other users to the home and everything in it was removed.
     Restricted,
@@ -29,7 +29,7 @@ const STICKY_BIT: u32 = 0o1000;
 
 /// Creates the home if it is missing, and removes other users' access. A shared directory, such as the one for
 /// temporary files, is refused, because its mode must not be changed.
-pub(crate) fn prepare_home(path: &Path) -> Result<HomeAccess, HostError> {
+pub fn prepare_home(path: &Path) -> Result<HomeAccess, HostError> {
     // The home may be a link; the mode of its target is checked.
     let resolved = fs::canonicalize(path);
     let path = resolved.as_deref().unwrap_or(path);
@@ -47,7 +47,7 @@ pub(crate) fn prepare_home(path: &Path) -> Result<HomeAccess, HostError> {
 }
 
 /// Returns whether this user owns the file.
-pub(crate) fn is_own_file(found: &Metadata) -> bool {
+pub fn is_own_file(found: &Metadata) -> bool {
     found.uid() == rustix::process::geteuid().as_raw()
 }
 

@@ -2,7 +2,7 @@
 //! questions, process files, and workspaces that Abide created.
 //!
 //! It never touches files of an unfinished run, directories named by the owner, or directories without proof that Abide
-//! created them (`made`). A directory is first moved to `trash` in the home and then deleted there, so that a crash
+//! created them (`created_dirs`). A directory is first moved to `trash` in the home and then deleted there, so that a crash
 //! leaves no partial directory in place. The next round continues the deletion. The journal is kept.
 
 mod trash;
@@ -29,41 +29,41 @@ use abide_ports::{
     store::{PageRequest, Store, StoreError},
 };
 
-use crate::made::DirPurpose;
+use crate::created_dirs::DirPurpose;
 
 /// Deletes leftovers of finished runs.
-pub(crate) struct RetentionTask {
-    pub(crate) home: PathBuf,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) processes: Arc<dyn Processes>,
-    pub(crate) periods: RetentionPeriods,
+pub struct RetentionTask {
+    pub home: PathBuf,
+    pub store: Arc<dyn Store>,
+    pub clock: Arc<dyn Clock>,
+    pub processes: Arc<dyn Processes>,
+    pub periods: RetentionPeriods,
     /// Called for each deleted item.
-    pub(crate) on_removed: Box<dyn Fn(RetentionItem) + Send + Sync>,
+    pub on_removed: Box<dyn Fn(RetentionItem) + Send + Sync>,
     /// Last directory of each kind that was checked, if one round did not cover all.
-    pub(crate) resume_from: Mutex<BTreeMap<&'static str, RunId>>,
+    pub resume_from: Mutex<BTreeMap<&'static str, RunId>>,
     /// The tree in the trash whose deletion was attempted last.
-    pub(crate) last_tried: Mutex<Option<OsString>>,
+    pub last_tried: Mutex<Option<OsString>>,
     /// Decides which deletions may be attempted.
-    pub(crate) guard: Arc<dyn OperationGuard>,
+    pub guard: Arc<dyn OperationGuard>,
     /// Parent of the control groups that dead keepers may have left.
-    pub(crate) groups: Option<ControlGroupConfig>,
+    pub groups: Option<ControlGroupConfig>,
 }
 
 /// How long items of finished runs are kept, and how often they are looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RetentionPeriods {
+pub struct RetentionPeriods {
     /// Days for private files, question contents and process files; 0 is for ever.
-    pub(crate) private_days: u32,
+    pub private_days: u32,
     /// Days for workspaces that Abide created; 0 is for ever.
-    pub(crate) workspace_days: u32,
+    pub workspace_days: u32,
     /// Seconds between two rounds; at least 1.
-    pub(crate) every_sec: u32,
+    pub every_sec: u32,
 }
 
 /// Kinds of items that retention removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RetentionItem {
+pub enum RetentionItem {
     PrivateFolder,
     Workspace,
     /// Files that a keeper left of a process.
@@ -72,7 +72,7 @@ pub(crate) enum RetentionItem {
 
 impl RetentionItem {
     /// Returns the name in metrics.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::PrivateFolder => "private",
             Self::Workspace => "workspace",
@@ -83,10 +83,10 @@ impl RetentionItem {
 
 /// Counts of one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RetentionRound {
-    pub(crate) private: usize,
-    pub(crate) workspaces: usize,
-    pub(crate) processes: usize,
+struct RetentionRound {
+    private: usize,
+    workspaces: usize,
+    processes: usize,
 }
 
 /// Maximum number of items deleted per round, to limit the load on the disk.
@@ -101,7 +101,7 @@ const PAGE_BYTES: usize = 1 << 20;
 
 impl RetentionTask {
     /// Runs rounds periodically. Never returns.
-    pub(crate) async fn run(self) {
+    pub async fn run(self) {
         let pause = Duration::from_secs(u64::from(self.periods.every_sec));
         loop {
             match self.run_round().await {
@@ -116,7 +116,7 @@ impl RetentionTask {
     }
 
     /// Deletes due items, within the limits of a round.
-    pub(crate) async fn run_round(&self) -> Result<RetentionRound, StoreError> {
+    async fn run_round(&self) -> Result<RetentionRound, StoreError> {
         self.sweep_groups().await;
         self.empty_trash().await;
         let mut round = RetentionRound::default();

@@ -31,7 +31,7 @@ use tokio::sync::watch;
 use super::{end_all_keepers, end_child};
 
 #[derive(Clone, Debug)]
-pub(crate) struct OutlivingKeepers {
+pub struct OutlivingKeepers {
     notes: PathBuf,
     /// The arguments with which this program becomes a keeper.
     keeper_arguments: Vec<String>,
@@ -52,7 +52,7 @@ const NOTE_PREFIX: &str = "note ";
 
 impl OutlivingKeepers {
     /// The notes that belong to this directory of keepers.
-    pub(crate) fn for_keepers_dir(keepers: &Path, launcher: &KeeperLauncher) -> Self {
+    pub fn for_keepers_dir(keepers: &Path, launcher: &KeeperLauncher) -> Self {
         let keeper_arguments = launcher.arguments.clone();
         Self { notes: keepers.with_file_name("outliving"), keeper_arguments }
     }
@@ -102,24 +102,24 @@ impl OutlivingKeepers {
 }
 
 /// Ends outliving keepers when their run has ended.
-pub(crate) struct OutlivingTask {
-    pub(crate) keepers: OutlivingKeepers,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) guard: Arc<dyn OperationGuard>,
+pub struct OutlivingTask {
+    pub keepers: OutlivingKeepers,
+    pub store: Arc<dyn Store>,
+    pub guard: Arc<dyn OperationGuard>,
     /// Ends the keepers of the agent whose record is at this path, if its state folder was deleted. Returns whether it
     /// was.
-    pub(crate) end_if_deleted: fn(&Path) -> bool,
+    pub end_if_deleted: fn(&Path) -> bool,
     /// Called for a waiting run whose agent state was deleted.
-    pub(crate) on_session_lost: SessionLostReport,
+    pub on_session_lost: SessionLostReport,
 }
 
 /// Reports that a run cannot continue.
-pub(crate) type SessionLostReport =
+pub type SessionLostReport =
     Box<dyn Fn(RunId, RunFailure) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 impl OutlivingTask {
     /// Runs rounds periodically, and earlier when a run changes. Never returns.
-    pub(crate) async fn run(self, mut changes: watch::Receiver<u64>) {
+    pub async fn run(self, mut changes: watch::Receiver<u64>) {
         loop {
             changes.mark_unchanged();
             if let Err(error) = self.end_finished_runs().await {

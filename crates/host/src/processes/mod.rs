@@ -51,11 +51,11 @@ use errors::{not_started_error, start_error, unreachable_error};
 use follow::{FileReader, KeeperOutputReader};
 
 use crate::{
+    created_dirs::{self, DirPurpose},
     isolation::{IsolationPlan, IsolationSubject, ProgramIsolator},
-    made::{self, DirPurpose},
 };
 
-pub(crate) use outliving::{OutlivingKeepers, OutlivingTask};
+pub use outliving::{OutlivingKeepers, OutlivingTask, SessionLostReport};
 pub use standby::StandbyPolicy;
 
 /// Processes supervised by the keepers under one directory.
@@ -477,7 +477,7 @@ fn kill_unresponsive(keeper_dir: &KeeperDir, except: Option<&Path>) -> Result<()
 }
 
 /// Ends all keepers in a directory. Returns whether none is left.
-pub(crate) fn end_all_keepers(directory: &Path) -> bool {
+fn end_all_keepers(directory: &Path) -> bool {
     let mut none_left = true;
     for (_, keeper_dir) in KeeperDir::list(directory) {
         resume_keeper(&keeper_dir);
@@ -580,7 +580,7 @@ fn create_private_dir(start: &ProcessStart<'_>) -> io::Result<()> {
     let folder = path.parent().filter(|parent| parent.ends_with(DirPurpose::Private.folder()));
     match (folder.and_then(Path::parent), path.file_name().and_then(|run| run.to_str())) {
         (Some(home), Some(run)) if is_named || !launch.files.is_empty() => {
-            made::create(home, DirPurpose::Private, run)
+            created_dirs::create(home, DirPurpose::Private, run)
         }
         _ => Ok(()),
     }

@@ -11,7 +11,7 @@ use std::{
 
 use abide_os::{OsError, beneath::Directory, private_file, remove::remove};
 
-use crate::made::{self, DirPurpose};
+use crate::created_dirs::{self, DirPurpose};
 
 const FOLDER: &str = "trash";
 /// Time limit for the deletion of one tree in a round. The next round continues it.
@@ -20,7 +20,7 @@ const MAX_TREE_TIME: Duration = Duration::from_secs(60);
 /// Moves a directory that was created for this run to the trash atomically. Returns whether it was moved.
 pub(super) fn move_to_trash(home: &Path, purpose: DirPurpose, run: &str, folder: &Path) -> bool {
     let trash = home.join(FOLDER);
-    if !made::was_created_for(home, purpose, run, folder) {
+    if !created_dirs::was_created_for(home, purpose, run, folder) {
         tracing::warn!(folder = %folder.display(), "not deleted: Abide cannot prove that it made this directory");
         return false;
     }
@@ -32,7 +32,7 @@ pub(super) fn move_to_trash(home: &Path, purpose: DirPurpose, run: &str, folder:
         let target = trash.join(target);
         match fs::rename(folder, &target) {
             // The directory may have been replaced between the check and the move.
-            Ok(()) if made::was_created_for(home, purpose, run, &target) => return true,
+            Ok(()) if created_dirs::was_created_for(home, purpose, run, &target) => return true,
             Ok(()) => {
                 let back = fs::rename(&target, folder);
                 tracing::warn!(folder = %folder.display(), ?back, "not deleted: it was replaced meanwhile");
@@ -93,11 +93,11 @@ pub(super) fn select_batch(
 pub(super) fn delete_if_ours(home: &Path, trash: &Directory, name: &OsStr) {
     let path = home.join(FOLDER).join(name);
     let run = name.to_str().and_then(|name| name.rsplit_once('.')).map_or("", |(run, _)| run);
-    let is_ours = |purpose: &DirPurpose| made::was_created_for(home, *purpose, run, &path);
+    let is_ours = |purpose: &DirPurpose| created_dirs::was_created_for(home, *purpose, run, &path);
     match DirPurpose::ALL.into_iter().find(is_ours) {
         Some(purpose) => {
             if delete_tree(trash, name) {
-                made::delete_note(home, purpose, run);
+                created_dirs::delete_note(home, purpose, run);
             }
         }
         None => {

@@ -15,12 +15,12 @@ use abide_domain::id::RunId;
 use abide_ports::contents::{ContentError, ContentStore, StoredContent};
 use sha2::{Digest, Sha256};
 
-use crate::made::{self, DirPurpose};
+use crate::created_dirs::{self, DirPurpose};
 
 /// Content store in a home.
 #[derive(Debug)]
-pub(crate) struct ContentFiles {
-    pub(crate) home: PathBuf,
+pub struct ContentFiles {
+    pub home: PathBuf,
 }
 
 impl ContentFiles {
@@ -36,7 +36,7 @@ impl ContentFiles {
 impl ContentStore for ContentFiles {
     fn put(&self, run: RunId, text: &dyn Display) -> io::Result<StoredContent> {
         let folder = self.run_dir(run);
-        made::create(&self.home, DirPurpose::Content, &run.to_string())?;
+        created_dirs::create(&self.home, DirPurpose::Content, &run.to_string())?;
         let unnamed = tempfile::Builder::new().prefix(".new-").tempfile_in(&folder)?;
         let (bytes, sha256) = write_with_digest(unnamed.as_file(), text)?;
         unnamed.as_file().sync_all()?;

@@ -22,7 +22,7 @@ use abide_os::{
 use abide_ports::crash_log::{CrashGuardState, CrashLog, CrashLogContents, CrashSuspect};
 use serde_json::{Value, json};
 
-use crate::host_error::HostError;
+use crate::HostError;
 
 const FOLDER: &str = "crash-guard";
 /// Size of a slot; larger than any file name.
@@ -31,7 +31,7 @@ const SLOT_BYTES: usize = 512;
 const MAX_RECORD_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]
-pub(crate) struct CrashRecord {
+pub struct CrashRecord {
     in_progress: File,
     state: PathBuf,
     slots: Mutex<GuardSlots>,
@@ -46,7 +46,7 @@ struct GuardSlots {
 }
 
 /// Opens the record of this home, which the caller has locked. Returns it with the contents left by the last daemon.
-pub(crate) fn open(home: &Path) -> Result<(CrashRecord, CrashLogContents), HostError> {
+pub fn open(home: &Path) -> Result<(CrashRecord, CrashLogContents), HostError> {
     let folder = home.join(FOLDER);
     let opened = || -> io::Result<(CrashRecord, CrashLogContents)> {
         private_file::create_dir(&folder)?;
@@ -67,14 +67,14 @@ pub(crate) fn open(home: &Path) -> Result<(CrashRecord, CrashLogContents), HostE
 }
 
 /// Returns the operations that are set aside in this home.
-pub(crate) fn quarantined(home: &Path) -> Vec<CrashSuspect> {
+pub fn quarantined(home: &Path) -> Vec<CrashSuspect> {
     let state = read_state(&home.join(FOLDER).join("state.json"));
     state.suspects.into_iter().filter(CrashSuspect::is_set_aside).collect()
 }
 
 impl CrashRecord {
     /// Clears the slots left by an earlier daemon, after they are counted.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         if let Err(error) = self.in_progress.set_len(0) {
             tracing::warn!(%error, "crash guard: the record cannot be cleared");
         }

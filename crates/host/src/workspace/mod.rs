@@ -35,8 +35,8 @@ use abide_os::{
 use abide_ports::workspace::{RunSkill, WorkspaceError, WorkspacePreparation, Workspaces};
 
 use crate::{
+    created_dirs::{self, DirPurpose},
     home_folders,
-    made::{self, DirPurpose},
 };
 
 /// The workspaces of the runs of one home.
@@ -106,7 +106,7 @@ fn create_run_workspace(workspace: &Path, run: &str) -> io::Result<()> {
         Some((folder, home)) => match Directory::open_without_links(folder) {
             // Nothing is created behind a link.
             Err(error) if !error.is_not_found() => Err(error.into()),
-            Ok(_) | Err(_) => made::create(home, DirPurpose::Workspace, run),
+            Ok(_) | Err(_) => created_dirs::create(home, DirPurpose::Workspace, run),
         },
         None => {
             let root = Directory::open(Path::new("/"))?;

@@ -32,21 +32,21 @@ pub struct ProgramIsolator {
 
 /// A program to be confined.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct IsolationSubject<'a> {
-    pub(crate) isolation: IsolationMode,
+pub struct IsolationSubject<'a> {
+    pub isolation: IsolationMode,
     /// File rules for a program without a sandbox of its own.
-    pub(crate) sandbox: Option<SandboxMode>,
+    pub sandbox: Option<SandboxMode>,
     /// Resolved by the caller: a link that is put into this path later is refused when the program starts.
-    pub(crate) workspace: &'a Path,
+    pub workspace: &'a Path,
     /// Paths inside the home that the program needs in addition to its workspace.
-    pub(crate) visible_paths: &'a [PathBuf],
+    pub visible_paths: &'a [PathBuf],
 }
 
 /// The confinement of a program, and warnings for the user.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct IsolationPlan {
-    pub(crate) confinement: Option<Confinement>,
-    pub(crate) warning: Option<String>,
+pub struct IsolationPlan {
+    pub confinement: Option<Confinement>,
+    pub warning: Option<String>,
 }
 
 impl ProgramIsolator {
@@ -74,14 +74,14 @@ impl ProgramIsolator {
     }
 
     /// Returns the mechanisms that this machine supports.
-    pub(crate) fn support(&self) -> &ConfinementSupport {
+    pub fn support(&self) -> &ConfinementSupport {
         // If the home does not exist yet, the probe hides another directory.
         let hidden = if self.home.is_dir() { self.home.as_path() } else { Path::new("/tmp") };
         self.support.get_or_init(|| probe_support(&self.program, hidden, &self.path))
     }
 
     /// Returns the confinement of a program, or the reason why it must not be started.
-    pub(crate) fn plan(&self, subject: &IsolationSubject<'_>) -> Result<IsolationPlan, String> {
+    pub fn plan(&self, subject: &IsolationSubject<'_>) -> Result<IsolationPlan, String> {
         let writable = self.writable_paths(subject)?;
         let (hiding, warning) = self.hiding_method(subject.isolation)?;
         // A home that does not exist needs no hiding.
