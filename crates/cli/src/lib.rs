@@ -8,8 +8,6 @@ mod client;
 pub mod config;
 mod doctor;
 mod exit;
-#[cfg(feature = "failpoints")]
-mod failpoints;
 mod home;
 mod mcp;
 mod restore;

@@ -14,10 +14,9 @@ use abide_host::{
     disk_space::FileSystems,
     machine,
 };
-use abide_os::program_lookup;
+use abide_os::{own_process::can_create_in, program_lookup};
 use abide_ports::{crash_log::CrashSuspect, engine::IsolationMode, space::DiskSpace};
 use anyhow::Context;
-use rustix::fs::{Access, access};
 
 use crate::{config::CliConfig, home, runs::when, text::one_line};
 
@@ -82,8 +81,7 @@ fn home_directory(home: &Path) -> MachineCheck {
     } else {
         // The home is not created here, so the nearest existing ancestor is checked.
         let above = home.ancestors().skip(1).find(|path| path.exists());
-        if above.is_some_and(|path| path.is_dir() && access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok())
-        {
+        if above.is_some_and(can_create_in) {
             (CheckState::Passed, format!("{shown} will be made when it is needed"))
         } else {
             (CheckState::Failed, format!("{shown} cannot be made; set ABIDE_HOME to another directory"))

@@ -4,6 +4,8 @@ mod address;
 mod assembly;
 pub(crate) mod background;
 mod browser;
+#[cfg(feature = "failpoints")]
+mod failpoints;
 mod health;
 mod lock;
 mod notify;
@@ -21,6 +23,7 @@ use abide_observe::{
     metrics::DaemonMetrics,
     traces::TraceExporter,
 };
+use abide_os::own_process::raise_descriptor_limit;
 use abide_ports::{store::Store, watch::CommitObserver};
 use abide_store::LossPolicy;
 use anyhow::Context;
@@ -62,8 +65,8 @@ pub(crate) fn run(arguments: &UpArguments, given: &[GivenSetting]) -> anyhow::Re
     };
     logs::start(&config.log.options(), &destination).context("cannot write the log")?;
     #[cfg(feature = "failpoints")]
-    crate::failpoints::install()?;
-    crate::rpc::raise_descriptor_limit();
+    failpoints::install()?;
+    raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -46,7 +46,7 @@ enum FailpointVictims {
 static WATCH: OnceLock<FailpointWatch> = OnceLock::new();
 
 /// Reads the chosen failpoint from the environment.
-pub(crate) fn install() -> anyhow::Result<()> {
+pub(super) fn install() -> anyhow::Result<()> {
     let place = match home::variable("ABIDE_TEST_FAILPOINT") {
         Some(text) => {
             Some(parse(&text).with_context(|| format!("cannot understand ABIDE_TEST_FAILPOINT={text}"))?)
@@ -105,11 +105,8 @@ fn reached(point: DaemonFailpoint) {
         if let FailpointVictims::Keepers | FailpointVictims::Children = watch.victims {
             return;
         }
-        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-        // Waits for the signal to be delivered. The lock stops all other threads that reach a failpoint.
-        loop {
-            std::thread::park();
-        }
+        // The lock stops all other threads that reach a failpoint.
+        abide_os::own_process::kill();
     }
 }
 
