@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use abide_agent::outcome::AgentOutcome;
+use abide_host::keeper_command;
 use abide_wire::run::RunStatusValue;
 use clap::{CommandFactory, Parser, error::ErrorKind};
 
@@ -15,16 +16,12 @@ use crate::{
 };
 
 pub fn main() -> ExitCode {
-    // The keeper mode is checked first, because a keeper must stay small.
+    // Hidden subcommands are checked first, because a keeper must stay small.
+    if let Some(code) = keeper_command::run_hidden(std::env::args_os().skip(1)) {
+        return code;
+    }
     let mut raw_arguments = std::env::args_os().skip(1);
-    let first = raw_arguments.next();
-    if first.as_ref().is_some_and(|word| word == crate::home::KEEPER_SUBCOMMAND) {
-        return if abide_keeper::main().is_ok() { SUCCEEDED } else { FAILED };
-    }
-    if first.as_ref().is_some_and(|word| word == abide_keeper::confine::CONFINE_SUBCOMMAND) {
-        return abide_keeper::confine::main(raw_arguments);
-    }
-    if first.as_ref().is_some_and(|word| word == abide_parrot::PARROT_SUBCOMMAND) {
+    if raw_arguments.next().is_some_and(|word| word == abide_parrot::PARROT_SUBCOMMAND) {
         return abide_parrot::main(raw_arguments, crate::home::parrot_dirs());
     }
     let CliArguments { set, command } = match CliArguments::try_parse() {

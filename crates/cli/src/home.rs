@@ -3,19 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use abide_host::{
-    control_groups::{self as groups, GroupDecision},
+    control_groups::{self as groups, ControlGroupConfig, GroupDecision},
     home_permissions::{self, HomeAccess},
     isolation::ProgramIsolator,
+    keeper_command::{self, KeeperLauncher},
 };
-use abide_keeper::{group::ControlGroupConfig, launch::KeeperLauncher};
 use abide_parrot::ParrotDirs;
 use abide_terminal::TerminalConfig;
 use anyhow::Context;
 
 use crate::{config, trouble::eprint_line};
-
-/// The hidden subcommand that runs a keeper.
-pub(crate) const KEEPER_SUBCOMMAND: &str = "__keeper";
 
 /// Returns the home: `$ABIDE_HOME`, or `~/.abide`. The path of an existing home is resolved, because the paths below it
 /// that are stored with runs are opened without following links.
@@ -73,11 +70,8 @@ pub(crate) fn launcher() -> anyhow::Result<KeeperLauncher> {
 
 /// Like [`launcher`], with control groups for the started processes.
 pub(crate) fn launcher_with(groups: Option<ControlGroupConfig>) -> anyhow::Result<KeeperLauncher> {
-    Ok(KeeperLauncher {
-        program: std::env::current_exe().context("cannot find this program")?,
-        arguments: vec![KEEPER_SUBCOMMAND.to_owned()],
-        groups,
-    })
+    let program = std::env::current_exe().context("cannot find this program")?;
+    Ok(keeper_command::launcher(program, groups))
 }
 
 /// Selects the control groups of runs and sessions.

@@ -7,7 +7,9 @@
 
 use std::path::{Path, PathBuf};
 
-use abide_keeper::{confine::probe_group, group::ControlGroupConfig};
+pub use abide_keeper::group::ControlGroupConfig;
+
+use abide_keeper::confine::probe_group;
 use abide_os::cgroup::{
     CgroupError, ControlGroup, ControlGroupLimits,
     find::{is_delegated, is_group, is_writable, own_group},
@@ -66,6 +68,12 @@ pub fn decide(options: &GroupOptions, program: &Path) -> Result<GroupDecision, S
             Ok(GroupDecision { groups: Some(groups(base, limits, true)), ..GroupDecision::default() })
         }
     }
+}
+
+/// Returns the groups that the starter of this process assigned to it, if any.
+pub fn assigned() -> GroupDecision {
+    let groups = own_group().ok().and_then(|own| ControlGroupConfig::beside(&own));
+    GroupDecision { groups, ..GroupDecision::default() }
 }
 
 fn limits(options: &GroupOptions) -> Result<ControlGroupLimits, String> {

@@ -1,6 +1,7 @@
 //! The ports implemented on this machine.
 //!
 //! - [`processes`]: processes on keepers, and keepers that outlive a process.
+//! - [`keeper_command`]: the hidden subcommands that run keepers.
 //! - [`workspace`]: workspaces of runs and copies of skills.
 //! - [`retention`]: deletion of the files of finished runs, on [`created_dirs`], the proof that a directory is Abide's.
 //! - [`isolation`] and [`control_groups`]: which mechanisms confine and limit a program.
@@ -20,6 +21,7 @@ pub mod disk_space;
 pub mod home_folders;
 pub mod home_permissions;
 pub mod isolation;
+pub mod keeper_command;
 pub mod machine;
 pub mod processes;
 pub mod retention;

@@ -55,6 +55,7 @@ use crate::{
     isolation::{IsolationPlan, IsolationSubject, ProgramIsolator},
 };
 
+pub use abide_keeper::leftovers::adopt_orphans;
 pub use outliving::{OutlivingKeepers, OutlivingTask, SessionLostReport};
 pub use standby::StandbyPolicy;
 
