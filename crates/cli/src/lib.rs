@@ -1,6 +1,5 @@
 //! The command line: arguments, configuration, and the composition of the real adapters.
 
-mod access;
 mod agent;
 mod args;
 mod backup;

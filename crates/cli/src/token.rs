@@ -9,7 +9,6 @@ use abide_ports::clock::Clock;
 use abide_wire::access::{AccessToken, CreateTokenRequest, IssuedToken, Permission, SignIn};
 
 use crate::{
-    access,
     args::{TokenCommand, TokenLs, TokenNew, TokenRevoke, TokenRotate},
     client::DaemonClient,
     config::GivenSetting,
@@ -19,7 +18,7 @@ use crate::{
     table::{self, ColourMode, TableCell, TextStyle},
     text,
     trouble::{CliError, eprint_line},
-    up::HomeLock,
+    up::{HomeLock, access},
 };
 
 pub(crate) fn run(command: &TokenCommand, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {

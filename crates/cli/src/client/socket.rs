@@ -62,20 +62,20 @@ pub(super) struct SocketTransport {
 
 /// The condition for which a transport waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Readiness {
+enum SocketReadiness {
     Readable,
     Writable,
 }
 
 impl SocketTransport {
-    fn wait(&self, readiness: Readiness, timeout: NextTimeout) -> Result<(), Error> {
+    fn wait(&self, readiness: SocketReadiness, timeout: NextTimeout) -> Result<(), Error> {
         let time = timeout.not_zero().map(|time| *time);
         loop {
             let is_ready = match readiness {
-                Readiness::Readable => {
+                SocketReadiness::Readable => {
                     wait_readable(&[self.socket.as_fd()], time).map(|ready| ready.contains(&true))
                 }
-                Readiness::Writable => wait_writable(&self.socket, time),
+                SocketReadiness::Writable => wait_writable(&self.socket, time),
             };
             match is_ready {
                 Ok(false) => return Err(Error::Timeout(reason(timeout))),
@@ -103,7 +103,7 @@ impl Transport for SocketTransport {
             match self.socket.send(rest) {
                 Ok(count) => sent += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.wait(Readiness::Writable, timeout)?
+                    self.wait(SocketReadiness::Writable, timeout)?
                 }
                 // A daemon that rejects a request early has already sent its response, which is read next.
                 Err(error)
@@ -125,7 +125,7 @@ impl Transport for SocketTransport {
                     return Ok(count > 0);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.wait(Readiness::Readable, timeout)?
+                    self.wait(SocketReadiness::Readable, timeout)?
                 }
                 Err(error) => return Err(error.into()),
             }

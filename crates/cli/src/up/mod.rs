@@ -1,5 +1,6 @@
 //! `abide up`: runs the daemon, from its configuration to its exit.
 
+pub(crate) mod access;
 mod address;
 mod assembly;
 pub(crate) mod background;
@@ -34,7 +35,7 @@ use tokio::{
 };
 
 use crate::{
-    access, agent,
+    agent,
     args::UpArguments,
     config::{self, GivenSetting},
     exit::SUCCEEDED,

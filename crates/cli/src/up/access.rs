@@ -9,7 +9,7 @@ use abide_api::access::{AccessRegistry, AccessStorage};
 use abide_os::beneath::Directory;
 use anyhow::Context;
 
-use crate::up::token;
+use super::token;
 
 const FILE: &str = "access.json";
 /// Maximum size of the file; larger than any registry.
