@@ -10,9 +10,9 @@ use clap::{CommandFactory, Parser, error::ErrorKind};
 use crate::{
     agent,
     args::{CliArguments, CliCommand},
-    backup, config, doctor, mcp, restore, rpc, runs, service, sessions, token,
-    trouble::{self, CliError, CliErrorKind, eprint_line},
-    up, verify,
+    backup, config, doctor,
+    error::{self, CliError, CliErrorKind, eprint_line},
+    mcp, restore, rpc, runs, service, sessions, token, up, verify,
 };
 
 pub fn main() -> ExitCode {
@@ -57,10 +57,10 @@ pub fn main() -> ExitCode {
     };
     done.unwrap_or_else(|error| {
         // The reader of our output has closed the pipe, such as `head`. This is not an error.
-        if trouble::is_broken_pipe(&error) {
+        if error::is_broken_pipe(&error) {
             return SUCCEEDED;
         }
-        eprint_line(trouble::render(&error, json));
+        eprint_line(error::render(&error, json));
         match error.downcast_ref::<CliError>().map(|cli_error| cli_error.kind) {
             Some(CliErrorKind::Usage) => usage(),
             Some(CliErrorKind::Failure | CliErrorKind::Unreachable) | None => FAILED,
@@ -73,7 +73,7 @@ fn print_usage_error(error: &clap::Error) -> ExitCode {
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if !is_help && std::env::args_os().any(|word| word == "--json") {
         let cli_error = CliError::usage(error.to_string().trim_end());
-        eprint_line(trouble::render(&cli_error.into(), true));
+        eprint_line(error::render(&cli_error.into(), true));
         return usage();
     }
     // A closed stderr does not change the exit code.

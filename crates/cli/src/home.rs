@@ -12,7 +12,7 @@ use abide_parrot::ParrotDirs;
 use abide_terminal::TerminalConfig;
 use anyhow::Context;
 
-use crate::{config, trouble::eprint_line};
+use crate::{config, error::eprint_line};
 
 /// Returns the home: `$ABIDE_HOME`, or `~/.abide`. The path of an existing home is resolved, because the paths below it
 /// that are stored with runs are opened without following links.

@@ -6,6 +6,7 @@ mod backup;
 mod client;
 pub mod config;
 mod doctor;
+mod error;
 mod exit;
 mod home;
 mod mcp;
@@ -18,7 +19,6 @@ mod store;
 mod table;
 mod text;
 mod token;
-mod trouble;
 mod up;
 mod verify;
 

@@ -11,9 +11,9 @@ use serde_json::json;
 use crate::{
     args::RestoreArguments,
     config::{self, GivenSetting},
+    error::CliError,
     exit::SUCCEEDED,
     home, store,
-    trouble::CliError,
     up::HomeLock,
 };
 

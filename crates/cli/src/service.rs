@@ -10,11 +10,11 @@ use crate::{
     args::{DownArguments, OutputArguments},
     client::DaemonClient,
     config::GivenSetting,
+    error::{CliError, CliErrorKind, eprint_line},
     exit::{FAILED, SUCCEEDED},
     runs::when,
     table::{self, ColourMode, TextStyle},
     text,
-    trouble::{CliError, CliErrorKind, eprint_line},
 };
 
 /// Time limit for the exit of the daemon after a stop.

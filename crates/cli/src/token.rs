@@ -12,12 +12,12 @@ use crate::{
     args::{TokenCommand, TokenLs, TokenNew, TokenRevoke, TokenRotate},
     client::DaemonClient,
     config::GivenSetting,
+    error::{CliError, eprint_line},
     exit::SUCCEEDED,
     home,
     runs::{print_json, when},
     table::{self, ColourMode, TableCell, TextStyle},
     text,
-    trouble::{CliError, eprint_line},
     up::{HomeLock, access},
 };
 

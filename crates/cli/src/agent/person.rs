@@ -11,10 +11,10 @@ use abide_agent::{hands::HumanReply, human::HumanQuestion};
 use abide_os::tty::TerminalModeGuard;
 
 use crate::{
+    error::eprint_line,
     runs::{ConsoleEvent, InputConsole, InputInterest},
     table::{ColourMode, TextStyle},
     text,
-    trouble::eprint_line,
 };
 
 /// Interval at which the interrupt flag is polled.

@@ -34,10 +34,10 @@ use super::{AgentPaths, person, voice::CliAgentObserver};
 use crate::{
     args::AgentRun,
     config::{self, CliConfig},
+    error::{CliError, eprint_line},
     exit, home,
     runs::{print_json, print_text, read_text_argument},
     table::ColourMode,
-    trouble::{CliError, eprint_line},
 };
 
 pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {

@@ -28,7 +28,7 @@ use abide_wire::run::RunStatusValue;
 use anyhow::Context;
 use serde::Serialize;
 
-use crate::{table::TextStyle, text, trouble::CliError};
+use crate::{error::CliError, table::TextStyle, text};
 
 /// Generates a unique idempotency key.
 fn new_idempotency_key() -> String {

@@ -20,9 +20,9 @@ use crate::{
     args::{AttachArguments, RunArguments},
     client::DaemonClient,
     config::{self, GivenSetting},
+    error::{CliError, eprint_line},
     exit::SUCCEEDED,
     text,
-    trouble::{CliError, eprint_line},
 };
 
 pub(crate) fn run(arguments: RunArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {

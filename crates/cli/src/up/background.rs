@@ -17,7 +17,7 @@ use anyhow::Context;
 use rustix::event::Timespec;
 
 use super::{DaemonAddress, lock};
-use crate::{config::GivenSetting, home, text, trouble::CliError};
+use crate::{config::GivenSetting, error::CliError, home, text};
 
 /// A daemon that accepts requests.
 #[derive(Debug)]

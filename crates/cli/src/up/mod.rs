@@ -38,9 +38,9 @@ use crate::{
     agent,
     args::UpArguments,
     config::{self, GivenSetting},
+    error::eprint_line,
     exit::SUCCEEDED,
     home,
-    trouble::eprint_line,
 };
 
 pub(crate) use address::DaemonAddress;

@@ -11,7 +11,7 @@ use abide_host::home_permissions;
 use abide_os::{beneath::Directory, private_file, random};
 use anyhow::Context;
 
-use crate::trouble::eprint_line;
+use crate::error::eprint_line;
 
 pub(crate) const FILE: &str = "token";
 
