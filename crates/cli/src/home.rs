@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use abide_host::{
     control_groups::{self as groups, ControlGroupConfig, GroupDecision},
+    home_folders::HomeFolder,
     home_permissions::{self, HomeAccess},
     isolation::ProgramIsolator,
     keeper_command::{self, KeeperLauncher},
@@ -30,7 +31,7 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
 /// Returns the directories of the parrot. Its session files are in `$PARROT_HOME`, or in the folder `parrot` of the home.
 pub(crate) fn parrot_dirs() -> anyhow::Result<ParrotDirs> {
     let home = home()?;
-    let sessions = variable("PARROT_HOME").map_or_else(|| home.join("parrot"), PathBuf::from);
+    let sessions = variable("PARROT_HOME").map_or_else(|| HomeFolder::Parrot.path(&home), PathBuf::from);
     Ok(ParrotDirs { home, sessions })
 }
 
@@ -50,7 +51,7 @@ pub(crate) fn terminal_config(config: &config::CliConfig, detached: bool) -> any
     let home = home()?;
     prepare(&home)?;
     Ok(TerminalConfig {
-        keepers_dir: home.join("keepers"),
+        keepers_dir: HomeFolder::Keepers.path(&home),
         launcher: launcher_with(control_groups(config)?.groups)?,
         env: child_environment(),
         cwd: std::env::current_dir()

@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use abide_api::translate;
+use abide_host::home_folders::HomeFolder;
 use abide_os::poll::wait_readable;
 use abide_terminal::direct::{DirectCommand, DirectOutput, DirectSession, DirectSessionError, list_sessions};
 use abide_terminal::{
@@ -46,7 +47,7 @@ pub(crate) fn run(command: SessionsCommand, given: &[GivenSetting]) -> anyhow::R
 }
 
 fn list(json: bool) -> anyhow::Result<ExitCode> {
-    let sessions = list_sessions(&home::home()?.join("keepers"));
+    let sessions = list_sessions(&HomeFolder::Keepers.path(&home::home()?));
     let mut out = std::io::stdout().lock();
     if json {
         let sessions: Vec<_> = sessions.iter().map(describe).collect();
@@ -179,7 +180,7 @@ fn remove(sessions: &[String], force: bool, json: bool) -> anyhow::Result<ExitCo
 
 /// Finds a session by its id, or by its name if it is unique.
 fn find(session: &str) -> anyhow::Result<DirectSession> {
-    match DirectSession::find(&home::home()?.join("keepers"), session) {
+    match DirectSession::find(&HomeFolder::Keepers.path(&home::home()?), session) {
         Err(DirectSessionError::Ambiguous) => {
             bail!("several sessions are named {}; use the id", text::one_line(session))
         }

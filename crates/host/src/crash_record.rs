@@ -22,9 +22,9 @@ use abide_os::{
 use abide_ports::crash_log::{CrashGuardState, CrashLog, CrashLogContents, CrashSuspect};
 use serde_json::{Value, json};
 
-use crate::HostError;
+use crate::{HostError, home_folders::HomeFolder};
 
-const FOLDER: &str = "crash-guard";
+const FOLDER: &str = HomeFolder::CrashGuard.name();
 /// Size of a slot; larger than any file name.
 const SLOT_BYTES: usize = 512;
 /// Maximum number of bytes read, whatever the size of the file.

@@ -13,8 +13,10 @@ use std::{
 use abide_os::private_file;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, StatxFlags, openat, renameat_with, statx};
 
+use crate::home_folders::HomeFolder;
+
 /// Folder of the notes, relative to the home.
-const FOLDER: &str = "made";
+const FOLDER: &str = HomeFolder::Made.name();
 /// Name prefix of a directory until its note is written.
 const UNFINISHED_PREFIX: &str = ".new-";
 
@@ -32,9 +34,9 @@ impl DirPurpose {
     /// Returns the folder in the home.
     pub(crate) fn folder(self) -> &'static str {
         match self {
-            Self::Workspace => "workspaces",
-            Self::Private => "runs",
-            Self::Content => "contents",
+            Self::Workspace => HomeFolder::Workspaces.name(),
+            Self::Private => HomeFolder::Runs.name(),
+            Self::Content => HomeFolder::Contents.name(),
         }
     }
 }
@@ -149,7 +151,7 @@ pub fn write_missing_notes(home: &Path) -> io::Result<()> {
         }
     }
     // Names in the trash are the run's id with a numeric suffix. Both purposes may have one.
-    for entry in names("trash") {
+    for entry in names(HomeFolder::Trash.name()) {
         let name = entry.file_name();
         let run = name.to_str().and_then(|name| name.rsplit_once('.')).map(|(run, _)| run);
         let is_free = |purpose: &DirPurpose| {

@@ -1,4 +1,5 @@
-//! The folders of the home in which no agent may work: they hold the token, the database and the keepers of all runs.
+//! The folders of the home. No agent may work in most of them: with the home itself they hold the token, the database
+//! and the keepers of all runs.
 //!
 //! Directories are compared by device and inode, not by name. So a folder is recognised through a link, a bind mount, and
 //! another spelling on a file system that ignores case. A bind mount of a directory inside one of these folders is not
@@ -10,22 +11,70 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Folder of the home with the workspaces of runs that name no directory.
-pub(crate) const WORKSPACES_FOLDER: &str = "workspaces";
-/// Folders of the home that are not workspaces. Agents may not work in them, and only the owner may read them.
-pub(crate) const PRIVATE_FOLDERS: [&str; 11] = [
-    "agents",
-    "backups",
-    "contents",
-    "crash-guard",
-    "keepers",
-    "logs",
-    "made",
-    "outliving",
-    "parrot",
-    "runs",
-    "trash",
-];
+/// A folder that Abide creates in its home. This is the only list of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HomeFolder {
+    /// Records of native agents.
+    Agents,
+    Backups,
+    /// Contents of long questions.
+    Contents,
+    CrashGuard,
+    /// Directories of keepers.
+    Keepers,
+    Logs,
+    /// Notes about directories that Abide created.
+    Made,
+    /// Notes about keepers that outlive their process.
+    Outliving,
+    /// Session files of the parrot.
+    Parrot,
+    /// Private files of runs.
+    Runs,
+    /// Directories that await deletion.
+    Trash,
+    /// Workspaces of runs that name no directory. The only folder in which agents work.
+    Workspaces,
+}
+
+impl HomeFolder {
+    /// Folders in which no agent may work, and which only the owner may read.
+    pub(crate) const PRIVATE: [Self; 11] = [
+        Self::Agents,
+        Self::Backups,
+        Self::Contents,
+        Self::CrashGuard,
+        Self::Keepers,
+        Self::Logs,
+        Self::Made,
+        Self::Outliving,
+        Self::Parrot,
+        Self::Runs,
+        Self::Trash,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Agents => "agents",
+            Self::Backups => "backups",
+            Self::Contents => "contents",
+            Self::CrashGuard => "crash-guard",
+            Self::Keepers => "keepers",
+            Self::Logs => "logs",
+            Self::Made => "made",
+            Self::Outliving => "outliving",
+            Self::Parrot => "parrot",
+            Self::Runs => "runs",
+            Self::Trash => "trash",
+            Self::Workspaces => "workspaces",
+        }
+    }
+
+    /// Returns the path of the folder in this home.
+    pub fn path(self, home: &Path) -> PathBuf {
+        home.join(self.name())
+    }
+}
 
 /// Returns why no agent may work in this directory; `None` if one may. The workspaces of single runs and other folders
 /// that the owner created in the home are allowed.
@@ -34,8 +83,9 @@ pub fn refusal(home: &Path, directory: &Path) -> Option<String> {
     let resolved = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     let own = identity(&resolved)?;
     let is = |path: PathBuf| identity(&path) == Some(own);
-    let is_whole = is(home.to_owned()) || is(home.join(WORKSPACES_FOLDER));
-    let private: Vec<_> = PRIVATE_FOLDERS.iter().filter_map(|name| identity(&home.join(name))).collect();
+    let is_whole = is(home.to_owned()) || is(HomeFolder::Workspaces.path(home));
+    let private = HomeFolder::PRIVATE.iter().filter_map(|folder| identity(&folder.path(home)));
+    let private: Vec<_> = private.collect();
     let is_inside = |path: &Path| identity(path).is_some_and(|found| private.contains(&found));
     (is_whole || resolved.ancestors().any(is_inside)).then(|| {
         format!(

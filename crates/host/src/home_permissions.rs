@@ -11,10 +11,7 @@ use std::{
 
 use abide_os::private_file::{self, MODE_OTHERS};
 
-use crate::{
-    HostError,
-    home_folders::{PRIVATE_FOLDERS, WORKSPACES_FOLDER},
-};
+use crate::{HostError, home_folders::HomeFolder};
 
 /// Whether other users had access to the home before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +55,8 @@ const OWN_FILE_PREFIXES: [&str; 7] =
 /// Returns whether an entry of the home is Abide's own. A folder with a suffix is an unfinished one. Other entries are
 /// left unchanged.
 fn is_own_entry(name: &str) -> bool {
-    OWN_FILE_PREFIXES.iter().chain(&PRIVATE_FOLDERS).any(|own| name.starts_with(own))
+    let folders = HomeFolder::PRIVATE.iter().map(|folder| folder.name());
+    OWN_FILE_PREFIXES.into_iter().chain(folders).any(|own| name.starts_with(own))
 }
 
 /// Repairs the modes of entries that an earlier version created. An entry that cannot be changed is protected by the
@@ -69,7 +67,7 @@ fn repair(home: &Path) {
         let name = name.to_string_lossy();
         if is_own_entry(&name) {
             restrict_all(&entry.path(), MAX_REPAIR_DEPTH);
-        } else if name == WORKSPACES_FOLDER {
+        } else if name == HomeFolder::Workspaces.name() {
             // Its contents belong to the user.
             restrict(&entry.path());
         }

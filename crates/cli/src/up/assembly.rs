@@ -7,14 +7,17 @@ use std::{
 
 use abide_daemon::{CrashGuard, Daemon, DaemonConfig, DaemonDeps, GuardPauses, RunService, SpaceLimit};
 use abide_domain::time::Seconds;
-use abide_engines::asking::patch::{ARTIFACTS_FOLDER, skill_patch};
-use abide_engines::catalogue::EngineCatalogue;
+use abide_engines::{
+    asking::patch::{ARTIFACTS_FOLDER, skill_patch},
+    catalogue::EngineCatalogue,
+};
 use abide_host::{
     clock::SystemClock,
     content_files::ContentFiles,
     control_groups::GroupDecision,
     crash_record, created_dirs,
     disk_space::FileSystems,
+    home_folders::HomeFolder,
     processes::{KeeperProcesses, StandbyPolicy},
     retention::RetentionTask,
     workspace::LocalWorkspaces,
@@ -71,7 +74,7 @@ pub(super) async fn assemble_daemon(
         clock,
         catalogue: Arc::new(EngineCatalogue::new(&config.engine_configs(), &program, config.isolation())),
         processes: Arc::new(KeeperProcesses {
-            directory: home.join("keepers"),
+            directory: HomeFolder::Keepers.path(home),
             launcher: home::launcher_with(groups.clone())?,
             env: home::child_environment(),
             isolator: Some(home::isolator(home)?.with_unenforced_limits(warning)),
@@ -84,7 +87,7 @@ pub(super) async fn assemble_daemon(
             artifacts_folder: ARTIFACTS_FOLDER,
             skill_patch,
         }),
-        private: home.join("runs").to_string_lossy().into_owned(),
+        private: HomeFolder::Runs.path(home).to_string_lossy().into_owned(),
         recovery_max: Seconds(config.recovery.max_sec),
         contents: Arc::new(ContentFiles { home: home.to_owned() }),
         space: SpaceLimit {
@@ -96,7 +99,7 @@ pub(super) async fn assemble_daemon(
     let daemon_config = DaemonConfig {
         stall_after: Seconds(config.stall_after_sec),
         slots,
-        workspaces: home.join("workspaces").to_string_lossy().into_owned(),
+        workspaces: HomeFolder::Workspaces.path(home).to_string_lossy().into_owned(),
     };
     created_dirs::write_missing_notes(home).context("cannot note which directories are Abide's")?;
     let (record, log_contents) = crash_record::open(home)?;

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use abide_host::home_folders::HomeFolder;
 use abide_keeper::background::DetachedCommand;
 use abide_os::private_file;
 use abide_store::LossPolicy;
@@ -154,9 +155,10 @@ const SHOWN_LOG_LINES: usize = 12;
 
 impl BackgroundLog {
     fn open(home: &Path) -> anyhow::Result<Self> {
-        let path = home.join("logs").join("background.log");
+        let folder = HomeFolder::Logs.path(home);
+        let path = folder.join("background.log");
         let open = || {
-            private_file::create_dir(&home.join("logs"))?;
+            private_file::create_dir(&folder)?;
             let file = private_file::open(OpenOptions::new().create(true).append(true).read(true), &path)?;
             if file.metadata()?.len() > MAX_LOG_BYTES {
                 file.set_len(0)?;

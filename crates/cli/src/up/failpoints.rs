@@ -19,6 +19,7 @@ use std::{
 };
 
 use abide_daemon::failpoint::{self, DaemonFailpoint};
+use abide_host::home_folders::HomeFolder;
 use abide_os::private_file;
 use anyhow::Context;
 
@@ -60,7 +61,7 @@ pub(super) fn install() -> anyhow::Result<()> {
         Some("children") => FailpointVictims::Children,
         Some(text) => anyhow::bail!("cannot understand ABIDE_TEST_FAILPOINT_VICTIMS={text}"),
     };
-    let keepers = home::home()?.join("keepers");
+    let keepers = HomeFolder::Keepers.path(&home::home()?);
     let path = home::home()?.join("failpoints");
     home::prepare(&home::home()?)?;
     let log = private_file::open(File::options().create(true).append(true), &path);

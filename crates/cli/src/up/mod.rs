@@ -18,7 +18,10 @@ use std::{io::Write, process::ExitCode, sync::Arc};
 use abide_agent::{memory::end_if_deleted, provenance::record_first_use};
 use abide_api::http::{self, HttpService, LocalListener, StopMode};
 use abide_daemon::{CrashGuard, Daemon};
-use abide_host::processes::{OutlivingKeepers, OutlivingTask};
+use abide_host::{
+    home_folders::HomeFolder,
+    processes::{OutlivingKeepers, OutlivingTask},
+};
 use abide_observe::{
     logs::{self, LogDestination},
     metrics::DaemonMetrics,
@@ -35,7 +38,6 @@ use tokio::{
 };
 
 use crate::{
-    agent,
     args::UpArguments,
     config::{self, GivenSetting},
     error::eprint_line,
@@ -61,7 +63,7 @@ pub(crate) fn run(arguments: &UpArguments, given: &[GivenSetting]) -> anyhow::Re
     }
     make_undumpable();
     let destination = match arguments.background {
-        true => LogDestination::Files(logs::folder(&home::home()?)),
+        true => LogDestination::Files(HomeFolder::Logs.path(&home::home()?)),
         false => LogDestination::Stderr,
     };
     logs::start(&config.log.options(), &destination).context("cannot write the log")?;
@@ -133,7 +135,7 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
     let home = std::fs::canonicalize(&home).with_context(|| format!("cannot use {}", home.display()))?;
     // Held until the daemon exits.
     let _lock = lock::HomeLock::take(&home)?;
-    record_first_use(&home.join(agent::RECORDS_FOLDER))
+    record_first_use(&HomeFolder::Agents.path(&home))
         .context("cannot record the first use of this version")?;
     let access = Arc::new(access::open(&home)?);
     let listener = TcpListener::bind(config.listen).await.with_context(|| {
@@ -176,7 +178,7 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
     let deadline_task = daemon.keep_time();
     let collecting = daemon.collect_capabilities();
-    let outliving = OutlivingKeepers::for_keepers_dir(&home.join("keepers"), &home::launcher()?);
+    let outliving = OutlivingKeepers::for_keepers_dir(&HomeFolder::Keepers.path(&home), &home::launcher()?);
     let outliving = tokio::spawn(
         outliving_task(&daemon, retention.store.clone(), outliving, &guard).run(daemon.changes()),
     );

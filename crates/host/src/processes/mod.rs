@@ -56,7 +56,7 @@ use crate::{
 };
 
 pub use abide_keeper::leftovers::adopt_orphans;
-pub use outliving::{OutlivingKeepers, OutlivingTask, SessionLostReport};
+pub use outliving::{OutlivingKeepers, OutlivingTask, SessionLostReport, is_noted_state};
 pub use standby::StandbyPolicy;
 
 /// Processes supervised by the keepers under one directory.

@@ -29,6 +29,7 @@ use abide_ports::{
 use tokio::sync::watch;
 
 use super::{end_all_keepers, end_child};
+use crate::home_folders::HomeFolder;
 
 #[derive(Clone, Debug)]
 pub struct OutlivingKeepers {
@@ -54,7 +55,7 @@ impl OutlivingKeepers {
     /// The notes that belong to this directory of keepers.
     pub fn for_keepers_dir(keepers: &Path, launcher: &KeeperLauncher) -> Self {
         let keeper_arguments = launcher.arguments.clone();
-        Self { notes: keepers.with_file_name("outliving"), keeper_arguments }
+        Self { notes: keepers.with_file_name(HomeFolder::Outliving.name()), keeper_arguments }
     }
 
     /// Records the directory of that run's keepers. The path recorded by an earlier version stays in a second line.
@@ -182,6 +183,19 @@ fn is_finished(run: &Run) -> bool {
     // A process that is still to be ended may start further keepers.
     let is_final = matches!(run.status(), RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled);
     is_final && run.owed.is_empty()
+}
+
+/// Returns whether a daemon of an earlier version noted this state folder of an agent as that of one of its runs.
+pub fn is_noted_state(home: &Path, state: &Path) -> bool {
+    let Ok(state) = state.canonicalize() else { return false };
+    let notes = fs::read_dir(HomeFolder::Outliving.path(home)).into_iter().flatten().flatten();
+    let texts = notes.filter_map(|note| fs::read_to_string(note.path()).ok());
+    // The note names the folder of sessions, which exists only if there was a session.
+    let is_noted = |line: &str| {
+        let noted = Path::new(line).parent().filter(|_| line.ends_with("/sessions"));
+        noted.is_some_and(|noted| noted.canonicalize().is_ok_and(|noted| noted == state))
+    };
+    texts.into_iter().any(|text| text.lines().any(is_noted))
 }
 
 /// Tells keepers that an earlier version started in a workspace to end. Returns whether none is alive.

@@ -11,9 +11,12 @@ use std::{
 
 use abide_os::{OsError, beneath::Directory, private_file, remove::remove};
 
-use crate::created_dirs::{self, DirPurpose};
+use crate::{
+    created_dirs::{self, DirPurpose},
+    home_folders::HomeFolder,
+};
 
-const FOLDER: &str = "trash";
+const FOLDER: &str = HomeFolder::Trash.name();
 /// Time limit for the deletion of one tree in a round. The next round continues it.
 const MAX_TREE_TIME: Duration = Duration::from_secs(60);
 

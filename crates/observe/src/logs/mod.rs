@@ -5,10 +5,7 @@
 
 mod rotating;
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::{io, path::PathBuf};
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{
@@ -40,12 +37,8 @@ pub enum LogLineFormat {
 #[derive(Clone, Debug)]
 pub enum LogDestination {
     Stderr,
+    /// Rotating files in this folder.
     Files(PathBuf),
-}
-
-/// Returns the log folder of a detached daemon.
-pub fn folder(home: &Path) -> PathBuf {
-    home.join("logs")
 }
 
 /// Initialises logging. Only the first call in a process has an effect.
