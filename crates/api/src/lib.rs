@@ -7,7 +7,6 @@
 pub mod access;
 pub mod http;
 pub mod mcp;
-pub mod metrics;
 pub mod rpc;
 pub mod translate;
 

@@ -17,7 +17,7 @@ use std::{
     path::Path,
 };
 
-use abide::catalogue::EngineConfig;
+use abide_engines::catalogue::EngineConfig;
 use abide_testkit::model::{ModelScript, ModelServer, ReceivedRequest, ScriptedAnswer};
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -16,8 +16,8 @@ use serde_json::json;
 use crate::{
     args::BackupArguments,
     config::{self, GivenSetting},
+    error::CliError,
     exit::SUCCEEDED,
-    trouble::CliError,
     verify::VerifyProgress,
 };
 

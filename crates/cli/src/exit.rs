@@ -3,29 +3,26 @@
 use std::process::ExitCode;
 
 use abide_agent::outcome::AgentOutcome;
+use abide_host::keeper_command;
 use abide_wire::run::RunStatusValue;
 use clap::{CommandFactory, Parser, error::ErrorKind};
 
 use crate::{
     agent,
     args::{CliArguments, CliCommand},
-    backup, config, doctor, mcp, parrot, restore, rpc, runs, service, sessions, token,
-    trouble::{self, CliError, CliErrorKind, eprint_line},
-    up, verify,
+    backup, config, doctor,
+    error::{self, CliError, CliErrorKind, eprint_line},
+    mcp, restore, rpc, runs, service, sessions, token, up, verify,
 };
 
 pub fn main() -> ExitCode {
-    // The keeper mode is checked first, because a keeper must stay small.
+    // Hidden subcommands are checked first, because a keeper must stay small.
+    if let Some(code) = keeper_command::run_hidden(std::env::args_os().skip(1)) {
+        return code;
+    }
     let mut raw_arguments = std::env::args_os().skip(1);
-    let first = raw_arguments.next();
-    if first.as_ref().is_some_and(|word| word == crate::home::KEEPER_SUBCOMMAND) {
-        return if abide_keeper::main().is_ok() { SUCCEEDED } else { FAILED };
-    }
-    if first.as_ref().is_some_and(|word| word == abide_keeper::confine::CONFINE_SUBCOMMAND) {
-        return abide_keeper::confine::main(raw_arguments);
-    }
-    if first.as_ref().is_some_and(|word| word == parrot::PARROT_SUBCOMMAND) {
-        return parrot::main(raw_arguments);
+    if raw_arguments.next().is_some_and(|word| word == abide_parrot::PARROT_SUBCOMMAND) {
+        return abide_parrot::main(raw_arguments, crate::home::parrot_dirs());
     }
     let CliArguments { set, command } = match CliArguments::try_parse() {
         Ok(typed) => typed,
@@ -60,10 +57,10 @@ pub fn main() -> ExitCode {
     };
     done.unwrap_or_else(|error| {
         // The reader of our output has closed the pipe, such as `head`. This is not an error.
-        if trouble::is_broken_pipe(&error) {
+        if error::is_broken_pipe(&error) {
             return SUCCEEDED;
         }
-        eprint_line(trouble::render(&error, json));
+        eprint_line(error::render(&error, json));
         match error.downcast_ref::<CliError>().map(|cli_error| cli_error.kind) {
             Some(CliErrorKind::Usage) => usage(),
             Some(CliErrorKind::Failure | CliErrorKind::Unreachable) | None => FAILED,
@@ -76,7 +73,7 @@ fn print_usage_error(error: &clap::Error) -> ExitCode {
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if !is_help && std::env::args_os().any(|word| word == "--json") {
         let cli_error = CliError::usage(error.to_string().trim_end());
-        eprint_line(trouble::render(&cli_error.into(), true));
+        eprint_line(error::render(&cli_error.into(), true));
         return usage();
     }
     // A closed stderr does not change the exit code.

@@ -2,19 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use abide_keeper::{group::ControlGroupConfig, launch::KeeperLauncher};
+use abide_host::{
+    control_groups::{self as groups, ControlGroupConfig, GroupDecision},
+    home_folders::HomeFolder,
+    home_permissions::{self, HomeAccess},
+    isolation::ProgramIsolator,
+    keeper_command::{self, KeeperLauncher},
+};
+use abide_parrot::ParrotDirs;
 use abide_terminal::TerminalConfig;
 use anyhow::Context;
 
-use crate::{
-    config,
-    groups::{self, GroupDecision},
-    isolation::ProgramIsolator,
-    private,
-};
-
-/// The hidden subcommand that runs a keeper.
-pub(crate) const KEEPER_SUBCOMMAND: &str = "__keeper";
+use crate::{config, error::eprint_line};
 
 /// Returns the home: `$ABIDE_HOME`, or `~/.abide`. The path of an existing home is resolved, because the paths below it
 /// that are stored with runs are opened without following links.
@@ -29,11 +28,30 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
     Ok(std::fs::canonicalize(&named).unwrap_or(named))
 }
 
+/// Returns the directories of the parrot. Its session files are in `$PARROT_HOME`, or in the folder `parrot` of the home.
+pub(crate) fn parrot_dirs() -> anyhow::Result<ParrotDirs> {
+    let home = home()?;
+    let sessions = variable("PARROT_HOME").map_or_else(|| HomeFolder::Parrot.path(&home), PathBuf::from);
+    Ok(ParrotDirs { home, sessions })
+}
+
+/// Creates the home if it is missing, and removes other users' access.
+pub(crate) fn prepare(home: &Path) -> anyhow::Result<()> {
+    match home_permissions::prepare_home(home)? {
+        HomeAccess::OwnerOnly => {}
+        HomeAccess::Restricted => eprint_line(format_args!(
+            "abide: other users could look into {}; its mode and that of everything in it is private now",
+            std::fs::canonicalize(home).as_deref().unwrap_or(home).display()
+        )),
+    }
+    Ok(())
+}
+
 pub(crate) fn terminal_config(config: &config::CliConfig, detached: bool) -> anyhow::Result<TerminalConfig> {
     let home = home()?;
-    private::prepare_home(&home)?;
+    prepare(&home)?;
     Ok(TerminalConfig {
-        keepers_dir: home.join("keepers"),
+        keepers_dir: HomeFolder::Keepers.path(&home),
         launcher: launcher_with(control_groups(config)?.groups)?,
         env: child_environment(),
         cwd: std::env::current_dir()
@@ -53,23 +71,21 @@ pub(crate) fn launcher() -> anyhow::Result<KeeperLauncher> {
 
 /// Like [`launcher`], with control groups for the started processes.
 pub(crate) fn launcher_with(groups: Option<ControlGroupConfig>) -> anyhow::Result<KeeperLauncher> {
-    Ok(KeeperLauncher {
-        program: std::env::current_exe().context("cannot find this program")?,
-        arguments: vec![KEEPER_SUBCOMMAND.to_owned()],
-        groups,
-    })
+    let program = std::env::current_exe().context("cannot find this program")?;
+    Ok(keeper_command::launcher(program, groups))
 }
 
 /// Selects the control groups of runs and sessions.
 pub(crate) fn control_groups(config: &config::CliConfig) -> anyhow::Result<GroupDecision> {
     let program = std::env::current_exe().context("cannot find this program")?;
-    groups::decide(config, &program).map_err(anyhow::Error::msg)
+    groups::decide(&config.group_options(), &program).map_err(anyhow::Error::msg)
 }
 
 /// Returns the isolator that hides the files of this home from programs.
 pub(crate) fn isolator(home: &Path) -> anyhow::Result<ProgramIsolator> {
     let program = std::env::current_exe().context("cannot find this program")?;
-    Ok(ProgramIsolator::new(home, &program, &variable("PATH").unwrap_or_default()))
+    let isolator = ProgramIsolator::new(home, &program, &variable("PATH").unwrap_or_default());
+    Ok(isolator.with_temporary_dir(variable("TMPDIR").map(PathBuf::from)))
 }
 
 /// Returns the environment variables that are valid UTF-8.

@@ -1,46 +1,25 @@
 //! The command line: arguments, configuration, and the composition of the real adapters.
 
-mod access;
 mod agent;
 mod args;
 mod backup;
-pub mod catalogue;
 mod client;
-pub mod clock;
 pub mod config;
-mod contents;
-mod crash_guard;
 mod doctor;
+mod error;
 mod exit;
-#[cfg(feature = "failpoints")]
-mod failpoints;
-pub mod groups;
 mod home;
-mod home_folders;
-pub mod isolation;
-mod logs;
-mod machine;
-mod made;
 mod mcp;
-mod parrot;
-mod private;
-pub mod processes;
 mod restore;
-mod retention;
 mod rpc;
 mod runs;
 mod service;
 mod sessions;
-mod space;
 mod store;
 mod table;
 mod text;
 mod token;
-mod traces;
-mod trouble;
 mod up;
 mod verify;
-pub mod watched;
-pub mod workspace;
 
 pub use exit::main;

@@ -11,9 +11,9 @@ use serde_json::json;
 use crate::{
     args::RestoreArguments,
     config::{self, GivenSetting},
+    error::CliError,
     exit::SUCCEEDED,
-    home, private, store,
-    trouble::CliError,
+    home, store,
     up::HomeLock,
 };
 
@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &RestoreArguments, given: &[GivenSetting]) -> anyho
     };
     let backup = std::path::absolute(&arguments.file).context("cannot use that name")?;
     let home = home::home()?;
-    private::prepare_home(&home)?;
+    home::prepare(&home)?;
     // No daemon can start until the lock is dropped.
     let _lock = HomeLock::take(&home)?;
     let restored = sqlite::restore(&backup, Path::new(database)).map_err(store::open_error)?;

@@ -4,19 +4,21 @@
 
 use std::{io::Write, process::ExitCode, time::Duration};
 
-use abide_keeper::identity::ProcessIdentity;
 use abide_wire::service::{DaemonStatus, StopDaemonRequest, StopDaemonResponse, StoppedRunView};
 
 use crate::{
     args::{DownArguments, OutputArguments},
     client::DaemonClient,
     config::GivenSetting,
+    error::{CliError, CliErrorKind, eprint_line},
     exit::{FAILED, SUCCEEDED},
     runs::when,
     table::{self, ColourMode, TextStyle},
     text,
-    trouble::{CliError, CliErrorKind, eprint_line},
 };
+
+/// Time limit for the exit of the daemon after a stop.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn status(output: &OutputArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let Some(client) = DaemonClient::connect_existing(given)? else {
@@ -93,17 +95,22 @@ pub(crate) fn down(arguments: &DownArguments, given: &[GivenSetting]) -> anyhow:
         }
         return Ok(SUCCEEDED);
     };
-    let daemon = client.address().process;
+    let daemon = client.address();
     let stopping = match client.stop(StopDaemonRequest { keep: arguments.keep }) {
         Ok(stopping) => stopping,
         // The daemon may exit before its response is received.
-        Err(error) if error.kind == CliErrorKind::Unreachable && wait_for_exit(&daemon) => nothing,
+        Err(error) if error.kind == CliErrorKind::Unreachable && daemon.wait_for_exit(EXIT_TIMEOUT) => {
+            nothing
+        }
         Err(error) => return Err(error.into()),
     };
-    if !wait_for_exit(&daemon) {
+    if !daemon.wait_for_exit(EXIT_TIMEOUT) {
         return Err(CliError::failure(
             "STILL_RUNNING",
-            format!("the daemon, pid {}, has not ended yet; `abide status` shows what it does", daemon.pid),
+            format!(
+                "the daemon, pid {}, has not ended yet; `abide status` shows what it does",
+                daemon.process.pid
+            ),
         )
         .into());
     }
@@ -153,12 +160,4 @@ fn describe_stopped_run(run: &StoppedRunView) -> String {
         },
     };
     format!("{before}; {now}")
-}
-
-/// Time limit for the exit of the daemon after a stop.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Waits for the exit of a process. Returns whether it exited in time.
-fn wait_for_exit(process: &ProcessIdentity) -> bool {
-    process.open().is_none_or(|process| process.wait(EXIT_TIMEOUT))
 }

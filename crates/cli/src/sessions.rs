@@ -5,19 +5,18 @@
 mod attach;
 
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use abide_api::translate;
-use abide_keeper::launch::KeeperConnection;
-use abide_keeper::protocol::{
-    CommandInput, KeeperRequest, KeeperResponse, KeeperStatus, OutputStream, ShellCommand, TaggedRequest,
-    TaggedResponse,
-};
+use abide_host::home_folders::HomeFolder;
+use abide_os::poll::wait_readable;
+use abide_terminal::direct::{DirectCommand, DirectOutput, DirectSession, DirectSessionError, list_sessions};
 use abide_terminal::{
-    CreateSessionRequest, SessionMeta, TerminalCall, TerminalEvent, TerminalReply, TerminalRuntime,
-    TerminalSize, session_dirs,
+    CommandExit, CreateSessionRequest, ExecResult, OutputStream, SessionInfo, TerminalCall, TerminalEvent,
+    TerminalReply, TerminalRuntime, TerminalSize,
 };
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde_json::json;
 
 use crate::args::SessionsCommand;
@@ -26,8 +25,8 @@ use crate::exit::SUCCEEDED;
 use crate::home;
 use crate::text;
 
-const STATUS_TIMEOUT_MS: u64 = 2_000;
-const NO_TIMEOUT_MS: u64 = u64::MAX / 4_000;
+/// Maximum bytes of each stream in the JSON result of a command.
+const MAX_RESULT_BYTES: u64 = 1 << 20;
 
 pub(crate) fn run(command: SessionsCommand, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     match command {
@@ -48,30 +47,25 @@ pub(crate) fn run(command: SessionsCommand, given: &[GivenSetting]) -> anyhow::R
 }
 
 fn list(json: bool) -> anyhow::Result<ExitCode> {
-    let mut rows = Vec::new();
-    for (id, keeper_dir) in session_dirs(&home::home()?.join("keepers")) {
-        let Ok(mut keeper) = KeeperConnection::attach(keeper_dir) else { continue };
-        let Ok(status) = keeper.status(STATUS_TIMEOUT_MS) else { continue };
-        rows.push((id, status));
-    }
+    let sessions = list_sessions(&HomeFolder::Keepers.path(&home::home()?));
     let mut out = std::io::stdout().lock();
     if json {
-        let sessions: Vec<_> = rows.iter().map(|(id, status)| describe(id, status)).collect();
+        let sessions: Vec<_> = sessions.iter().map(describe).collect();
         writeln!(out, "{}", json!({ "sessions": sessions }))?;
         return Ok(SUCCEEDED);
     }
     writeln!(out, "{:10} {:10} {:>8}  {:20} {:16} NAME", "SESSION", "STATE", "PID", "CREATED", "SHELL")?;
-    for (id, status) in &rows {
-        let meta = meta(status);
-        let created = translate::time(status.created_at / 1_000_000 * 1_000_000);
+    for info in &sessions {
+        let created = translate::time(info.created_at / 1_000_000 * 1_000_000);
         // Names and paths come from other programs, so control characters are escaped.
-        let name = text::one_line(&meta.name.unwrap_or_default());
-        let shell = text::one_line(&meta.shell);
+        let name = text::one_line(info.name.as_deref().unwrap_or_default());
+        let shell = text::one_line(&info.shell);
         writeln!(
             out,
-            "{id:10} {:10} {:>8}  {created:20} {shell:16} {name}",
-            state(status),
-            status.child.pid,
+            "{:10} {:10} {:>8}  {created:20} {shell:16} {name}",
+            info.session.as_str(),
+            info.state.as_str(),
+            info.pid,
         )?;
     }
     Ok(SUCCEEDED)
@@ -90,10 +84,7 @@ fn new(create: CreateSessionRequest, json: bool, given: &[GivenSetting]) -> anyh
             Some(Ok(TerminalReply::Session(info))) => break info,
             Some(Ok(_)) => bail!("the runtime gave another answer than was asked for"),
             Some(Err(error)) => return Err(error.into()),
-            None => {
-                let mut fds = [rustix::event::PollFd::new(&runtime, rustix::event::PollFlags::IN)];
-                rustix::event::poll(&mut fds, None)?;
-            }
+            None => drop(wait_readable(&[runtime.as_fd()], None)?),
         }
     };
     let mut out = std::io::stdout().lock();
@@ -106,71 +97,68 @@ fn new(create: CreateSessionRequest, json: bool, given: &[GivenSetting]) -> anyh
 }
 
 fn exec(session: &str, command: String, timeout: Option<f64>, json: bool) -> anyhow::Result<ExitCode> {
-    let mut keeper = find(session)?;
+    let mut connection = find(session)?;
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "a float that is too large saturates"
     )]
     let timeout_ms = timeout.map(|seconds| (seconds.max(0.0) * 1_000.0) as u64);
-    let keep = if json { 1 << 20 } else { 0 };
-    let run = ShellCommand {
-        text: command.into_bytes(),
-        input: CommandInput::Nothing,
-        timeout_ms,
-        keep,
-        follow: !json,
+    let output = match json {
+        true => DirectOutput::Collected { max_bytes: MAX_RESULT_BYTES },
+        false => DirectOutput::Streamed,
     };
-    keeper.socket.send(&TaggedRequest { tag: 1, act: KeeperRequest::Run(run) })?;
-    let mut shell_restarted = false;
-    loop {
-        let answer = keeper.socket.wait::<TaggedResponse>(NO_TIMEOUT_MS)?.context("the session has ended")?;
-        match answer.news {
-            KeeperResponse::ShellRestarted(_) => shell_restarted = true,
-            _ if answer.tag != 1 => {}
-            KeeperResponse::Output(output) => match output.stream {
-                OutputStream::Stdout => std::io::stdout().write_all(&output.bytes)?,
-                OutputStream::Stderr => std::io::stderr().write_all(&output.bytes)?,
-            },
-            KeeperResponse::Ran(ran) => {
-                if let Some(why) = ran.outcome.lost {
-                    bail!(why);
-                }
-                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                let result = json!({
-                    "exec_id": format!("e-{}", ran.outcome.job), "stdout": text(&ran.stdout), "stderr": text(&ran.stderr),
-                    "exit_code": ran.outcome.code, "duration_ms": ran.outcome.duration_us / 1_000,
-                    "timed_out": ran.outcome.timed_out, "cancelled": ran.outcome.cancelled,
-                    "shell_restarted": shell_restarted,
-                    "truncated": {
-                        "stdout": ran.printed[0] - ran.stdout.len() as u64,
-                        "stderr": ran.printed[1] - ran.stderr.len() as u64,
-                    },
-                });
-                writeln!(std::io::stdout(), "{result}")?;
-                return exit_with(ran.outcome.code);
-            }
-            KeeperResponse::Ended(outcome) => {
-                std::io::stdout().flush()?;
-                if outcome.timed_out {
-                    eprintln!("abide: stopped after {} ms", outcome.duration_us / 1_000);
-                }
-                if shell_restarted {
-                    eprintln!("abide: the shell was restarted; its variables and functions are lost");
-                }
-                if let Some(why) = outcome.lost {
-                    bail!(why);
-                }
-                return exit_with(outcome.code);
-            }
-            KeeperResponse::Refused(refusal) => bail!("session {session}: {refusal}"),
-            KeeperResponse::Done
-            | KeeperResponse::Status(_)
-            | KeeperResponse::Started(_)
-            | KeeperResponse::Piece(_)
-            | KeeperResponse::Exited(_)
-            | KeeperResponse::Settled(_) => {}
+    let command = DirectCommand { text: command, timeout_ms, output };
+    let end = connection.run(command, &mut |stream, bytes| match stream {
+        OutputStream::Stdout => std::io::stdout().write_all(bytes),
+        OutputStream::Stderr => std::io::stderr().write_all(bytes),
+    });
+    let end = end.map_err(|error| refused(session, error))?;
+    let exit = &end.result.exit;
+    if json {
+        if let Some(why) = end.lost {
+            bail!(why);
         }
+        writeln!(std::io::stdout(), "{}", describe_result(&end.result))?;
+        return exit_with(exit.exit_code);
+    }
+    std::io::stdout().flush()?;
+    if exit.timed_out {
+        eprintln!("abide: stopped after {} ms", exit.duration_us / 1_000);
+    }
+    if exit.shell_restarted {
+        eprintln!("abide: the shell was restarted; its variables and functions are lost");
+    }
+    if let Some(why) = end.lost {
+        bail!(why);
+    }
+    exit_with(exit.exit_code)
+}
+
+fn describe_result(result: &ExecResult) -> serde_json::Value {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let CommandExit { exit_code, duration_us, timed_out, cancelled, shell_restarted } = result.exit;
+    let [stdout, stderr] = &result.outputs;
+    json!({
+        "exec_id": result.exec.to_string(), "stdout": text(stdout), "stderr": text(stderr),
+        "exit_code": exit_code, "duration_ms": duration_us / 1_000,
+        "timed_out": timed_out, "cancelled": cancelled, "shell_restarted": shell_restarted,
+        "truncated": {
+            "stdout": result.stream_bytes[0] - stdout.len() as u64,
+            "stderr": result.stream_bytes[1] - stderr.len() as u64,
+        },
+    })
+}
+
+/// Names the session in the error of a refused request.
+fn refused(session: &str, error: DirectSessionError) -> anyhow::Error {
+    match error {
+        DirectSessionError::Refused(refusal) => anyhow::anyhow!("session {session}: {refusal}"),
+        other @ (DirectSessionError::NotFound
+        | DirectSessionError::Ambiguous
+        | DirectSessionError::Ended
+        | DirectSessionError::OutputUnwritable(_)
+        | DirectSessionError::Keeper(_)) => other.into(),
     }
 }
 
@@ -180,16 +168,7 @@ fn exit_with(code: i32) -> anyhow::Result<ExitCode> {
 
 fn remove(sessions: &[String], force: bool, json: bool) -> anyhow::Result<ExitCode> {
     for session in sessions {
-        let mut keeper = find(session)?;
-        if let KeeperResponse::Refused(refusal) =
-            keeper.request(1, KeeperRequest::End { force }, NO_TIMEOUT_MS)?
-        {
-            bail!("session {session}: {refusal}");
-        }
-        // The keeper process exits last.
-        while !keeper.socket.is_closed() {
-            keeper.socket.wait::<TaggedResponse>(STATUS_TIMEOUT_MS)?;
-        }
+        find(session)?.end(force).map_err(|error| refused(session, error))?;
         if json {
             writeln!(std::io::stdout(), "{}", json!({ "session_id": session, "state": "TERMINATED" }))?;
         } else {
@@ -200,49 +179,24 @@ fn remove(sessions: &[String], force: bool, json: bool) -> anyhow::Result<ExitCo
 }
 
 /// Finds a session by its id, or by its name if it is unique.
-fn find(session: &str) -> anyhow::Result<KeeperConnection> {
-    let keepers = home::home()?.join("keepers");
-    let mut found = Vec::new();
-    for (id, keeper_dir) in session_dirs(&keepers) {
-        let Ok(mut keeper) = KeeperConnection::attach(keeper_dir) else { continue };
-        let Ok(status) = keeper.status(STATUS_TIMEOUT_MS) else { continue };
-        if id == session {
-            return Ok(keeper);
-        }
-        if meta(&status).name.as_deref() == Some(session) {
-            found.push(keeper);
-        }
-    }
-    match (found.pop(), found.is_empty()) {
-        (Some(keeper), true) => Ok(keeper),
-        (Some(_), false) => {
+fn find(session: &str) -> anyhow::Result<DirectSession> {
+    match DirectSession::find(&HomeFolder::Keepers.path(&home::home()?), session) {
+        Err(DirectSessionError::Ambiguous) => {
             bail!("several sessions are named {}; use the id", text::one_line(session))
         }
-        (None, _) => {
+        Err(DirectSessionError::NotFound) => {
             bail!("there is no session {}; `abide sessions ls` lists them", text::one_line(session))
         }
+        found => Ok(found?),
     }
 }
 
-fn meta(status: &KeeperStatus) -> SessionMeta {
-    serde_json::from_slice(&status.meta).unwrap_or_default()
-}
-
-fn state(status: &KeeperStatus) -> &'static str {
-    match (&status.exit, &status.running) {
-        (Some(_), _) => "TERMINATED",
-        (None, Some(_)) => "RUNNING",
-        (None, None) => "IDLE",
-    }
-}
-
-fn describe(id: &str, status: &KeeperStatus) -> serde_json::Value {
-    let meta = meta(status);
+fn describe(info: &SessionInfo) -> serde_json::Value {
     json!({
-        "session_id": id, "name": meta.name, "state": state(status), "shell": meta.shell, "cwd": meta.cwd,
-        "pid": status.child.pid, "created_at": translate::time(status.created_at),
-        "last_activity_at": translate::time(status.last_activity_at), "command_count": status.jobs,
-        "env_keys": meta.env_keys, "pty": meta.pty.is_some(), "exit_code": status.exit.as_ref().map(|exit| exit.code),
+        "session_id": info.session.as_str(), "name": info.name, "state": info.state.as_str(),
+        "shell": info.shell, "cwd": info.cwd, "pid": info.pid, "created_at": translate::time(info.created_at),
+        "last_activity_at": translate::time(info.last_activity_at), "command_count": info.command_count,
+        "env_keys": info.env_keys, "pty": info.pty, "exit_code": info.exit_code,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use abide_ports::store::StoreError;
 
-use crate::trouble::CliError;
+use crate::error::CliError;
 
 /// Converts the error of a store that could not be opened. Lost acknowledged input has a code of its own.
 pub(crate) fn open_error(error: StoreError) -> anyhow::Error {

@@ -4,22 +4,21 @@ use std::{io::Write, path::Path, process::ExitCode};
 
 use abide_api::access::{AccessError, AccessRegistry};
 use abide_domain::time::Timestamp;
+use abide_host::clock::SystemClock;
 use abide_ports::clock::Clock;
 use abide_wire::access::{AccessToken, CreateTokenRequest, IssuedToken, Permission, SignIn};
 
 use crate::{
-    access,
     args::{TokenCommand, TokenLs, TokenNew, TokenRevoke, TokenRotate},
     client::DaemonClient,
-    clock::SystemClock,
     config::GivenSetting,
+    error::{CliError, eprint_line},
     exit::SUCCEEDED,
-    home, private,
+    home,
     runs::{print_json, when},
     table::{self, ColourMode, TableCell, TextStyle},
     text,
-    trouble::{CliError, eprint_line},
-    up::HomeLock,
+    up::{HomeLock, access},
 };
 
 pub(crate) fn run(command: &TokenCommand, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
@@ -44,7 +43,7 @@ impl CredentialAccess {
             return Ok(Self::Daemon(client));
         }
         let home = home::home()?;
-        private::prepare_home(&home)?;
+        home::prepare(&home)?;
         Self::open_home(&home)
     }
 

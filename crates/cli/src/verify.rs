@@ -15,9 +15,9 @@ use serde_json::json;
 use crate::{
     args::VerifyArguments,
     config::{self, GivenSetting},
+    error::{CliError, eprint_line},
     exit::{FAILED, SUCCEEDED},
     home, store,
-    trouble::{CliError, eprint_line},
     up::DaemonAddress,
 };
 

@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
-use abide::{
+use abide_domain::process::ExitStatus;
+use abide_host::{
     isolation::ProgramIsolator,
     processes::{KeeperProcesses, StandbyPolicy},
 };
-use abide_domain::process::ExitStatus;
 use abide_keeper::{
     group::ControlGroupConfig,
     launch::{KeeperLauncher, clean_up_dead_keeper, kill_keeper},

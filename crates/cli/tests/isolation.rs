@@ -13,11 +13,11 @@ use std::{
     time::Duration,
 };
 
-use abide::{
+use abide_domain::process::ExitStatus;
+use abide_host::{
     isolation::ProgramIsolator,
     processes::{KeeperProcesses, StandbyPolicy},
 };
-use abide_domain::process::ExitStatus;
 use abide_keeper::launch::KeeperLauncher;
 use abide_ports::{
     engine::{IsolationMode, ProcessSpec, ProcessStdin},

@@ -2,8 +2,8 @@
 
 use std::{fs, path::PathBuf, sync::Mutex};
 
-use abide::processes::{KeeperProcesses, StandbyPolicy};
 use abide_domain::process::ExitStatus;
+use abide_host::processes::{KeeperProcesses, StandbyPolicy};
 use abide_keeper::{
     launch::KeeperLauncher,
     place::KeeperDir,

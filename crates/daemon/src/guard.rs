@@ -22,6 +22,7 @@ use abide_domain::time::{TimeSpan, Timestamp};
 use abide_ports::{
     clock::Clock,
     crash_log::{CrashGuardState, CrashLog, CrashLogContents, CrashSuspect, MAX_CONSECUTIVE_DEATHS},
+    operation_guard::{AdmissionFuture, GuardedOperation, OperationGuard},
 };
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
@@ -242,6 +243,27 @@ impl CrashGuard {
 
     fn memory(&self) -> MutexGuard<'_, CrashGuardMemory> {
         self.0.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OperationGuard for CrashGuard {
+    fn admit<'a>(&'a self, item: &'a str) -> AdmissionFuture<'a> {
+        Box::pin(async move {
+            match CrashGuard::admit(self, item).await {
+                CrashGuardDecision::Now(operation) => Some(Box::new(operation) as Box<dyn GuardedOperation>),
+                CrashGuardDecision::Later(_) => None,
+            }
+        })
+    }
+
+    fn forget(&self, prefix: &str, is_pending: &dyn Fn(&str) -> bool) {
+        CrashGuard::forget(self, prefix, is_pending);
+    }
+}
+
+impl GuardedOperation for GuardedEffect {
+    fn succeeded(self: Box<Self>) {
+        GuardedEffect::succeeded(*self);
     }
 }
 

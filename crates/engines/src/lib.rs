@@ -8,6 +8,7 @@
 //! `kind`, `head`, `tongue`), then any adapter.
 
 pub mod asking;
+pub mod catalogue;
 pub mod registry;
 
 mod acp;

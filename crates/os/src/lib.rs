@@ -12,6 +12,8 @@
 //! - [`process`] identifies a process and signals it through a pidfd.
 //! - [`poll`] waits for descriptors.
 //! - [`peer`] identifies the process at the other end of a Unix socket and its ancestors.
+//! - [`stream_socket`] sends and receives without blocking, [`poll`] waits for descriptors, [`tty`] controls the terminal.
+//! - [`own_process`] changes the limits of this process.
 //! - [`private_file`] creates files and directories that only their owner can access.
 //! - [`atomic_file`] replaces such a file as a whole.
 //! - [`file_lock`] lets one process at a time use something.
@@ -33,6 +35,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod confine;
 pub mod file_lock;
+pub mod own_process;
 pub mod peer;
 pub mod poll;
 pub mod private_file;
@@ -41,7 +44,9 @@ pub mod program_lookup;
 pub mod random;
 pub mod remove;
 pub mod sse;
+pub mod stream_socket;
 pub mod suggestion;
+pub mod tty;
 
 mod error;
 

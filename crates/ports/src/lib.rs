@@ -7,6 +7,7 @@ pub mod clock;
 pub mod contents;
 pub mod crash_log;
 pub mod engine;
+pub mod operation_guard;
 pub mod processes;
 pub mod secret;
 pub mod space;

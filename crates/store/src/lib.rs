@@ -22,7 +22,6 @@ pub mod sqlite;
 pub mod upkeep;
 #[cfg(feature = "_records")]
 mod witness;
-pub mod wrapped;
 
 #[cfg(feature = "_records")]
 pub use witness::LossPolicy;

@@ -9,6 +9,7 @@
 mod call;
 mod clock;
 mod dialect;
+pub mod direct;
 mod error;
 #[cfg(feature = "failpoints")]
 pub mod failpoint;

@@ -3,6 +3,7 @@
 //!
 //! Generated files are checked by the tests that generate them.
 
+mod adapters;
 mod arrows;
 mod engines;
 mod header;
@@ -45,6 +46,7 @@ pub(crate) fn run(workspace: &CargoWorkspace) -> Result<()> {
 
 /// The rules that need only the files. The dependency rule also needs the workspace.
 const RULES: &[fn(&FileTree) -> Vec<TidyFinding>] = &[
+    adapters::check,
     engines::check,
     header::check,
     length::check,

@@ -53,6 +53,21 @@ pub(super) const TABLE: &[CrateRow] = &[
         dev_uses: &[],
         external: OutsideRule::Not(DATABASES),
     },
+    // Adapters of this machine. They get plain values: no arguments, no settings, no HTTP, no database.
+    CrateRow {
+        name: "host",
+        uses: &["domain", "ports", "keeper", "os"],
+        dev_uses: &["store"],
+        external: OutsideRule::Not(&[
+            "axum",
+            "hyper",
+            "reqwest",
+            "ureq",
+            "rusqlite",
+            "tokio-postgres",
+            "clap",
+        ]),
+    },
     CrateRow {
         name: "daemon",
         // No adapters: `cli` passes them in.
@@ -60,18 +75,32 @@ pub(super) const TABLE: &[CrateRow] = &[
         dev_uses: &["store", "engines"],
         external: OutsideRule::Not(DATABASES_AND_HTTP),
     },
+    // A program like any other engine: it shares only the format of prompts and questions with its adapter.
+    CrateRow {
+        name: "parrot",
+        uses: &["engines", "os"],
+        dev_uses: &["domain"],
+        external: OutsideRule::Not(DATABASES_AND_HTTP),
+    },
+    // Operators' view of commits and requests. Its values come from the ports, its HTTP routes are in `api`.
+    CrateRow {
+        name: "observe",
+        uses: &["domain", "ports"],
+        dev_uses: &["store"],
+        external: OutsideRule::Not(&["axum", "hyper", "rusqlite", "tokio-postgres", "clap"]),
+    },
     CrateRow { name: "wire", uses: &[], dev_uses: &[], external: OutsideRule::Not(DATABASES_AND_HTTP) },
     CrateRow {
         name: "api",
-        uses: &["domain", "ports", "os", "daemon", "terminal", "wire"],
+        uses: &["domain", "ports", "os", "daemon", "observe", "terminal", "wire"],
         dev_uses: &["store"],
         external: OutsideRule::Not(DATABASES),
     },
     CrateRow {
         name: "cli",
         uses: &[
-            "domain", "ports", "engines", "channels", "store", "os", "keeper", "terminal", "agent", "daemon",
-            "wire", "api",
+            "domain", "ports", "engines", "channels", "store", "os", "keeper", "terminal", "agent", "host",
+            "daemon", "observe", "parrot", "wire", "api",
         ],
         dev_uses: &[],
         external: OutsideRule::Free,

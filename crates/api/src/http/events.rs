@@ -6,6 +6,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use abide_domain::id::RunId;
+use abide_observe::metrics::StreamReaderGuard;
 use abide_ports::store::JournalSeq;
 use abide_wire::{event as wire, service};
 use axum::{
@@ -35,7 +36,6 @@ use super::{
     problem::{HttpProblem, ProblemCode},
     runs::{load_run, parse_run_id},
 };
-use crate::metrics::StreamReaderGuard;
 
 /// From where events are told.
 #[derive(Debug, Deserialize, IntoParams)]

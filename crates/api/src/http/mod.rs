@@ -13,6 +13,7 @@ mod ends;
 mod engines;
 mod events;
 mod feed;
+mod gauges;
 mod guard;
 mod interactions;
 mod limits;
@@ -21,6 +22,7 @@ mod pages;
 mod permissions;
 mod person;
 mod problem;
+mod request_metrics;
 mod router;
 mod runs;
 mod server;
@@ -35,6 +37,7 @@ mod websocket;
 use std::sync::Arc;
 
 use abide_daemon::Daemon;
+use abide_observe::metrics::DaemonMetrics;
 use abide_terminal::RuntimeHandle;
 use tokio::sync::{Semaphore, watch};
 
@@ -47,7 +50,7 @@ use engines::EngineCache;
 use feed::EventBroadcast;
 use limits::RateLimiter;
 
-use crate::{access::AccessRegistry, metrics::DaemonMetrics};
+use crate::access::AccessRegistry;
 
 /// Dependencies of the HTTP interface.
 #[derive(Clone, Debug)]

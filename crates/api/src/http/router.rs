@@ -16,9 +16,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     HttpService, HttpState, artifacts, docs, document, engines, events, guard, interactions, messages,
     problem::{HttpProblem, ProblemCode},
-    runs, service, terminals, tokens,
+    request_metrics, runs, service, terminals, tokens,
 };
-use crate::metrics;
 
 /// Builds the router with all routes and middleware.
 pub fn router(service: HttpService) -> Router {
@@ -37,7 +36,7 @@ pub fn router(service: HttpService) -> Router {
         .layer(DefaultBodyLimit::max(interface.0.settings.max_body_bytes))
         .layer(middleware::from_fn_with_state(interface.clone(), guard::check))
         .layer(middleware::from_fn(catch_panics))
-        .layer(middleware::from_fn_with_state(interface.0.metrics.clone(), metrics::count_requests))
+        .layer(middleware::from_fn_with_state(interface.0.metrics.clone(), request_metrics::count_requests))
         .with_state(interface)
 }
 

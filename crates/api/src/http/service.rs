@@ -2,6 +2,7 @@
 
 use abide_daemon::{ActivityBeforeStop, StoppedRun};
 use abide_domain::run::RunStatus;
+use abide_observe::metrics::{CONTENT_TYPE, STATUSES};
 use abide_terminal::{TerminalCall, TerminalReply};
 use abide_wire::service as wire;
 use axum::{Json, extract::State, http::header, response::IntoResponse};
@@ -10,10 +11,10 @@ use tokio::sync::oneshot;
 use super::{
     HttpState, StopMode,
     body::OptionalBody,
+    gauges,
     problem::{HttpProblem, ProblemCode},
     translate,
 };
-use crate::metrics::{self, CONTENT_TYPE, STATUSES};
 
 /// Says that the daemon lives. Needs no token.
 #[utoipa::path(
@@ -51,7 +52,7 @@ pub(super) async fn ready(
         content_type = "application/openmetrics-text")),
 )]
 pub(super) async fn metrics(State(interface): State<HttpState>) -> Result<impl IntoResponse, HttpProblem> {
-    let text = interface.0.metrics.encode(interface.daemon()).await?;
+    let text = interface.0.metrics.encode(&gauges::read(interface.daemon()).await?);
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text))
 }
 
@@ -67,7 +68,7 @@ pub(super) async fn status(
     let (held, queued) = daemon.occupancy();
     let tally = daemon.store().count_by_status().await?;
     let count = |status: RunStatus| (status.name().to_owned(), tally.get(&status).copied().unwrap_or(0));
-    let stalled = metrics::stalled_runs(daemon).await?;
+    let stalled = gauges::stalled_runs(daemon).await?;
     Ok(Json(wire::DaemonStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),

@@ -5,7 +5,6 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use abide_api::{
     access::{AccessRegistry, NoStorage},
     http::{HttpConfig as Bounds, HttpService, StopMode, serve},
-    metrics::DaemonMetrics,
 };
 use abide_daemon::{Daemon, DaemonConfig, DaemonDeps, RequestOutcome, RunService};
 use abide_domain::{
@@ -18,6 +17,7 @@ use abide_domain::{
     settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::{Seconds, Timestamp},
 };
+use abide_observe::metrics::DaemonMetrics;
 use abide_ports::{
     catalogue::{EngineLookup, InstalledEngine},
     clock::Clock,

@@ -1,6 +1,6 @@
 //! Medians, and the format of times. It does not depend on the measurements.
 
-use abide::clock::SystemClock;
+use abide_host::clock::SystemClock;
 use abide_ports::clock::Clock;
 
 /// Returns the time in microseconds, on the clock that the ledger and the keepers use.

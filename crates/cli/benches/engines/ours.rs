@@ -10,11 +10,6 @@ use std::{
     time::Duration,
 };
 
-use abide::{
-    catalogue::{EngineCatalogue, EngineConfig},
-    clock::SystemClock,
-    processes::{KeeperProcesses, StandbyPolicy},
-};
 use abide_daemon::{DaemonDeps, EffectExecutor, RequestError, RunService};
 use abide_domain::{
     engine::ProfileKind,
@@ -23,6 +18,11 @@ use abide_domain::{
     inbound::{InboundMessage, MessageKey},
     run::{Run, RunStatus},
     settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
+};
+use abide_engines::catalogue::{EngineCatalogue, EngineConfig};
+use abide_host::{
+    clock::SystemClock,
+    processes::{KeeperProcesses, StandbyPolicy},
 };
 use abide_keeper::launch::KeeperLauncher;
 use abide_ports::{
@@ -139,7 +139,11 @@ impl BenchDaemon {
                 clock,
                 catalogue,
                 processes: processes.clone(),
-                workspaces: Arc::new(abide::workspace::LocalWorkspaces { home: home.to_owned() }),
+                workspaces: Arc::new(abide_host::workspace::LocalWorkspaces {
+                    home: home.to_owned(),
+                    artifacts_folder: abide_engines::asking::patch::ARTIFACTS_FOLDER,
+                    skill_patch: abide_engines::asking::patch::skill_patch,
+                }),
                 private: home.join("runs").to_string_lossy().into_owned(),
                 recovery_max: abide_domain::time::Seconds(300),
                 contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),

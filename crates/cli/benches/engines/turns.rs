@@ -3,8 +3,8 @@
 
 use std::{fs, path::Path};
 
-use abide::catalogue::EngineConfig;
 use abide_domain::engine::ProfileKind;
+use abide_engines::catalogue::EngineConfig;
 use abide_testkit::model::{ModelScript, ModelServer, ScriptedAnswer};
 
 use crate::{

@@ -9,11 +9,11 @@ use std::{
     time::Duration,
 };
 
-use abide::processes::KeeperProcesses;
 use abide_domain::{
     process::{ExitStatus, ProcessBinding},
     time::Timestamp,
 };
+use abide_host::processes::KeeperProcesses;
 use abide_keeper::{launch::KeeperConnection, place::KeeperDir};
 use abide_ports::{
     engine::{EngineInstallation, ProcessSignal},

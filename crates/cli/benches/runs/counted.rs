@@ -15,8 +15,8 @@ use abide_domain::{
     inbound::Inbound,
     run::{Run, RunStatus},
 };
+use abide_observe::observed_store::{ObservedStore, StoreObserver};
 use abide_ports::store::{CommitReceipt, JournalCommit, RunChange, Store, StoreFuture};
-use abide_store::wrapped::{ObservedStore, StoreObserver};
 use serde::Serialize;
 use tokio::sync::mpsc;
 

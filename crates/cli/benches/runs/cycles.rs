@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
-use abide::clock::SystemClock;
 use abide_daemon::{DaemonDeps, EffectExecutor, RunService};
 use abide_domain::{
     event::NewRun,
@@ -14,8 +13,9 @@ use abide_domain::{
     settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::Seconds,
 };
+use abide_host::clock::SystemClock;
+use abide_observe::observed_store::ObservedStore;
 use abide_ports::{clock::Clock, processes::ProcessOutput};
-use abide_store::wrapped::ObservedStore;
 use abide_testkit::actor::{FakeCatalogue, FakeLaunch, FakeProcesses, NoopWorkspaces};
 
 use crate::{counted::CountingStore, now};

@@ -6,7 +6,6 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use abide::clock::SystemClock;
 use abide_daemon::RunService;
 use abide_domain::{
     engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities},
@@ -18,6 +17,7 @@ use abide_domain::{
     run::{self, Run},
     time::Seconds,
 };
+use abide_host::clock::SystemClock;
 use abide_ports::{
     clock::Clock,
     store::{JournalCommit, JournalSeq, PageRequest, RunChange, Store},

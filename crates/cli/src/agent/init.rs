@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::{
     args::AgentInit,
+    error::{CliError, eprint_line},
     exit::SUCCEEDED,
     runs::print_json,
-    trouble::{CliError, eprint_line},
 };
 
 pub(super) fn run(arguments: &AgentInit) -> anyhow::Result<ExitCode> {

@@ -23,6 +23,7 @@ use abide_agent::{
     provenance::{StateFolder, StateOrigin},
     state::StateDirectory,
 };
+use abide_host::{home_folders::HomeFolder, processes::is_noted_state};
 use abide_os::OsError;
 use anyhow::Context;
 
@@ -30,7 +31,7 @@ pub(crate) use account::AgentAccount;
 
 use crate::{
     args::{AgentCommand, AgentPathArguments},
-    home, private,
+    home,
 };
 
 pub(crate) fn main(command: AgentCommand) -> anyhow::Result<ExitCode> {
@@ -43,9 +44,6 @@ pub(crate) fn main(command: AgentCommand) -> anyhow::Result<ExitCode> {
 
 /// Folder of named agent sessions, relative to the working directory.
 const SESSIONS_FOLDER: &str = ".abide/native";
-
-/// Folder of the home with the records of state folders.
-pub(crate) const RECORDS_FOLDER: &str = "agents";
 
 /// Paths of an agent's working directory and state folder. Links that the person named are resolved once; links that
 /// are put into these paths later are not followed.
@@ -83,11 +81,11 @@ impl AgentPaths {
     /// session's name.
     fn state_folder(&self, session: Option<&str>) -> anyhow::Result<StateFolder> {
         let home = home::home()?;
-        private::prepare_home(&home)?;
-        let records = home.join(RECORDS_FOLDER);
+        home::prepare(&home)?;
+        let records = HomeFolder::Agents.path(&home);
         let record_id = session.filter(|session| is_uuid(session)).map(str::to_owned);
         let is_recorded = record_id.as_ref().is_some_and(|id| records.join(id).exists());
-        let is_noted = || record_id.is_some() && !is_recorded && is_recorded_by_daemon(&home, &self.state);
+        let is_noted = || record_id.is_some() && !is_recorded && is_noted_state(&home, &self.state);
         let origin = if is_noted() { StateOrigin::EarlierVersion } else { StateOrigin::Unknown };
         Ok(StateFolder {
             root: self.root.clone(),
@@ -116,19 +114,6 @@ impl AgentPaths {
 
 fn resolved(path: PathBuf) -> PathBuf {
     fs::canonicalize(&path).unwrap_or(path)
-}
-
-/// Returns whether a daemon of an earlier version recorded this state folder as that of one of its runs.
-fn is_recorded_by_daemon(home: &Path, state: &Path) -> bool {
-    let Ok(state) = state.canonicalize() else { return false };
-    let notes = fs::read_dir(home.join("outliving")).into_iter().flatten().flatten();
-    let texts = notes.filter_map(|note| fs::read_to_string(note.path()).ok());
-    // The note names the folder of sessions, which exists only if there was a session.
-    let is_noted = |line: &str| {
-        let noted = Path::new(line).parent().filter(|_| line.ends_with("/sessions"));
-        noted.is_some_and(|noted| noted.canonicalize().is_ok_and(|noted| noted == state))
-    };
-    texts.into_iter().any(|text| text.lines().any(is_noted))
 }
 
 /// Returns whether the name is a UUID, as the daemon generates them for sessions.

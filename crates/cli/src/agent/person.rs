@@ -8,13 +8,13 @@ use std::{
 };
 
 use abide_agent::{hands::HumanReply, human::HumanQuestion};
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use abide_os::tty::TerminalModeGuard;
 
 use crate::{
+    error::eprint_line,
     runs::{ConsoleEvent, InputConsole, InputInterest},
     table::{ColourMode, TextStyle},
     text,
-    trouble::eprint_line,
 };
 
 /// Interval at which the interrupt flag is polled.
@@ -48,7 +48,7 @@ fn read_answer(question: &HumanQuestion, interrupt: &AtomicBool) -> anyhow::Resu
     let mut console = InputConsole::new()?;
     // The wake-up socket is never written: only the terminal is waited for.
     let (wakeup, _silent) = UnixStream::pair()?;
-    let _echo = question.sensitive.then(EchoGuard::begin);
+    let _echo = question.sensitive.then(TerminalModeGuard::without_echo);
     console.discard_pending_input();
     // The prompt is printed after pending input is discarded, so that input typed earlier is not taken as the answer.
     prompt();
@@ -71,29 +71,4 @@ fn prompt() {
     let mut err = std::io::stderr().lock();
     // A closed stderr is no reason to stop.
     err.write_all(b"answer: ").and_then(|()| err.flush()).ok();
-}
-
-/// Disables terminal echo until it is dropped.
-struct EchoGuard(Option<Termios>);
-
-impl EchoGuard {
-    fn begin() -> Self {
-        let before = tcgetattr(std::io::stdin()).ok();
-        if let Some(mut modes) = before.clone() {
-            modes.local_modes.remove(LocalModes::ECHO);
-            modes.local_modes.insert(LocalModes::ECHONL);
-            // If echo cannot be disabled, the answer is visible while it is typed.
-            tcsetattr(std::io::stdin(), OptionalActions::Flush, &modes).ok();
-        }
-        Self(before)
-    }
-}
-
-impl Drop for EchoGuard {
-    fn drop(&mut self) {
-        if let Some(modes) = &self.0 {
-            // The terminal may be gone.
-            tcsetattr(std::io::stdin(), OptionalActions::Flush, modes).ok();
-        }
-    }
 }

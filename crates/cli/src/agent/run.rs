@@ -20,8 +20,12 @@ use abide_agent::{
         workbench::{OrphanPolicy, StopFlag},
     },
 };
-use abide_keeper::{group::ControlGroupConfig, leftovers::adopt_orphans};
-use abide_os::cgroup::find::own_group;
+use abide_host::{
+    control_groups::{self, GroupDecision},
+    home_folders,
+    isolation::IsolationSubject,
+    processes::adopt_orphans,
+};
 use anyhow::Context;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -30,13 +34,10 @@ use super::{AgentPaths, person, voice::CliAgentObserver};
 use crate::{
     args::AgentRun,
     config::{self, CliConfig},
-    exit,
-    groups::GroupDecision,
-    home, home_folders,
-    isolation::IsolationSubject,
+    error::{CliError, eprint_line},
+    exit, home,
     runs::{print_json, print_text, read_text_argument},
     table::ColourMode,
-    trouble::{CliError, eprint_line},
 };
 
 pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
@@ -90,7 +91,7 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         visible_paths: &[],
     });
     let plan = plan.map_err(|detail| CliError::failure("ISOLATION_UNAVAILABLE", detail))?;
-    let GroupDecision { groups, warning, .. } = control_groups(&arguments)?;
+    let GroupDecision { groups, warning, .. } = select_groups(&arguments)?;
     for warning in plan.warning.iter().chain(&warning) {
         eprint_line(warning);
     }
@@ -134,11 +135,9 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
 
 /// Selects the control groups for tools. An agent that runs as an engine uses the group assigned by its daemon, or
 /// none.
-fn control_groups(arguments: &AgentRun) -> anyhow::Result<GroupDecision> {
+fn select_groups(arguments: &AgentRun) -> anyhow::Result<GroupDecision> {
     if arguments.again {
-        let own = own_group().ok();
-        let groups = own.and_then(|own| ControlGroupConfig::beside(&own));
-        return Ok(GroupDecision { groups, ..GroupDecision::default() });
+        return Ok(control_groups::assigned());
     }
     // Invalid settings are reported by the commands that need them.
     let config = match config::load(&[]) {

@@ -9,7 +9,7 @@ use abide_agent::{
 };
 
 use super::{AgentPaths, person, story};
-use crate::{args::AgentShow, exit::SUCCEEDED, table::ColourMode, text, trouble::CliError};
+use crate::{args::AgentShow, error::CliError, exit::SUCCEEDED, table::ColourMode, text};
 
 pub(super) fn run(arguments: &AgentShow) -> anyhow::Result<ExitCode> {
     let paths = AgentPaths::of(&arguments.paths)?;

@@ -15,7 +15,7 @@ use abide_agent::{
 use serde_json::json;
 
 use super::{person, story};
-use crate::{table::ColourMode, text, trouble::eprint_line};
+use crate::{error::eprint_line, table::ColourMode, text};
 
 /// Prints the agent's events and asks its questions.
 pub(super) struct CliAgentObserver<'a> {

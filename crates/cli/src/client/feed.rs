@@ -16,7 +16,7 @@ use anyhow::Context;
 
 use super::{DaemonClient, DaemonRequest, RequestAction};
 use crate::{
-    trouble::{CliError, CliErrorKind},
+    error::{CliError, CliErrorKind},
     up::background::sleep,
 };
 

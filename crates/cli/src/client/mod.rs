@@ -21,8 +21,8 @@ use ureq::{Agent, Body, http::Response, unversioned::resolver::DefaultResolver};
 
 use crate::{
     config::GivenSetting,
+    error::{CliError, CliErrorKind, eprint_line},
     home,
-    trouble::{CliError, CliErrorKind, eprint_line},
     up::{DaemonAddress, background, token},
 };
 

@@ -13,7 +13,7 @@ use abide_wire::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{DaemonClient, DaemonRequest, RequestAction};
-use crate::trouble::CliError;
+use crate::error::CliError;
 
 /// Page size; the daemon's maximum.
 const PAGE_ITEMS: usize = 500;

@@ -8,10 +8,9 @@ use std::{
     time::Duration,
 };
 
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    io::Errno,
-    net::{RecvFlags, SendFlags, recv, send},
+use abide_os::{
+    poll::{wait_readable, wait_writable},
+    stream_socket::StreamSocket,
 };
 use ureq::{
     Error, Timeout,
@@ -49,7 +48,7 @@ impl Connector for HomeConnector {
         };
         let config = details.config;
         let buffers = LazyBuffers::new(config.input_buffer_size(), config.output_buffer_size());
-        Ok(Some(SocketTransport { socket, buffers }))
+        Ok(Some(SocketTransport { socket: socket.into(), buffers }))
     }
 }
 
@@ -57,22 +56,32 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct SocketTransport {
-    socket: OwnedFd,
+    socket: StreamSocket,
     buffers: LazyBuffers,
 }
 
+/// The condition for which a transport waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SocketReadiness {
+    Readable,
+    Writable,
+}
+
 impl SocketTransport {
-    fn wait(&self, flags: PollFlags, timeout: NextTimeout) -> Result<(), Error> {
-        let timespec = timeout.not_zero().map(|time| Timespec {
-            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(time.subsec_nanos()),
-        });
+    fn wait(&self, readiness: SocketReadiness, timeout: NextTimeout) -> Result<(), Error> {
+        let time = timeout.not_zero().map(|time| *time);
         loop {
-            match poll(&mut [PollFd::new(&self.socket, flags)], timespec.as_ref()) {
-                Ok(0) => return Err(Error::Timeout(reason(timeout))),
-                Ok(_) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(io::Error::from(error).into()),
+            let is_ready = match readiness {
+                SocketReadiness::Readable => {
+                    wait_readable(&[self.socket.as_fd()], time).map(|ready| ready.contains(&true))
+                }
+                SocketReadiness::Writable => wait_writable(&self.socket, time),
+            };
+            match is_ready {
+                Ok(false) => return Err(Error::Timeout(reason(timeout))),
+                Ok(true) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -91,13 +100,18 @@ impl Transport for SocketTransport {
         let mut sent = 0;
         while sent < amount {
             let rest = self.buffers.output().get(sent..amount).unwrap_or_default();
-            match send(self.socket.as_fd(), rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            match self.socket.send(rest) {
                 Ok(count) => sent += count,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => self.wait(PollFlags::OUT, timeout)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.wait(SocketReadiness::Writable, timeout)?
+                }
                 // A daemon that rejects a request early has already sent its response, which is read next.
-                Err(Errno::PIPE | Errno::CONNRESET) => return Ok(()),
-                Err(error) => return Err(io::Error::from(error).into()),
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) =>
+                {
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
@@ -105,21 +119,21 @@ impl Transport for SocketTransport {
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
         loop {
-            match recv(&self.socket, self.buffers.input_append_buf(), RecvFlags::DONTWAIT) {
-                Ok((count, _)) => {
+            match self.socket.receive(self.buffers.input_append_buf()) {
+                Ok(count) => {
                     self.buffers.input_appended(count);
                     return Ok(count > 0);
                 }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => self.wait(PollFlags::IN, timeout)?,
-                Err(error) => return Err(io::Error::from(error).into()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.wait(SocketReadiness::Readable, timeout)?
+                }
+                Err(error) => return Err(error.into()),
             }
         }
     }
 
     fn is_open(&mut self) -> bool {
-        let peeked = recv(&self.socket, &mut [0_u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        // Any other result is the end of the stream or unexpected data.
-        matches!(peeked, Err(Errno::AGAIN))
+        // Unread data before a request is unexpected.
+        self.socket.is_idle()
     }
 }

@@ -15,6 +15,7 @@ mod value;
 use std::{collections::BTreeMap, io::ErrorKind, path::PathBuf};
 
 use abide_engines::registry;
+use abide_host::machine;
 use anyhow::Context;
 
 pub(crate) use layers::is_setting;
@@ -22,7 +23,7 @@ pub use layers::{ConfigSources, GivenSetting, LocatedSetting, merge};
 pub use problem::{ConfigError, ConfigProblem, SettingOrigin};
 pub use settings::{CliConfig, MachineFacts};
 
-use crate::{home, machine};
+use crate::home;
 
 /// A configuration with the origin of each value.
 #[derive(Clone, Debug)]

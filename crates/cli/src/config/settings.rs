@@ -10,13 +10,17 @@ use std::{
 };
 
 use abide_domain::deadline::RECOVERY_TIMEOUT;
-use abide_engines::asking::patch::ARTIFACTS_FOLDER;
+use abide_engines::{
+    asking::patch::ARTIFACTS_FOLDER,
+    catalogue::{AgentProtocol as Spoken, EngineConfig},
+};
+use abide_host::{control_groups::GroupOptions, retention::RetentionPeriods};
+use abide_observe::logs::{LogLineFormat, LogOptions};
 use abide_ports::engine::IsolationMode as Mechanism;
 use abide_terminal::TerminalLimits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::catalogue::{AgentProtocol as Spoken, EngineConfig};
+use tracing::level_filters::LevelFilter;
 
 /// The configuration of Abide: `config.toml` in its home.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -359,6 +363,12 @@ impl CliConfig {
         self.sandbox.isolation.mechanism()
     }
 
+    /// Converts the settings of control groups.
+    pub fn group_options(&self) -> GroupOptions {
+        let LimitSettings { min_free_bytes: _, memory_max_bytes, pids_max } = self.limits;
+        GroupOptions { cgroup: self.sandbox.cgroup.clone(), memory_max_bytes, pids_max }
+    }
+
     /// Converts the engine settings for the catalogue.
     pub fn engine_configs(&self) -> BTreeMap<String, EngineConfig> {
         let convert = |engine: &AgentProgramSettings| EngineConfig {
@@ -373,6 +383,32 @@ impl CliConfig {
             }),
         };
         self.engines.iter().map(|(name, engine)| (name.clone(), convert(engine))).collect()
+    }
+}
+
+impl LogSettings {
+    /// Converts to the options of the log.
+    pub(crate) fn options(&self) -> LogOptions {
+        let level = match self.level {
+            LogLevel::Error => LevelFilter::ERROR,
+            LogLevel::Warn => LevelFilter::WARN,
+            LogLevel::Info => LevelFilter::INFO,
+            LogLevel::Debug => LevelFilter::DEBUG,
+            LogLevel::Trace => LevelFilter::TRACE,
+        };
+        let format = match self.format {
+            LogFormat::Text => LogLineFormat::Text,
+            LogFormat::Json => LogLineFormat::Json,
+        };
+        LogOptions { level, format, max_file_bytes: self.max_bytes, max_files: self.files }
+    }
+}
+
+impl RetentionSettings {
+    /// Converts to the periods of the retention task.
+    pub(crate) fn periods(&self) -> RetentionPeriods {
+        let Self { private_days, workspace_days, every_sec } = *self;
+        RetentionPeriods { private_days, workspace_days, every_sec }
     }
 }
 

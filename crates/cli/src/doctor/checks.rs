@@ -8,20 +8,17 @@ use std::{
 };
 
 use abide_daemon::SpaceLimit;
-use abide_os::program_lookup;
+use abide_host::{
+    control_groups::{self as groups, GroupDecision},
+    crash_record,
+    disk_space::FileSystems,
+    machine,
+};
+use abide_os::{own_process::can_create_in, program_lookup};
 use abide_ports::{crash_log::CrashSuspect, engine::IsolationMode, space::DiskSpace};
 use anyhow::Context;
-use rustix::fs::{Access, access};
 
-use crate::{
-    config::CliConfig,
-    crash_guard,
-    groups::{self, GroupDecision},
-    home, machine,
-    runs::when,
-    space::FileSystems,
-    text::one_line,
-};
+use crate::{config::CliConfig, home, runs::when, text::one_line};
 
 #[derive(Debug)]
 pub(super) struct MachineCheck {
@@ -84,8 +81,7 @@ fn home_directory(home: &Path) -> MachineCheck {
     } else {
         // The home is not created here, so the nearest existing ancestor is checked.
         let above = home.ancestors().skip(1).find(|path| path.exists());
-        if above.is_some_and(|path| path.is_dir() && access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok())
-        {
+        if above.is_some_and(can_create_in) {
             (CheckState::Passed, format!("{shown} will be made when it is needed"))
         } else {
             (CheckState::Failed, format!("{shown} cannot be made; set ABIDE_HOME to another directory"))
@@ -154,7 +150,7 @@ fn quarantined_operations(home: &Path) -> Vec<MachineCheck> {
         );
         MachineCheck { name: "crash guard", state: CheckState::Warning, detail }
     };
-    crash_guard::quarantined(home).into_iter().map(check).collect()
+    crash_record::quarantined(home).into_iter().map(check).collect()
 }
 
 /// Checks whether agents can be isolated from our files as configured.
@@ -203,7 +199,7 @@ fn control_groups(config: &CliConfig) -> anyhow::Result<MachineCheck> {
     const ADVICE: &str =
         "run Abide as the systemd service in packaging/abide.service, or name a group in sandbox.cgroup";
     let program = std::env::current_exe().context("cannot find this program")?;
-    let (state, detail) = match groups::decide(config, &program) {
+    let (state, detail) = match groups::decide(&config.group_options(), &program) {
         Err(reason) => (CheckState::Failed, format!("the daemon does not start: {reason}")),
         Ok(GroupDecision { warning: Some(warning), .. }) => {
             (CheckState::Warning, format!("{warning}; {ADVICE}"))

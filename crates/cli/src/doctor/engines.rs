@@ -13,6 +13,7 @@ use std::{
 };
 
 use abide_daemon::probe::{self, ProbeRequest};
+use abide_host::processes::{KeeperProcesses, StandbyPolicy};
 use abide_os::program_lookup;
 use abide_ports::{
     catalogue::InstalledEngine,
@@ -22,10 +23,7 @@ use abide_ports::{
 use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::{
-    home,
-    processes::{KeeperProcesses, StandbyPolicy},
-};
+use crate::home;
 
 /// An examined engine.
 #[derive(Debug)]

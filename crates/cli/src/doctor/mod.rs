@@ -9,12 +9,12 @@ mod print;
 
 use std::{collections::BTreeSet, process::ExitCode, time::Duration};
 
+use abide_engines::catalogue::EngineCatalogue;
 use abide_ports::catalogue::EngineLookup;
 use anyhow::Context;
 
 use crate::{
     args::DoctorArguments,
-    catalogue::EngineCatalogue,
     config::{self, CliConfig, GivenSetting, LoadedConfig},
     exit::{FAILED, SUCCEEDED, interrupted, usage},
 };

@@ -4,17 +4,16 @@
 //! never taken as its answer.
 
 use std::{
-    io::{IsTerminal, Read},
-    os::unix::net::UnixStream,
+    io::{ErrorKind, IsTerminal, Read},
+    os::{fd::AsFd, unix::net::UnixStream},
     time::Duration,
 };
 
-use anyhow::Context;
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    io::Errno,
-    termios::{QueueSelector, tcflush},
+use abide_os::{
+    poll::wait_readable,
+    tty::{discard_input, is_closed_terminal, read_input},
 };
+use anyhow::Context;
 use signal_hook::{consts::SIGINT, low_level::pipe};
 
 /// The first event to occur.
@@ -70,8 +69,7 @@ impl InputConsole {
     /// Discards unread input.
     pub(crate) fn discard_pending_input(&mut self) {
         self.partial.clear();
-        // Standard input may not be a terminal.
-        tcflush(std::io::stdin(), QueueSelector::IFlush).ok();
+        discard_input();
     }
 
     /// Waits for the first event.
@@ -86,21 +84,18 @@ impl InputConsole {
             return Ok(ConsoleEvent::Closed);
         }
         loop {
-            let mut fds =
-                vec![PollFd::new(&self.interrupts, PollFlags::IN), PollFd::new(wakeup, PollFlags::IN)];
+            let mut fds = vec![self.interrupts.as_fd(), wakeup.as_fd()];
             if interest == InputInterest::Read {
-                fds.push(PollFd::new(&input, PollFlags::IN));
+                fds.push(input.as_fd());
             }
-            let woken = match poll(&mut fds, timeout.map(timespec).as_ref()) {
-                Ok(count) => count,
+            let ready = match wait_readable(&fds, timeout) {
+                Ok(ready) => ready,
                 // The signal is reported by its socket.
-                Err(Errno::INTR) => continue,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error).context("cannot wait for the terminal"),
             };
-            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-            drop(fds);
             match ready.as_slice() {
-                _ if woken == 0 => return Ok(ConsoleEvent::TimedOut),
+                ready if !ready.contains(&true) => return Ok(ConsoleEvent::TimedOut),
                 [true, ..] => {
                     drain(&self.interrupts);
                     return Ok(ConsoleEvent::Interrupted);
@@ -122,11 +117,10 @@ impl InputConsole {
     fn read(&mut self) -> anyhow::Result<Option<ConsoleEvent>> {
         let mut buffer = [0_u8; 4096];
         loop {
-            let count = match rustix::io::read(std::io::stdin(), &mut buffer) {
+            let count = match read_input(&mut buffer) {
                 Ok(count) => count,
-                Err(Errno::INTR) => return Ok(None),
-                // Linux reports a closed terminal as `EIO` instead of end of file.
-                Err(Errno::IO) => 0,
+                Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(None),
+                Err(error) if is_closed_terminal(&error) => 0,
                 Err(error) => return Err(error).context("cannot read the terminal"),
             };
             if count == 0 && self.partial.is_empty() {
@@ -138,8 +132,8 @@ impl InputConsole {
             }
             self.partial.extend_from_slice(buffer.get(..count).unwrap_or_default());
             let input = std::io::stdin();
-            let mut fds = [PollFd::new(&input, PollFlags::IN)];
-            let more = poll(&mut fds, Some(&timespec(PASTE_GAP))).is_ok_and(|count| count > 0);
+            let more =
+                wait_readable(&[input.as_fd()], Some(PASTE_GAP)).is_ok_and(|ready| ready.contains(&true));
             if !more || self.partial.len() > MAX_INPUT_BYTES {
                 break;
             }
@@ -156,11 +150,4 @@ impl InputConsole {
 fn drain(mut socket: &UnixStream) {
     let mut buffer = [0_u8; 1024];
     while socket.read(&mut buffer).is_ok_and(|count| count > 0) {}
-}
-
-fn timespec(time: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(time.subsec_nanos()),
-    }
 }

@@ -2,7 +2,7 @@
 
 use abide_wire::{interaction::InteractionView, run::RunView};
 
-use crate::{client::DaemonClient, trouble::CliError};
+use crate::{client::DaemonClient, error::CliError};
 
 /// Number of recent runs that are searched; older ones are found only by their full id.
 const MAX_SEARCHED_RUNS: usize = 10_000;

@@ -23,10 +23,10 @@ use super::{
 };
 use crate::{
     client::{DaemonClient, EventFeed, FeedUpdate},
+    error::{CliError, eprint_line},
     exit,
     table::TextStyle,
     text,
-    trouble::{CliError, eprint_line},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,10 +12,10 @@ use crate::{
     args::{InboxArguments, LsArguments},
     client::DaemonClient,
     config::GivenSetting,
+    error::eprint_line,
     exit::SUCCEEDED,
     table::{self, ColourMode, TableCell, TextStyle},
     text,
-    trouble::eprint_line,
 };
 
 pub(crate) fn ls(arguments: &LsArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {

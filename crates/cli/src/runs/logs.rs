@@ -16,10 +16,10 @@ use crate::{
     args::LogsArguments,
     client::{DaemonClient, EventFeed, FeedUpdate},
     config::GivenSetting,
+    error::eprint_line,
     exit::{SUCCEEDED, interrupted},
     table::{ColourMode, TextStyle},
     text,
-    trouble::eprint_line,
 };
 
 /// Delay before a request is retried that the daemon could not serve.

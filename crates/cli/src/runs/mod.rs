@@ -22,12 +22,13 @@ use std::io::{IsTerminal, Read, Write};
 
 pub(crate) use console::{ConsoleEvent, InputConsole, InputInterest};
 
+use abide_host::clock::SystemClock;
 use abide_ports::clock::Clock;
 use abide_wire::run::RunStatusValue;
 use anyhow::Context;
 use serde::Serialize;
 
-use crate::{clock::SystemClock, table::TextStyle, text, trouble::CliError};
+use crate::{error::CliError, table::TextStyle, text};
 
 /// Generates a unique idempotency key.
 fn new_idempotency_key() -> String {

@@ -13,8 +13,8 @@ use crate::{
     args::{ReplyArguments, SendArguments, StopArguments},
     client::DaemonClient,
     config::GivenSetting,
+    error::{CliError, eprint_line},
     exit::SUCCEEDED,
-    trouble::{CliError, eprint_line},
 };
 
 pub(crate) fn reply(arguments: &ReplyArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {

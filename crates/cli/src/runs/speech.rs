@@ -6,7 +6,7 @@
 use abide_wire::{event::EventEnvelope, interaction::InteractionView, message::SendMessageRequest};
 
 use super::{new_idempotency_key, question};
-use crate::{client::DaemonClient, trouble::CliError};
+use crate::{client::DaemonClient, error::CliError};
 
 /// Input from the first typed line until the daemon has accepted it.
 #[derive(Debug, Default)]

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, io::IsTerminal, path::Path, process::ExitCode};
 
+use abide_engines::catalogue::EngineCatalogue;
 use abide_os::suggestion;
 use abide_ports::catalogue::EngineLookup;
 use abide_wire::run::{CreateRunRequest, ExecutionModeValue, RunOptions};
@@ -17,12 +18,11 @@ use super::{
 };
 use crate::{
     args::{AttachArguments, RunArguments},
-    catalogue::EngineCatalogue,
     client::DaemonClient,
     config::{self, GivenSetting},
+    error::{CliError, eprint_line},
     exit::SUCCEEDED,
     text,
-    trouble::{CliError, eprint_line},
 };
 
 pub(crate) fn run(arguments: RunArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use rustix::termios::tcgetwinsize;
+use abide_os::tty::window_size;
 
 use crate::{
     table::{self, ColourMode},
@@ -81,8 +81,8 @@ impl StatusLine {
 
 /// Returns the width of the terminal in columns.
 pub(super) fn terminal_width() -> usize {
-    match tcgetwinsize(std::io::stderr()) {
-        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
-        Ok(_) | Err(_) => 80,
+    match window_size(std::io::stderr()) {
+        Some(size) if size.columns > 0 => usize::from(size.columns),
+        Some(_) | None => 80,
     }
 }

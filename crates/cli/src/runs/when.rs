@@ -2,7 +2,7 @@
 
 use abide_ports::clock::Clock;
 
-use crate::clock::SystemClock;
+use abide_host::clock::SystemClock;
 
 /// Formats a time to the second: `2026-11-16 05:17:02`.
 pub(crate) fn date_time(time: &str) -> String {

@@ -6,6 +6,7 @@ use std::{
     fs,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::Path,
+    time::Duration,
 };
 
 use abide_keeper::identity::ProcessIdentity;
@@ -34,6 +35,11 @@ impl DaemonAddress {
         let text = fs::read_to_string(home.join(FILE)).ok()?;
         let address: Self = serde_json::from_str(&text).ok()?;
         address.process.is_alive().then_some(address)
+    }
+
+    /// Waits for the exit of the daemon. Returns whether it exited in time.
+    pub(crate) fn wait_for_exit(&self, timeout: Duration) -> bool {
+        self.process.open().is_none_or(|process| process.wait(timeout))
     }
 
     /// Writes the file.

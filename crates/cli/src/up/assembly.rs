@@ -5,9 +5,27 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use abide_api::metrics::DaemonMetrics;
 use abide_daemon::{CrashGuard, Daemon, DaemonConfig, DaemonDeps, GuardPauses, RunService, SpaceLimit};
 use abide_domain::time::Seconds;
+use abide_engines::{
+    asking::patch::{ARTIFACTS_FOLDER, skill_patch},
+    catalogue::EngineCatalogue,
+};
+use abide_host::{
+    clock::SystemClock,
+    content_files::ContentFiles,
+    control_groups::GroupDecision,
+    crash_record, created_dirs,
+    disk_space::FileSystems,
+    home_folders::HomeFolder,
+    processes::{KeeperProcesses, StandbyPolicy},
+    retention::RetentionTask,
+    workspace::LocalWorkspaces,
+};
+use abide_observe::{
+    commit_notifier::{CommitNotifier, WriterSharing},
+    metrics::DaemonMetrics,
+};
 use abide_ports::{store::Store, watch::CommitObserver};
 use abide_store::{
     LossPolicy,
@@ -16,30 +34,16 @@ use abide_store::{
 use abide_terminal::RuntimeHandle;
 use anyhow::Context;
 
-use crate::{
-    catalogue::EngineCatalogue,
-    clock::SystemClock,
-    config::CliConfig,
-    contents::ContentFiles,
-    crash_guard,
-    groups::GroupDecision,
-    home, made,
-    processes::{KeeperProcesses, StandbyPolicy},
-    retention::RetentionTask,
-    space::FileSystems,
-    store,
-    watched::{CommitNotifier, WriterSharing},
-    workspace::LocalWorkspaces,
-};
+use crate::{config::CliConfig, home, store};
 
-/// Assembles the daemon of this home and its retention task.
+/// Assembles the daemon of this home, its retention task and its crash guard.
 pub(super) async fn assemble_daemon(
     config: &CliConfig,
     home: &Path,
     loss: LossPolicy,
     metrics: &DaemonMetrics,
     observers: Vec<Arc<dyn CommitObserver>>,
-) -> anyhow::Result<(Daemon, RetentionTask)> {
+) -> anyhow::Result<(Daemon, RetentionTask, CrashGuard)> {
     let opening = StoreOptions { home: Some(home.to_owned()), loss, read_only: false };
     let OpenedStore { store, notes } =
         registry::open_with(&config.store, opening).await.map_err(store::open_error)?;
@@ -70,7 +74,7 @@ pub(super) async fn assemble_daemon(
         clock,
         catalogue: Arc::new(EngineCatalogue::new(&config.engine_configs(), &program, config.isolation())),
         processes: Arc::new(KeeperProcesses {
-            directory: home.join("keepers"),
+            directory: HomeFolder::Keepers.path(home),
             launcher: home::launcher_with(groups.clone())?,
             env: home::child_environment(),
             isolator: Some(home::isolator(home)?.with_unenforced_limits(warning)),
@@ -78,8 +82,12 @@ pub(super) async fn assemble_daemon(
             children: Mutex::default(),
             standby: StandbyPolicy::One(Arc::default()),
         }),
-        workspaces: Arc::new(LocalWorkspaces { home: home.to_owned() }),
-        private: home.join("runs").to_string_lossy().into_owned(),
+        workspaces: Arc::new(LocalWorkspaces {
+            home: home.to_owned(),
+            artifacts_folder: ARTIFACTS_FOLDER,
+            skill_patch,
+        }),
+        private: HomeFolder::Runs.path(home).to_string_lossy().into_owned(),
         recovery_max: Seconds(config.recovery.max_sec),
         contents: Arc::new(ContentFiles { home: home.to_owned() }),
         space: SpaceLimit {
@@ -91,10 +99,10 @@ pub(super) async fn assemble_daemon(
     let daemon_config = DaemonConfig {
         stall_after: Seconds(config.stall_after_sec),
         slots,
-        workspaces: home.join("workspaces").to_string_lossy().into_owned(),
+        workspaces: HomeFolder::Workspaces.path(home).to_string_lossy().into_owned(),
     };
-    made::write_missing_notes(home).context("cannot note which directories are Abide's")?;
-    let (record, log_contents) = crash_guard::open(home)?;
+    created_dirs::write_missing_notes(home).context("cannot note which directories are Abide's")?;
+    let (record, log_contents) = crash_record::open(home)?;
     let record = Arc::new(record);
     let guard = CrashGuard::open(record.clone(), log_contents, deps.clock.clone(), guard_pauses());
     record.clear();
@@ -104,14 +112,14 @@ pub(super) async fn assemble_daemon(
         store: deps.store.clone(),
         clock: deps.clock.clone(),
         processes: deps.processes.clone(),
-        settings: config.retention.clone(),
-        on_removed: Box::new(move |what| metrics.count_removed(what)),
+        periods: config.retention.periods(),
+        on_removed: Box::new(move |item| metrics.count_removed(item.name())),
         resume_from: Mutex::default(),
         last_tried: Mutex::default(),
-        guard: guard.clone(),
+        guard: Arc::new(guard.clone()),
         groups,
     };
-    Ok((Daemon::guarded(deps, daemon_config, guard), retention))
+    Ok((Daemon::guarded(deps, daemon_config, guard.clone()), retention, guard))
 }
 
 /// Maximum bytes of each stream in the result of a command. The daemon serves many clients, and escaped JSON can be six

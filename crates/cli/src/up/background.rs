@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use abide_host::home_folders::HomeFolder;
 use abide_keeper::background::DetachedCommand;
 use abide_os::private_file;
 use abide_store::LossPolicy;
@@ -17,7 +18,7 @@ use anyhow::Context;
 use rustix::event::Timespec;
 
 use super::{DaemonAddress, lock};
-use crate::{config::GivenSetting, home, private, text, trouble::CliError};
+use crate::{config::GivenSetting, error::CliError, home, text};
 
 /// A daemon that accepts requests.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ pub(super) fn find_or_start_with(
     if let Some(address) = DaemonAddress::find(home) {
         return Ok(RunningDaemon { address, started_now: false });
     }
-    private::prepare_home(home)?;
+    home::prepare(home)?;
     // Held until the daemon is ready, so that only one is started.
     let _lock = lock::lock_start(home)?;
     if let Some(address) = DaemonAddress::find(home) {
@@ -154,9 +155,10 @@ const SHOWN_LOG_LINES: usize = 12;
 
 impl BackgroundLog {
     fn open(home: &Path) -> anyhow::Result<Self> {
-        let path = home.join("logs").join("background.log");
+        let folder = HomeFolder::Logs.path(home);
+        let path = folder.join("background.log");
         let open = || {
-            private_file::create_dir(&home.join("logs"))?;
+            private_file::create_dir(&folder)?;
             let file = private_file::open(OpenOptions::new().create(true).append(true).read(true), &path)?;
             if file.metadata()?.len() > MAX_LOG_BYTES {
                 file.set_len(0)?;

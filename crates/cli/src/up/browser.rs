@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::Path};
 
 use abide_keeper::background::DetachedCommand;
 
-use crate::{home, trouble::eprint_line};
+use crate::{error::eprint_line, home};
 
 /// Opens the page, or prints its URL.
 pub(super) fn open(url: &str) {

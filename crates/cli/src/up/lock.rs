@@ -13,7 +13,7 @@ use abide_os::{
 use anyhow::Context;
 
 use super::{DaemonAddress, background::sleep};
-use crate::trouble::CliError;
+use crate::error::CliError;
 
 /// Interval and number of attempts to take the lock.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);

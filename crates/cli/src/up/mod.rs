@@ -1,9 +1,12 @@
 //! `abide up`: runs the daemon, from its configuration to its exit.
 
+pub(crate) mod access;
 mod address;
 mod assembly;
 pub(crate) mod background;
 mod browser;
+#[cfg(feature = "failpoints")]
+mod failpoints;
 mod health;
 mod lock;
 mod notify;
@@ -12,12 +15,20 @@ pub(crate) mod token;
 
 use std::{io::Write, process::ExitCode, sync::Arc};
 
-use abide_agent::provenance::record_first_use;
-use abide_api::{
-    http::{self, HttpService, LocalListener, StopMode},
-    metrics::DaemonMetrics,
+use abide_agent::{memory::end_if_deleted, provenance::record_first_use};
+use abide_api::http::{self, HttpService, LocalListener, StopMode};
+use abide_daemon::{CrashGuard, Daemon};
+use abide_host::{
+    home_folders::HomeFolder,
+    processes::{OutlivingKeepers, OutlivingTask},
 };
-use abide_ports::watch::CommitObserver;
+use abide_observe::{
+    logs::{self, LogDestination},
+    metrics::DaemonMetrics,
+    traces::TraceExporter,
+};
+use abide_os::own_process::raise_descriptor_limit;
+use abide_ports::{store::Store, watch::CommitObserver};
 use abide_store::LossPolicy;
 use anyhow::Context;
 use tokio::{
@@ -27,16 +38,11 @@ use tokio::{
 };
 
 use crate::{
-    access, agent,
     args::UpArguments,
     config::{self, GivenSetting},
+    error::eprint_line,
     exit::SUCCEEDED,
     home,
-    logs::{self, LogDestination},
-    private,
-    processes::OutlivingKeepers,
-    traces::TraceExporter,
-    trouble::eprint_line,
 };
 
 pub(crate) use address::DaemonAddress;
@@ -57,13 +63,13 @@ pub(crate) fn run(arguments: &UpArguments, given: &[GivenSetting]) -> anyhow::Re
     }
     make_undumpable();
     let destination = match arguments.background {
-        true => LogDestination::Files(logs::folder(&home::home()?)),
+        true => LogDestination::Files(HomeFolder::Logs.path(&home::home()?)),
         false => LogDestination::Stderr,
     };
-    logs::start(&config.log, &destination).context("cannot write the log")?;
+    logs::start(&config.log.options(), &destination).context("cannot write the log")?;
     #[cfg(feature = "failpoints")]
-    crate::failpoints::install()?;
-    crate::rpc::raise_descriptor_limit();
+    failpoints::install()?;
+    raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -124,12 +130,12 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
         config.listen,
     );
     let home = home::home()?;
-    private::prepare_home(&home)?;
+    home::prepare(&home)?;
     // The home exists now. Its path is resolved once, so a link that is changed later does not move it.
     let home = std::fs::canonicalize(&home).with_context(|| format!("cannot use {}", home.display()))?;
     // Held until the daemon exits.
     let _lock = lock::HomeLock::take(&home)?;
-    record_first_use(&home.join(agent::RECORDS_FOLDER))
+    record_first_use(&HomeFolder::Agents.path(&home))
         .context("cannot record the first use of this version")?;
     let access = Arc::new(access::open(&home)?);
     let listener = TcpListener::bind(config.listen).await.with_context(|| {
@@ -149,7 +155,7 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
     let mut observers: Vec<Arc<dyn CommitObserver>> = vec![Arc::new(metrics.clone())];
     let traces = TraceExporter::start(&config.otel.endpoint, &metrics)?;
     observers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn CommitObserver>));
-    let (daemon, retention) =
+    let (daemon, retention, guard) =
         assembly::assemble_daemon(config, &home, loss_policy(arguments), &metrics, observers).await?;
     let terminals = Arc::new(assembly::start_terminal_runtime(config)?);
     address.publish(&home)?;
@@ -172,9 +178,10 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
     let deadline_task = daemon.keep_time();
     let collecting = daemon.collect_capabilities();
-    let outliving = OutlivingKeepers::for_keepers_dir(&home.join("keepers"), &home::launcher()?);
-    let outliving = tokio::spawn(outliving.run(daemon.clone(), retention.guard.clone()));
-    let guard = retention.guard.clone();
+    let outliving = OutlivingKeepers::for_keepers_dir(&HomeFolder::Keepers.path(&home), &home::launcher()?);
+    let outliving = tokio::spawn(
+        outliving_task(&daemon, retention.store.clone(), outliving, &guard).run(daemon.changes()),
+    );
     let health = tokio::spawn(health::log_health_changes(retention.store.clone()));
     let retention = tokio::spawn(retention.run());
     tracing::info!(listen = %address.listen, version = address.version, "ready");
@@ -215,6 +222,27 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
         StopMode::Keep => std::mem::forget(terminals),
     }
     Ok(())
+}
+
+/// Returns the task that ends the keepers of finished runs.
+fn outliving_task(
+    daemon: &Daemon,
+    store: Arc<dyn Store>,
+    keepers: OutlivingKeepers,
+    guard: &CrashGuard,
+) -> OutlivingTask {
+    let lost = daemon.clone();
+    OutlivingTask {
+        keepers,
+        store,
+        guard: Arc::new(guard.clone()),
+        end_if_deleted,
+        on_session_lost: Box::new(move |run, failure| {
+            let daemon = lost.clone();
+            // A run that was answered or has ended meanwhile detects the loss itself.
+            Box::pin(async move { drop(daemon.session_lost(run, failure).await) })
+        }),
+    }
 }
 
 /// Requests a stop that keeps processes running when a signal arrives: an operator, systemd or an upgrade expects the

@@ -18,9 +18,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use abide_host::keeper_command::KEEPER_SUBCOMMAND;
 use abide_os::peer::{AncestorProcess, PeerProcess, process_and_ancestors};
-
-use crate::home::KEEPER_SUBCOMMAND;
 
 const FILE: &str = "daemon.sock";
 

@@ -7,10 +7,11 @@ use std::{
     path::Path,
 };
 
+use abide_host::home_permissions;
 use abide_os::{beneath::Directory, private_file, random};
 use anyhow::Context;
 
-use crate::{private, trouble::eprint_line};
+use crate::error::eprint_line;
 
 pub(crate) const FILE: &str = "token";
 
@@ -47,7 +48,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
     let mut file =
         Directory::open(home)?.open_file(name).context("delete it, and the next start makes a new one")?;
     anyhow::ensure!(
-        private::is_own_file(&file.metadata()?),
+        home_permissions::is_own_file(&file.metadata()?),
         "it belongs to another user; delete it, and the next start makes a new one"
     );
     let was_open = private_file::remove_access_of_others(&file)

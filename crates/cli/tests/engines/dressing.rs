@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use abide::catalogue::{AgentProtocol, EngineConfig};
+use abide_engines::catalogue::{AgentProtocol, EngineConfig};
 use serde_json::json;
 
 use crate::programs::InstalledProgram;

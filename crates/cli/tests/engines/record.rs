@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use abide::clock::SystemClock;
+use abide_host::clock::SystemClock;
 use abide_ports::clock::Clock;
 
 use crate::programs::installed;

@@ -2,7 +2,6 @@
 
 use std::{os::unix::fs::PermissionsExt, path::Path};
 
-use abide::catalogue::EngineConfig;
 use abide_domain::{
     engine::ProfileKind,
     failure::FailureCode,
@@ -10,6 +9,7 @@ use abide_domain::{
     run::{Run, RunStatus},
     settings::ExecutionMode::{Auto, Chat, Interactive},
 };
+use abide_engines::catalogue::EngineConfig;
 use abide_testkit::{
     model::{ModelScript, ScriptedAnswer},
     skip::skip,
@@ -137,7 +137,7 @@ fn opencode_without_resume_is_held() {
 /// A run whose program can be neither resumed nor kept running is not rejected either: its first turn runs.
 #[test]
 fn codex_without_resume_runs_and_cannot_be_asked_back() {
-    let hide = |config: &mut abide::catalogue::EngineConfig, home: &std::path::Path| {
+    let hide = |config: &mut abide_engines::catalogue::EngineConfig, home: &std::path::Path| {
         let command = config.command.take().expect("a program that is installed has a command");
         let wrapper = format!(
             "#!/bin/sh\ncase \"$*\" in *resume*--help*) exit 2;; esac\nexec '{}' \"$@\"\n",

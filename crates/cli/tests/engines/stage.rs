@@ -9,13 +9,6 @@ use std::{
     time::Duration,
 };
 
-use abide::{
-    catalogue::{EngineCatalogue, EngineConfig},
-    clock::SystemClock,
-    isolation::ProgramIsolator,
-    processes::{KeeperProcesses, StandbyPolicy},
-    workspace::LocalWorkspaces,
-};
 use abide_daemon::{DaemonDeps, EffectExecutor, RunService};
 use abide_domain::{
     event::{NewRun, RunEvent},
@@ -26,6 +19,13 @@ use abide_domain::{
     run::{Run, RunStatus},
     settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     turn::Turn,
+};
+use abide_engines::catalogue::{EngineCatalogue, EngineConfig};
+use abide_host::{
+    clock::SystemClock,
+    isolation::ProgramIsolator,
+    processes::{KeeperProcesses, StandbyPolicy},
+    workspace::LocalWorkspaces,
 };
 use abide_keeper::launch::KeeperLauncher;
 use abide_ports::{
@@ -114,7 +114,11 @@ impl ProgramTestDaemon {
                 clock,
                 catalogue: Arc::new(EngineCatalogue::new(&configured, &binary, IsolationMode::Auto)),
                 processes: processes.clone(),
-                workspaces: Arc::new(LocalWorkspaces { home: home.path().join("abide") }),
+                workspaces: Arc::new(LocalWorkspaces {
+                    home: home.path().join("abide"),
+                    artifacts_folder: abide_engines::asking::patch::ARTIFACTS_FOLDER,
+                    skill_patch: abide_engines::asking::patch::skill_patch,
+                }),
                 private: home.path().join("runs").to_string_lossy().into_owned(),
                 recovery_max: abide_domain::time::Seconds(300),
                 contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),

@@ -169,7 +169,7 @@ fn engines_are_set_in_every_layer() {
     );
     let engines = merge(&sources).unwrap().0.engine_configs();
     assert!(engines["gemini"].disabled && !engines["codex"].disabled);
-    assert_eq!(engines["my_own"].protocol, Some(crate::catalogue::AgentProtocol::Acp));
+    assert_eq!(engines["my_own"].protocol, Some(abide_engines::catalogue::AgentProtocol::Acp));
     assert_eq!(engines["my_own"].env["TOKEN"], "secret");
 }
 

@@ -1,0 +1,162 @@
+//! The folders of the home. No agent may work in most of them: with the home itself they hold the token, the database
+//! and the keepers of all runs.
+//!
+//! Directories are compared by device and inode, not by name. So a folder is recognised through a link, a bind mount, and
+//! another spelling on a file system that ignores case. A bind mount of a directory inside one of these folders is not
+//! recognised.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+/// A folder that Abide creates in its home. This is the only list of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HomeFolder {
+    /// Records of native agents.
+    Agents,
+    Backups,
+    /// Contents of long questions.
+    Contents,
+    CrashGuard,
+    /// Directories of keepers.
+    Keepers,
+    Logs,
+    /// Notes about directories that Abide created.
+    Made,
+    /// Notes about keepers that outlive their process.
+    Outliving,
+    /// Session files of the parrot.
+    Parrot,
+    /// Private files of runs.
+    Runs,
+    /// Directories that await deletion.
+    Trash,
+    /// Workspaces of runs that name no directory. The only folder in which agents work.
+    Workspaces,
+}
+
+impl HomeFolder {
+    /// Folders in which no agent may work, and which only the owner may read.
+    pub(crate) const PRIVATE: [Self; 11] = [
+        Self::Agents,
+        Self::Backups,
+        Self::Contents,
+        Self::CrashGuard,
+        Self::Keepers,
+        Self::Logs,
+        Self::Made,
+        Self::Outliving,
+        Self::Parrot,
+        Self::Runs,
+        Self::Trash,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Agents => "agents",
+            Self::Backups => "backups",
+            Self::Contents => "contents",
+            Self::CrashGuard => "crash-guard",
+            Self::Keepers => "keepers",
+            Self::Logs => "logs",
+            Self::Made => "made",
+            Self::Outliving => "outliving",
+            Self::Parrot => "parrot",
+            Self::Runs => "runs",
+            Self::Trash => "trash",
+            Self::Workspaces => "workspaces",
+        }
+    }
+
+    /// Returns the path of the folder in this home.
+    pub fn path(self, home: &Path) -> PathBuf {
+        home.join(self.name())
+    }
+}
+
+/// Returns why no agent may work in this directory; `None` if one may. The workspaces of single runs and other folders
+/// that the owner created in the home are allowed.
+pub fn refusal(home: &Path, directory: &Path) -> Option<String> {
+    // `..` and links are resolved, so that every parent is examined.
+    let resolved = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
+    let own = identity(&resolved)?;
+    let is = |path: PathBuf| identity(&path) == Some(own);
+    let is_whole = is(home.to_owned()) || is(HomeFolder::Workspaces.path(home));
+    let private = HomeFolder::PRIVATE.iter().filter_map(|folder| identity(&folder.path(home)));
+    let private: Vec<_> = private.collect();
+    let is_inside = |path: &Path| identity(path).is_some_and(|found| private.contains(&found));
+    (is_whole || resolved.ancestors().any(is_inside)).then(|| {
+        format!(
+            "{} is Abide's home or one of its own folders, which agents must not see; use another directory",
+            directory.display()
+        )
+    })
+}
+
+/// Returns device and inode.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn the_home_and_its_own_folders_are_refused_by_every_path() {
+        let place = tempfile::tempdir().unwrap();
+        let home = place.path().join("home");
+        for folder in ["keepers/runs/run_1", "workspaces/run_1/sub", "work/mine", "runs/run_1"] {
+            fs::create_dir_all(home.join(folder)).unwrap();
+        }
+        symlink(&home, place.path().join("link")).unwrap();
+        symlink(home.join("keepers"), home.join("work/keepers")).unwrap();
+        let refused =
+            ["", "keepers", "keepers/runs/run_1", "workspaces", "runs/run_1", "work/keepers/runs", "work/.."];
+        let allowed = ["workspaces/run_1", "workspaces/run_1/sub", "work", "work/mine", "..", "missing"];
+        for base in [home.clone(), place.path().join("link"), home.join("work/../../link")] {
+            for name in refused {
+                assert!(refusal(&home, &base.join(name)).is_some(), "{base:?} {name}");
+            }
+            for name in allowed {
+                assert_eq!(refusal(&home, &base.join(name)), None, "{base:?} {name}");
+            }
+        }
+        assert_eq!(refusal(&place.path().join("no home"), &home), None);
+    }
+
+    /// The test machine may mount in a namespace of its own.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test runs itself in another namespace")]
+    fn a_bind_mount_of_the_home_is_refused() {
+        if !rustix::process::geteuid().is_root() {
+            return abide_testkit::skip::skip("only root can mount");
+        }
+        let place = tempfile::tempdir().unwrap();
+        for folder in ["home/keepers/runs", "bound", "bound-keepers"] {
+            fs::create_dir_all(place.path().join(folder)).unwrap();
+        }
+        let script = r#"cd "$1" && mount --bind home bound && mount --bind home/keepers bound-keepers &&
+            exec "$2" --exact --ignored home_folders::tests::what_is_bound_here_is_refused"#;
+        let output = std::process::Command::new("unshare")
+            .args(["--mount", "--propagation=private", "sh", "-c", script, "sh"])
+            .args([place.path(), &std::env::current_exe().unwrap()])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
+    }
+
+    #[test]
+    #[ignore = "a part of a_bind_mount_of_the_home_is_refused, in its namespace"]
+    fn what_is_bound_here_is_refused() {
+        let here = std::env::current_dir().unwrap();
+        for bound in ["bound", "bound/keepers", "bound/keepers/runs", "bound-keepers", "bound-keepers/runs"] {
+            assert!(refusal(&here.join("home"), &here.join(bound)).is_some(), "{bound}");
+        }
+    }
+}
