@@ -1,7 +1,7 @@
 //! One module per agent program: its start, and the interpretation of its output.
 //!
 //! Each adapter has the same files: `mod.rs` (abilities of the engine), `launch.rs` (command line and environment),
-//! `reader.rs` (interpretation of output, and input), `native.rs` (format of its lines). This crate starts no programs,
+//! `reader.rs` (interpretation of output, and input), `messages.rs` (format of its lines). This crate starts no programs,
 //! opens no files and reads no clock.
 //!
 //! Reading order: [`registry`], the questions that end a turn ([`asking`]), the frame of line-based readers (`lines`,
@@ -10,6 +10,7 @@
 pub mod asking;
 pub mod registry;
 
+mod abide_agent;
 mod acp;
 mod argument;
 mod claude;
@@ -22,7 +23,6 @@ mod ids;
 mod iflow;
 mod kind;
 mod lines;
-mod native;
 mod node;
 mod opencode;
 mod parrot;

@@ -3,12 +3,12 @@
 use abide_ports::engine::{Engine, EngineInstallation};
 
 use crate::{
+    abide_agent::AbideAgentEngine,
     acp::AcpEngine,
     claude::ClaudeEngine,
     codex::CodexEngine,
     gemini::GeminiEngine,
     iflow::IFlowEngine,
-    native::AbideAgentEngine,
     opencode::OpenCodeEngine,
     parrot::{ParrotEngine, ParrotForm},
     qwen::QwenEngine,

@@ -12,7 +12,7 @@ use abide_domain::context::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::native::parse_part;
+use super::messages::parse_part;
 use crate::covered::{self, JsonFields, JsonItems};
 
 /// Size limit of all remembered calls, in bytes.

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use super::{
     call::{AnnouncedCalls, IncompleteRequest, approval_context},
-    native::{PermissionOption, RequestPermissionParams, parse_part},
+    messages::{PermissionOption, RequestPermissionParams, parse_part},
     words,
 };
 use crate::covered::JsonItems;

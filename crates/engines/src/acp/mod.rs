@@ -9,7 +9,7 @@
 mod call;
 mod gates;
 pub(crate) mod launch;
-mod native;
+mod messages;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -25,8 +25,8 @@ use abide_ports::engine::{
     ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
-use native::ReopenMethod;
-use native::{AcpMessage, InitializeResult, parse_part};
+use messages::ReopenMethod;
+use messages::{AcpMessage, InitializeResult, parse_part};
 use reader::AcpReader;
 
 use crate::{failing::stderr_tail, tongue::LineInterpreter};

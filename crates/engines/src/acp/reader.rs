@@ -23,7 +23,7 @@ use serde_json::value::RawValue;
 use super::{
     call::IncompleteRequest,
     gates::{AcpGates, reject_option_id},
-    native::{
+    messages::{
         AcpChunk, AcpError, AcpMessage, CancelRequestParams, ContentBlock, InitializeResult,
         OpenSessionResult, PlanEntry, PromptResult, ReopenMethod, RequestPermissionParams, SessionUpdate,
         SessionUpdateParams, UpdateLine, looks_like_chunk, parse_part,

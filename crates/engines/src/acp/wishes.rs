@@ -19,7 +19,7 @@ use abide_domain::settings::ExecutionMode;
 use abide_ports::engine::{LaunchContext, SandboxMode};
 
 use super::{
-    native::{ConfigOption, ConfigValue, OpenSessionResult, SessionModel},
+    messages::{ConfigOption, ConfigValue, OpenSessionResult, SessionModel},
     words,
 };
 

@@ -13,7 +13,7 @@ use abide_domain::{
 use abide_ports::engine::{FactKind, GateAnswer, UnsupportedOperation};
 use serde_json::{Map, Value, value::RawValue};
 
-use super::native::{
+use super::messages::{
     AskUserQuestionInput, AskedQuestion, ControlRequest, ControlRequestBody, PermissionDecision,
     permission_response, truncate_for_display,
 };

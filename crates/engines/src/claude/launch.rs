@@ -23,7 +23,7 @@ use abide_ports::engine::{
     EngineInstallation, LaunchContext, ProcessSpec, ProcessStdin, SandboxMode, UnsupportedOperation,
 };
 
-use super::{ClaudeForm, native};
+use super::{ClaudeForm, messages};
 use crate::{argument, ids::is_uuid};
 
 /// Variables that Claude Code sets for its children. With them the program would act as a part of another instance.
@@ -83,7 +83,7 @@ pub(super) fn launch(context: &LaunchContext<'_>) -> Result<ProcessSpec, Unsuppo
         files: vec![],
         stdin: match form {
             ClaudeForm::Print => ProcessStdin::Complete(context.prompt.as_bytes().to_vec()),
-            ClaudeForm::Stream { .. } => ProcessStdin::KeptOpen(native::prompt_line(context.prompt)),
+            ClaudeForm::Stream { .. } => ProcessStdin::KeptOpen(messages::prompt_line(context.prompt)),
         },
         not_before: None,
         surviving_keepers_dir: None,

@@ -9,7 +9,7 @@
 
 mod gates;
 mod launch;
-mod native;
+mod messages;
 mod outcome;
 mod reader;
 

@@ -20,7 +20,7 @@ use abide_ports::engine::{
 use super::{
     ClaudeForm,
     gates::ClaudeGates,
-    native::{
+    messages::{
         self, ClaudeBlock, ClaudeMessageLine, ClaudeSystemLine, ControlCancel, ControlRequest,
         PermissionDecision,
     },
@@ -72,7 +72,7 @@ impl ClaudeReader {
         let kind = match kind::leading(line) {
             Some(kind) => Cow::Borrowed(kind),
             None => {
-                let result_line: Option<native::ClaudeResultLine<'_>> = serde_json::from_slice(line).ok();
+                let result_line: Option<messages::ClaudeResultLine<'_>> = serde_json::from_slice(line).ok();
                 if let Some(result) = result_line.filter(|result_line| result_line.kind == "result") {
                     self.on_result(&result, facts);
                     return Some(());
@@ -160,7 +160,7 @@ impl ClaudeReader {
         Some(())
     }
 
-    fn on_result(&mut self, line: &native::ClaudeResultLine<'_>, facts: &mut FactSink) {
+    fn on_result(&mut self, line: &messages::ClaudeResultLine<'_>, facts: &mut FactSink) {
         let ours =
             line.origin.as_ref().and_then(|origin| origin.kind.get()).is_none_or(|kind| kind == "human");
         if ours && self.mode == ExecutionMode::Auto && !line.permission_denials.is_empty() {
@@ -211,12 +211,12 @@ impl ClaudeReader {
         if control.request.subtype != "can_use_tool" {
             // Unsupported. Without a response the turn would wait forever.
             let error = format!("{} is not supported by this client", control.request.subtype);
-            facts.push(FactKind::WriteStdin(native::error_response(id, &error)));
+            facts.push(FactKind::WriteStdin(messages::error_response(id, &error)));
             return None;
         }
         if self.stray || !self.at_work || self.session.is_none() {
             let message = "No turn is at work that a person could be asked for.";
-            facts.push(FactKind::WriteStdin(native::permission_response(
+            facts.push(FactKind::WriteStdin(messages::permission_response(
                 id,
                 &PermissionDecision::Deny { message },
             )));
@@ -239,7 +239,7 @@ fn report_block(block: &ClaudeBlock<'_>, by_subagent: bool, facts: &mut FactSink
     }
 }
 
-fn call_summary(tool: &str, input: &native::ClaudeToolInput<'_>) -> String {
+fn call_summary(tool: &str, input: &messages::ClaudeToolInput<'_>) -> String {
     input.summary().map_or_else(|| tool.to_owned(), |gist| format!("{tool}: {gist}"))
 }
 
@@ -280,7 +280,7 @@ impl LineProtocol for ClaudeReader {
             (Some("control_request"), ClaudeForm::Stream { .. }) => match members.text("request_id") {
                 Some(id) => {
                     return facts
-                        .push(FactKind::WriteStdin(native::error_response(&id, &LongLine::refusal())));
+                        .push(FactKind::WriteStdin(messages::error_response(&id, &LongLine::refusal())));
                 }
                 None => line.failure("a request"),
             },
@@ -328,7 +328,7 @@ impl LineProtocol for ClaudeReader {
             }),
             ClaudeForm::Stream { .. } => {
                 self.at_work = true;
-                Ok(native::prompt_line(prompt))
+                Ok(messages::prompt_line(prompt))
             }
         }
     }
@@ -342,7 +342,7 @@ impl LineProtocol for ClaudeReader {
             // SIGINT makes the program record the interruption in the session; SIGTERM would leave an unfinished turn.
             ClaudeForm::Print => InterruptMethod::Signal(ProcessSignal::Interrupt),
             ClaudeForm::Stream { .. } => {
-                InterruptMethod::Write(native::interrupt_request(&format!("interrupt-{}", self.ended + 1)))
+                InterruptMethod::Write(messages::interrupt_request(&format!("interrupt-{}", self.ended + 1)))
             }
         }
     }

@@ -4,7 +4,7 @@
 //! The app-server, in which approvals and questions arrive inside the turn, would be a separate adapter.
 
 mod launch;
-mod native;
+mod messages;
 mod reader;
 
 use abide_domain::engine::{EngineResumeCapability, EngineSessionHandle, ProbeMethod};

@@ -15,7 +15,7 @@ use abide_ports::engine::{
     ShutdownMethod,
 };
 
-use super::native::{CodexError, ItemLine, ThreadStarted, TurnFailed};
+use super::messages::{CodexError, ItemLine, ThreadStarted, TurnFailed};
 use crate::{
     argument,
     failing::{engine_failed, exit_without_result, exited_voluntarily, stderr_tail},

@@ -5,7 +5,7 @@
 //! disabled.
 
 mod launch;
-mod native;
+mod messages;
 mod reader;
 mod session;
 

@@ -18,7 +18,7 @@ use abide_ports::engine::{
     ShutdownMethod,
 };
 
-use super::native::{
+use super::messages::{
     GeminiError, GeminiInitLine, GeminiMessage, GeminiResultLine, GeminiToolResult, GeminiToolUse,
 };
 use crate::{

@@ -6,7 +6,7 @@
 //! Protocol (`acp`).
 
 mod launch;
-mod native;
+mod messages;
 mod reader;
 
 use abide_domain::engine::{EngineResumeCapability, EngineSessionHandle, ProbeMethod, ProfileKind};

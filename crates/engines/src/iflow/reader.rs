@@ -16,7 +16,7 @@ use abide_ports::engine::{
     ShutdownMethod,
 };
 
-use super::native::{begins_block, split};
+use super::messages::{begins_block, split};
 use crate::{
     argument,
     failing::{exit_without_result, exited_voluntarily, stderr_tail},

@@ -6,7 +6,7 @@
 //! refused there, and put to a person in the held form.
 
 mod launch;
-mod native;
+mod messages;
 mod permission;
 mod reader;
 

@@ -15,7 +15,7 @@ use abide_ports::engine::{
     ShutdownMethod, UnsupportedOperation,
 };
 
-use super::native::{ErrorLine, OpenCodeError, PartLine, SessionLine, StepPart, TextPart, ToolPart};
+use super::messages::{ErrorLine, OpenCodeError, PartLine, SessionLine, StepPart, TextPart, ToolPart};
 use crate::{
     argument,
     failing::{engine_failed, exit_without_result, exited_voluntarily, stderr_tail},

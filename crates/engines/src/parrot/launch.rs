@@ -7,7 +7,7 @@
 use abide_domain::effect::LaunchSession;
 use abide_ports::engine::{EngineAbility, LaunchContext, ProcessSpec, ProcessStdin, UnsupportedOperation};
 
-use super::{ParrotForm, native::ParrotCommand};
+use super::{ParrotForm, messages::ParrotCommand};
 use crate::argument;
 
 pub(super) fn launch(

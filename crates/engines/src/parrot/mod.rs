@@ -5,7 +5,7 @@
 //! documented there.
 
 mod launch;
-mod native;
+mod messages;
 mod reader;
 
 use abide_domain::engine::{

@@ -24,7 +24,7 @@ use abide_ports::engine::{
 
 use super::{
     ParrotForm,
-    native::{ParrotCommand, ParrotFailureLine, ParrotGateLine, ParrotIdLine, ParrotTextLine},
+    messages::{ParrotCommand, ParrotFailureLine, ParrotGateLine, ParrotIdLine, ParrotTextLine},
 };
 use crate::{
     argument, covered,

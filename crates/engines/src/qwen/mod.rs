@@ -4,7 +4,7 @@
 //! Protocol (`acp`). The entry script starts the real program as a child, so the process group must be ended.
 
 mod launch;
-mod native;
+mod messages;
 mod reader;
 
 use abide_domain::engine::{

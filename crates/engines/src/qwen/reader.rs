@@ -14,7 +14,7 @@ use abide_ports::engine::{
     ShutdownMethod,
 };
 
-use super::native::{QwenBlock, QwenMessageLine, QwenResultLine, QwenSystemLine};
+use super::messages::{QwenBlock, QwenMessageLine, QwenResultLine, QwenSystemLine};
 use crate::{
     argument,
     failing::{engine_failed, exit_without_result, stderr_tail},

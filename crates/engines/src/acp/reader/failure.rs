@@ -6,7 +6,7 @@ use abide_domain::failure::{FailureCode, RunFailure};
 
 use super::AcpReader;
 use crate::{
-    acp::native::{AcpError, AcpErrorData, parse_part},
+    acp::messages::{AcpError, AcpErrorData, parse_part},
     failing::engine_failed,
 };
 

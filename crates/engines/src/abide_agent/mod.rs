@@ -8,8 +8,8 @@
 //! `--agent DIR` in the engine's configured arguments selects the agent. Without it, the workspace itself must contain
 //! the definition. The agent itself is not isolated; it starts each tool with the sandbox and the isolation of the run.
 
-mod journal;
 mod launch;
+mod messages;
 mod reader;
 
 use abide_domain::engine::{EngineResumeCapability, EngineSessionHandle, HandleType, ProbeMethod};

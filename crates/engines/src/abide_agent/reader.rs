@@ -16,7 +16,7 @@ use abide_ports::engine::{
     ShutdownMethod,
 };
 
-use super::journal::{
+use super::messages::{
     self, AgentErrorLine, AgentEventLine, AgentNoticeLine, AgentOutcomeLine, AgentQuestionLine,
     AgentRequestLine, AgentThoughtLine,
 };
@@ -72,7 +72,7 @@ impl AbideAgentReader {
     fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         match kind::of(line)?.as_ref() {
             "session" => {
-                let session: journal::AgentSessionLine<'_> = serde_json::from_slice(line).ok()?;
+                let session: messages::AgentSessionLine<'_> = serde_json::from_slice(line).ok()?;
                 let value =
                     Some(session.session_id.into_owned()).filter(|id| argument::is_valid_session_id(id))?;
                 self.has_session = true;
@@ -116,7 +116,7 @@ impl AbideAgentReader {
         self.calls.push((action, tool));
     }
 
-    fn on_tool_result(&mut self, result: &journal::AgentResultLine<'_>, facts: &mut FactSink) {
+    fn on_tool_result(&mut self, result: &messages::AgentResultLine<'_>, facts: &mut FactSink) {
         let at = self.calls.iter().position(|(action, _)| *action == result.action_id);
         let tool = match at.map(|at| self.calls.swap_remove(at).1) {
             Some(tool) if tool == QUESTION_TOOL => return,
