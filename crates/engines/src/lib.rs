@@ -5,7 +5,7 @@
 //! opens no files and reads no clock.
 //!
 //! Reading order: [`registry`], the questions that end a turn ([`asking`]), the frame of line-based readers (`lines`,
-//! `kind`, `head`, `tongue`), then any adapter.
+//! `line_type`, `json_head`, `line_protocol`), then any adapter.
 
 pub mod asking;
 pub mod registry;
@@ -15,19 +15,19 @@ mod acp;
 mod argument;
 mod claude;
 mod codex;
-mod covered;
-mod failing;
+mod failure;
 mod gemini;
-mod head;
 mod ids;
 mod iflow;
-mod kind;
+mod json_head;
+mod line_protocol;
+mod line_type;
 mod lines;
-mod node;
+mod node_output;
 mod opencode;
 mod parrot;
 mod qwen;
-mod tongue;
+mod request_fields;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -18,7 +18,7 @@ use abide_ports::engine::{
     ProbeCommand, ProbeResult, ProcessInterpreter, ProcessSpec, QuestionStyle, UnsupportedOperation,
 };
 
-use crate::{failing::missing_program_failure, tongue::LineInterpreter};
+use crate::{failure::missing_program_failure, line_protocol::LineInterpreter};
 
 #[derive(Debug)]
 pub(crate) struct AbideAgentEngine;

@@ -22,9 +22,9 @@ use super::messages::{
 };
 use crate::{
     argument,
-    failing::{engine_failed, exit_without_result, exited_voluntarily, stderr_tail},
-    kind,
-    tongue::{FactSink, LineProtocol},
+    failure::{engine_failed, exit_without_result, exited_voluntarily, stderr_tail},
+    line_protocol::{FactSink, LineProtocol},
+    line_type,
 };
 
 /// A process executes only one turn.
@@ -70,7 +70,7 @@ impl AbideAgentReader {
 
     /// Processes a line; `None` if it is unknown.
     fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
-        match kind::of(line)?.as_ref() {
+        match line_type::of(line)?.as_ref() {
             "session" => {
                 let session: messages::AgentSessionLine<'_> = serde_json::from_slice(line).ok()?;
                 let value =
@@ -78,7 +78,7 @@ impl AbideAgentReader {
                 self.has_session = true;
                 facts.push(FactKind::Session { handle_type: HandleType::SessionId, value });
             }
-            "RUN_START" | "RUN_END" | "USER_MESSAGE" => kind::check_json(line)?,
+            "RUN_START" | "RUN_END" | "USER_MESSAGE" => line_type::check_json(line)?,
             "THOUGHT" => self.on_thought(payload(line)?, facts),
             "ACTION_REQUEST" => self.on_tool_request(payload(line)?, facts),
             "ACTION_RESULT" => self.on_tool_result(&payload(line)?, facts),
@@ -218,7 +218,7 @@ impl LineProtocol for AbideAgentReader {
         }
     }
 
-    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
+    fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
         match self.outcome.take() {
             Some(AbideAgentOutcome::Completed(answer)) => facts.end_turn_with_answer(ONLY_TURN, &answer),
             Some(AbideAgentOutcome::Asked(question)) if self.has_session => {
@@ -242,12 +242,12 @@ impl LineProtocol for AbideAgentReader {
         if self.has_session { EngineSessionStatus::Working } else { EngineSessionStatus::Starting }
     }
 
-    fn interrupt(&mut self) -> InterruptMethod {
+    fn interrupt_method(&mut self) -> InterruptMethod {
         // SIGINT makes the agent end the running tool, journal that, and keep its sessions for the next turn.
         InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 
-    fn leave(&mut self) -> ShutdownMethod {
+    fn shutdown_method(&mut self) -> ShutdownMethod {
         ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

@@ -11,7 +11,7 @@
 use abide_domain::time::Timestamp;
 use abide_ports::engine::{LaunchContext, ProcessSpec, ProcessStdin, UnsupportedOperation};
 
-use super::words;
+use super::requests;
 
 const SECOND_MICROS: i64 = 1_000_000;
 const MINUTE_MICROS: i64 = 60 * SECOND_MICROS;
@@ -39,7 +39,7 @@ pub(super) fn launch(context: &LaunchContext<'_>) -> Result<ProcessSpec, Unsuppo
 
 /// The first request to each agent.
 pub(crate) fn initialize_stdin() -> ProcessStdin {
-    ProcessStdin::KeptOpen(words::initialize())
+    ProcessStdin::KeptOpen(requests::initialize())
 }
 
 /// The time before which the session of this launch must not be loaded.

@@ -21,27 +21,27 @@ use abide_ports::engine::{
 use serde_json::value::RawValue;
 
 use super::{
-    call::IncompleteRequest,
     gates::{AcpGates, reject_option_id},
     messages::{
         AcpChunk, AcpError, AcpMessage, CancelRequestParams, ContentBlock, InitializeResult,
         OpenSessionResult, PlanEntry, PromptResult, ReopenMethod, RequestPermissionParams, SessionUpdate,
         SessionUpdateParams, UpdateLine, looks_like_chunk, parse_part,
     },
-    wishes::{SessionPreferences, SessionSetting},
-    words,
+    preferences::{SessionPreferences, SessionSetting},
+    requests,
+    tool_calls::IncompleteRequest,
 };
 use crate::{
-    covered::JsonItems,
-    failing::{engine_failed, exit_without_result},
-    tongue::{FactSink, LineProtocol, LongLine, append_bounded},
+    failure::{engine_failed, exit_without_result},
+    line_protocol::{FactSink, LineProtocol, LongLine, append_bounded},
+    request_fields::JsonItems,
 };
 
 /// Maximum number of running tools whose titles are remembered.
 const MAX_RUNNING_TOOLS: usize = 1_000;
 
 mod failure;
-mod long;
+mod long_line;
 
 /// The state of the conversation with one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -177,11 +177,11 @@ impl AcpReader {
         facts: &mut FactSink,
     ) -> Option<()> {
         match (&mut self.phase, id) {
-            (AcpPhase::Greeting, words::INITIALIZE_ID) => match answer {
+            (AcpPhase::Greeting, requests::INITIALIZE_ID) => match answer {
                 Ok(result) => self.on_initialized(&parse_part(result)?, facts),
                 Err(error) => self.fail_session(self.failure(&error), facts),
             },
-            (AcpPhase::Opening { replays }, words::OPEN_SESSION_ID) => {
+            (AcpPhase::Opening { replays }, requests::OPEN_SESSION_ID) => {
                 let replays = *replays;
                 match answer {
                     Ok(result) => {
@@ -190,7 +190,7 @@ impl AcpReader {
                     Err(error) => self.fail_session(self.open_failure(&error), facts),
                 }
             }
-            (AcpPhase::Setting(settings, done), id) if id == words::setting_id(*done) => {
+            (AcpPhase::Setting(settings, done), id) if id == requests::setting_id(*done) => {
                 let wanted = settings.get(*done).and_then(|setting| setting.wanted.clone());
                 *done += 1;
                 match (answer, wanted) {
@@ -206,7 +206,7 @@ impl AcpReader {
                 }
             }
             (AcpPhase::Talking, id) => {
-                let turn = words::turn_of_prompt_id(id).filter(|turn| *turn > self.ended)?;
+                let turn = requests::turn_of_prompt_id(id).filter(|turn| *turn > self.ended)?;
                 let ending = match answer {
                     Ok(result) => self.outcome_of_stop_reason(
                         parse_part::<PromptResult<'_>>(result).unwrap_or_default().stop_reason,
@@ -241,9 +241,9 @@ impl AcpReader {
         let logins = greeted.auth_methods.iter().flatten().filter_map(|method| method.name.as_deref());
         self.logins = logins.collect::<Vec<_>>().join(", ");
         if let Some(version) = greeted.protocol_version.map(RawValue::get)
-            && version != words::PROTOCOL_VERSION.to_string()
+            && version != requests::PROTOCOL_VERSION.to_string()
         {
-            let ours = words::PROTOCOL_VERSION;
+            let ours = requests::PROTOCOL_VERSION;
             let message = format!("the agent speaks version {version} of the protocol and not {ours}");
             return self.fail_session(RunFailure::new(FailureCode::EngineFailed, message), facts);
         }
@@ -258,7 +258,7 @@ impl AcpReader {
             }
         };
         self.phase = AcpPhase::Opening { replays };
-        facts.push(FactKind::WriteStdin(words::open_session(
+        facts.push(FactKind::WriteStdin(requests::open_session(
             method,
             self.resumes.as_deref(),
             &self.workspace,
@@ -295,7 +295,7 @@ impl AcpReader {
             self.phase = AcpPhase::Talking;
             let prompt = std::mem::take(&mut self.prompt);
             let session = self.session.as_deref().unwrap_or_default();
-            facts.push(FactKind::WriteStdin(words::prompt(1, session, &prompt)));
+            facts.push(FactKind::WriteStdin(requests::prompt(1, session, &prompt)));
         }
     }
 
@@ -347,7 +347,7 @@ impl AcpReader {
     /// Processes a request of the agent.
     fn on_request(&mut self, method: &str, id: &RawValue, params: Option<&RawValue>, facts: &mut FactSink) {
         if method != "session/request_permission" {
-            return facts.push(FactKind::WriteStdin(words::method_not_found(id)));
+            return facts.push(FactKind::WriteStdin(requests::method_not_found(id)));
         }
         match (&self.phase, params, parse_part::<RequestPermissionParams<'_>>(params)) {
             (AcpPhase::Talking, Some(params), Some(asked)) => {
@@ -359,7 +359,7 @@ impl AcpReader {
                         let why = "a request for permission was declined: the agent told what it is about in \
                                    an earlier message that was too long to be kept, and did not repeat it";
                         facts.push(FactKind::Warning(why.to_owned()));
-                        facts.push(FactKind::WriteStdin(words::permission(
+                        facts.push(FactKind::WriteStdin(requests::permission(
                             id,
                             reject_option_id(&asked).as_deref(),
                         )));
@@ -374,7 +374,7 @@ impl AcpReader {
                 | AcpPhase::Setting(..)
                 | AcpPhase::Broken,
                 ..,
-            ) => facts.push(FactKind::WriteStdin(words::permission(id, None))),
+            ) => facts.push(FactKind::WriteStdin(requests::permission(id, None))),
         }
     }
 
@@ -493,7 +493,7 @@ impl LineProtocol for AcpReader {
         self.on_skipped_line(line, facts);
     }
 
-    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
+    fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
         if self.ended > 0 && !self.turn.heard {
             return;
         }
@@ -519,11 +519,11 @@ impl LineProtocol for AcpReader {
         }
     }
 
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_prompt(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         match (&self.phase, &self.session) {
             (AcpPhase::Talking, Some(session)) if self.ended > 0 => {
                 self.said = self.ended + 1;
-                Ok(words::prompt(self.said, session, prompt))
+                Ok(requests::prompt(self.said, session, prompt))
             }
             (
                 AcpPhase::Greeting | AcpPhase::Opening { .. } | AcpPhase::Setting(..) | AcpPhase::Talking,
@@ -535,14 +535,14 @@ impl LineProtocol for AcpReader {
         }
     }
 
-    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         self.gates.answer(answer)
     }
 
-    fn interrupt(&mut self) -> InterruptMethod {
+    fn interrupt_method(&mut self) -> InterruptMethod {
         match (&self.phase, &self.session) {
             (AcpPhase::Talking, Some(session)) => {
-                let mut bytes = words::cancel(session);
+                let mut bytes = requests::cancel(session);
                 bytes.extend(self.gates.cancel_all());
                 InterruptMethod::Write(bytes)
             }
@@ -558,7 +558,7 @@ impl LineProtocol for AcpReader {
         }
     }
 
-    fn leave(&mut self) -> ShutdownMethod {
+    fn shutdown_method(&mut self) -> ShutdownMethod {
         ShutdownMethod::CloseInput
     }
 }

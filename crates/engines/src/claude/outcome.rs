@@ -6,7 +6,7 @@ use abide_domain::failure::{FailureCode, RunFailure};
 use abide_ports::engine::ProcessExit;
 
 use super::messages;
-use crate::failing::{engine_failed, exit_without_result, stderr_tail};
+use crate::failure::{engine_failed, exit_without_result, stderr_tail};
 
 /// The outcome of a turn that the program reported.
 #[derive(Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

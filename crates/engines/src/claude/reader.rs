@@ -28,9 +28,9 @@ use super::{
 };
 use crate::{
     argument,
-    head::JsonMembers,
-    kind,
-    tongue::{FactSink, LineProtocol, LongLine},
+    json_head::JsonMembers,
+    line_protocol::{FactSink, LineProtocol, LongLine},
+    line_type,
 };
 
 /// The state of the conversation with one process.
@@ -69,7 +69,7 @@ impl ClaudeReader {
 
     /// Processes a line; `None` if it is unknown.
     fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
-        let kind = match kind::leading(line) {
+        let kind = match line_type::leading(line) {
             Some(kind) => Cow::Borrowed(kind),
             None => {
                 let result_line: Option<messages::ClaudeResultLine<'_>> = serde_json::from_slice(line).ok();
@@ -77,7 +77,7 @@ impl ClaudeReader {
                     self.on_result(&result, facts);
                     return Some(());
                 }
-                kind::of(line)?
+                line_type::of(line)?
             }
         };
         match kind.as_ref() {
@@ -95,7 +95,7 @@ impl ClaudeReader {
                 }
             }
             // Results of tools may be long, and are only needed while requests are open.
-            "user" if self.gates.is_empty() => kind::check_json(line)?,
+            "user" if self.gates.is_empty() => line_type::check_json(line)?,
             "user" => {
                 let message_line: ClaudeMessageLine<'_> = serde_json::from_slice(line).ok()?;
                 let ended_calls =
@@ -302,7 +302,7 @@ impl LineProtocol for ClaudeReader {
         }
     }
 
-    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
+    fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
         if self.at_work {
             let turn = self.ended + 1;
             match print_outcome(self.outcome.take(), exit) {
@@ -321,7 +321,7 @@ impl LineProtocol for ClaudeReader {
         }
     }
 
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_prompt(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         match self.form {
             ClaudeForm::Print => Err(UnsupportedOperation::Refused {
                 reason: "this process was started for one turn".to_owned(),
@@ -333,11 +333,11 @@ impl LineProtocol for ClaudeReader {
         }
     }
 
-    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         self.gates.answer(answer)
     }
 
-    fn interrupt(&mut self) -> InterruptMethod {
+    fn interrupt_method(&mut self) -> InterruptMethod {
         match self.form {
             // SIGINT makes the program record the interruption in the session; SIGTERM would leave an unfinished turn.
             ClaudeForm::Print => InterruptMethod::Signal(ProcessSignal::Interrupt),
@@ -347,7 +347,7 @@ impl LineProtocol for ClaudeReader {
         }
     }
 
-    fn leave(&mut self) -> ShutdownMethod {
+    fn shutdown_method(&mut self) -> ShutdownMethod {
         match self.form {
             ClaudeForm::Print => ShutdownMethod::Signal(ProcessSignal::Terminate),
             ClaudeForm::Stream { .. } => ShutdownMethod::CloseInput,

@@ -13,7 +13,7 @@ use abide_ports::engine::{
     ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
-use crate::{failing::missing_program_failure, tongue::LineInterpreter};
+use crate::{failure::missing_program_failure, line_protocol::LineInterpreter};
 
 #[derive(Debug)]
 pub(crate) struct CodexEngine;

@@ -18,9 +18,9 @@ use abide_ports::engine::{
 use super::messages::{CodexError, ItemLine, ThreadStarted, TurnFailed};
 use crate::{
     argument,
-    failing::{engine_failed, exit_without_result, exited_voluntarily, stderr_tail},
-    kind,
-    tongue::{FactSink, LineProtocol},
+    failure::{engine_failed, exit_without_result, exited_voluntarily, stderr_tail},
+    line_protocol::{FactSink, LineProtocol},
+    line_type,
 };
 
 /// A process executes only one turn.
@@ -57,7 +57,7 @@ impl CodexReader {
 
     /// Processes a line; `None` if it is unknown.
     fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
-        let kind = kind::of(line)?;
+        let kind = line_type::of(line)?;
         match kind.as_ref() {
             "thread.started" => {
                 let started: ThreadStarted<'_> = serde_json::from_slice(line).ok()?;
@@ -68,7 +68,7 @@ impl CodexReader {
                 let value = started.thread_id.into_owned();
                 facts.push(FactKind::Session { handle_type: HandleType::SessionId, value });
             }
-            "turn.started" => kind::check_json(line)?,
+            "turn.started" => line_type::check_json(line)?,
             "item.started" | "item.updated" | "item.completed" => {
                 let ItemLine { item } = serde_json::from_slice(line).ok()?;
                 let is_completed = kind == "item.completed";
@@ -92,7 +92,7 @@ impl CodexReader {
                 }
             }
             "turn.completed" => {
-                kind::check_json(line)?;
+                line_type::check_json(line)?;
                 self.verdict = Some(CodexVerdict::Completed);
                 facts.push(FactKind::OutputComplete);
             }
@@ -134,7 +134,7 @@ impl LineProtocol for CodexReader {
         }
     }
 
-    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
+    fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
         let exited_normally =
             exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
         match self.verdict {
@@ -150,12 +150,12 @@ impl LineProtocol for CodexReader {
         if self.has_session { EngineSessionStatus::Working } else { EngineSessionStatus::Starting }
     }
 
-    fn interrupt(&mut self) -> InterruptMethod {
+    fn interrupt_method(&mut self) -> InterruptMethod {
         // SIGINT makes the program record the interruption in the thread; SIGTERM would leave an unfinished turn.
         InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 
-    fn leave(&mut self) -> ShutdownMethod {
+    fn shutdown_method(&mut self) -> ShutdownMethod {
         ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

@@ -24,7 +24,7 @@ use abide_ports::engine::{
 };
 
 use super::session::is_id;
-use crate::{acp, argument, node::WholeOutput};
+use crate::{acp, argument, node_output::WholeOutput};
 
 /// Name of the policy file in the run's private folder.
 const POLICY_FILE: &str = "gemini-policy.toml";

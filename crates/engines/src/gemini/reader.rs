@@ -23,9 +23,9 @@ use super::messages::{
 };
 use crate::{
     argument,
-    failing::{engine_failed, exit_without_result, stderr_tail},
-    kind,
-    tongue::{FactSink, LineProtocol, append_bounded},
+    failure::{engine_failed, exit_without_result, stderr_tail},
+    line_protocol::{FactSink, LineProtocol, append_bounded},
+    line_type,
 };
 
 /// A process executes only one turn.
@@ -78,7 +78,7 @@ impl GeminiReader {
 
     /// Processes a line; `None` if it is unknown.
     fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
-        match kind::of(line)?.as_ref() {
+        match line_type::of(line)?.as_ref() {
             "init" => {
                 let init: GeminiInitLine<'_> = serde_json::from_slice(line).ok()?;
                 if !argument::is_valid_session_id(&init.session_id) {
@@ -187,7 +187,7 @@ impl LineProtocol for GeminiReader {
         }
     }
 
-    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
+    fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
         let exited_normally =
             exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
         match self.verdict {
@@ -205,11 +205,11 @@ impl LineProtocol for GeminiReader {
         if self.has_session { EngineSessionStatus::Working } else { EngineSessionStatus::Starting }
     }
 
-    fn interrupt(&mut self) -> InterruptMethod {
+    fn interrupt_method(&mut self) -> InterruptMethod {
         InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 
-    fn leave(&mut self) -> ShutdownMethod {
+    fn shutdown_method(&mut self) -> ShutdownMethod {
         ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

@@ -15,7 +15,7 @@ use abide_ports::engine::{
     OutputFormat, ProbeCommand, ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
-use crate::{acp, failing::missing_program_failure, tongue::LineInterpreter};
+use crate::{acp, failure::missing_program_failure, line_protocol::LineInterpreter};
 
 #[derive(Debug)]
 pub(crate) struct IFlowEngine;

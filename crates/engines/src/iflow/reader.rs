@@ -19,9 +19,9 @@ use abide_ports::engine::{
 use super::messages::{begins_block, split};
 use crate::{
     argument,
-    failing::{exit_without_result, exited_voluntarily, stderr_tail},
+    failure::{exit_without_result, exited_voluntarily, stderr_tail},
+    line_protocol::{FactSink, LineProtocol},
     lines::MAX_LINE_BYTES,
-    tongue::{FactSink, LineProtocol},
 };
 
 /// A process executes only one turn.
@@ -81,7 +81,7 @@ impl LineProtocol for IFlowReader {
         self.append_line("");
     }
 
-    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
+    fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
         let exited_normally =
             exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
         let stderr = String::from_utf8_lossy(exit.stderr);
@@ -111,11 +111,11 @@ impl LineProtocol for IFlowReader {
         EngineSessionStatus::Starting
     }
 
-    fn interrupt(&mut self) -> InterruptMethod {
+    fn interrupt_method(&mut self) -> InterruptMethod {
         InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 
-    fn leave(&mut self) -> ShutdownMethod {
+    fn shutdown_method(&mut self) -> ShutdownMethod {
         ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

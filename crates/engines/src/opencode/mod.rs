@@ -16,7 +16,7 @@ use abide_ports::engine::{
     ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
-use crate::{acp, failing::missing_program_failure, tongue::LineInterpreter};
+use crate::{acp, failure::missing_program_failure, line_protocol::LineInterpreter};
 
 #[derive(Debug)]
 pub(crate) struct OpenCodeEngine;

@@ -18,9 +18,9 @@ use abide_ports::engine::{
 use super::messages::{ErrorLine, OpenCodeError, PartLine, SessionLine, StepPart, TextPart, ToolPart};
 use crate::{
     argument,
-    failing::{engine_failed, exit_without_result, exited_voluntarily, stderr_tail},
-    kind,
-    tongue::{FactSink, LineProtocol, append_bounded},
+    failure::{engine_failed, exit_without_result, exited_voluntarily, stderr_tail},
+    line_protocol::{FactSink, LineProtocol, append_bounded},
+    line_type,
 };
 
 /// A process executes only one turn.
@@ -66,7 +66,7 @@ impl OpenCodeReader {
 
     /// Processes a line; `None` if it is unknown.
     fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
-        match kind::of(line)?.as_ref() {
+        match line_type::of(line)?.as_ref() {
             "step_start" => {
                 let SessionLine { session_id } = serde_json::from_slice(line).ok()?;
                 self.on_session_id(&session_id, facts);
@@ -186,7 +186,7 @@ impl LineProtocol for OpenCodeReader {
         }
     }
 
-    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
+    fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
         let exited_normally =
             exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
         match self.last_step {
@@ -204,17 +204,17 @@ impl LineProtocol for OpenCodeReader {
         if self.session.is_some() { EngineSessionStatus::Working } else { EngineSessionStatus::Starting }
     }
 
-    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_prompt(&mut self, _prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         Err(UnsupportedOperation::Refused {
             reason: "`opencode run` takes one prompt; hold `opencode acp`".to_owned(),
         })
     }
 
-    fn interrupt(&mut self) -> InterruptMethod {
+    fn interrupt_method(&mut self) -> InterruptMethod {
         InterruptMethod::Signal(ProcessSignal::Terminate)
     }
 
-    fn leave(&mut self) -> ShutdownMethod {
+    fn shutdown_method(&mut self) -> ShutdownMethod {
         ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

@@ -27,11 +27,11 @@ use super::{
     messages::{ParrotCommand, ParrotFailureLine, ParrotGateLine, ParrotIdLine, ParrotTextLine},
 };
 use crate::{
-    argument, covered,
-    failing::{engine_failed, exit_without_result, stderr_tail},
-    head::JsonMembers,
-    kind,
-    tongue::{FactSink, LineProtocol, LongLine},
+    argument,
+    failure::{engine_failed, exit_without_result, stderr_tail},
+    json_head::JsonMembers,
+    line_protocol::{FactSink, LineProtocol, LongLine},
+    line_type, request_fields,
 };
 
 /// The state of the conversation with one process.
@@ -71,7 +71,7 @@ impl ParrotReader {
 
     /// Processes a line; `None` if it is unknown.
     fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
-        let kind = kind::of(line)?;
+        let kind = line_type::of(line)?;
         let fact_kind: Option<fn(String) -> FactKind> = match kind.as_ref() {
             "text" | "output" => Some(FactKind::Text),
             "progress" => Some(FactKind::Progress),
@@ -79,7 +79,7 @@ impl ParrotReader {
         };
         let text = match fact_kind {
             Some(_) => Some(parse_text(line)?),
-            None => kind::check_json(line).map(|()| None)?,
+            None => line_type::check_json(line).map(|()| None)?,
         };
         if !matches!(kind.as_ref(), "gate" | "withdrawn") {
             // A parrot prints nothing while a gate is open, so this line shows that the gates are closed.
@@ -196,7 +196,7 @@ fn gate_subject(gate: &ParrotGateLine<'_>) -> Option<ApprovalSubject> {
             files: vec![FileChange {
                 path: first.to_owned(),
                 change: ChangeKind::Write,
-                diff: covered::diff("", rest),
+                diff: request_fields::diff("", rest),
                 cut: false,
             }],
         },
@@ -234,7 +234,7 @@ impl LineProtocol for ParrotReader {
         }
     }
 
-    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
+    fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
         let exited_normally =
             exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
         let failed = |reader: &Self| TurnOutcome::Failed { failure: reader.failure(exit) };
@@ -270,7 +270,7 @@ impl LineProtocol for ParrotReader {
         }
     }
 
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_prompt(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         match self.form {
             ParrotForm::Resumable => {
                 Err(UnsupportedOperation::MissingAbility { ability: EngineAbility::Hold })
@@ -279,7 +279,7 @@ impl LineProtocol for ParrotReader {
         }
     }
 
-    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         let GateAnswer { gate_id: gate, text, verdict } = *answer;
         if !self.gates.contains(gate) {
             return Err(UnsupportedOperation::Refused { reason: format!("nothing waits at {gate}") });
@@ -288,15 +288,15 @@ impl LineProtocol for ParrotReader {
         Ok(ParrotCommand::Answer { gate, text, approved }.line())
     }
 
-    fn steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         Ok(ParrotCommand::Steer { text }.line())
     }
 
-    fn interrupt(&mut self) -> InterruptMethod {
+    fn interrupt_method(&mut self) -> InterruptMethod {
         InterruptMethod::Write(ParrotCommand::Interrupt.line())
     }
 
-    fn leave(&mut self) -> ShutdownMethod {
+    fn shutdown_method(&mut self) -> ShutdownMethod {
         match self.form {
             ParrotForm::Resumable => ShutdownMethod::Signal(ProcessSignal::Terminate),
             ParrotForm::Sticky => ShutdownMethod::CloseInput,

@@ -14,7 +14,7 @@ use abide_ports::engine::{
     EngineInstallation, LaunchContext, ProcessSpec, ProcessStdin, SandboxMode, UnsupportedOperation,
 };
 
-use crate::{acp, argument, ids::is_uuid, node::WholeOutput};
+use crate::{acp, argument, ids::is_uuid, node_output::WholeOutput};
 
 /// Tools that run commands.
 const COMMAND_TOOLS: [&str; 2] = ["run_shell_command", "monitor"];

@@ -17,9 +17,9 @@ use abide_ports::engine::{
 use super::messages::{QwenBlock, QwenMessageLine, QwenResultLine, QwenSystemLine};
 use crate::{
     argument,
-    failing::{engine_failed, exit_without_result, stderr_tail},
-    kind,
-    tongue::{FactSink, LineProtocol},
+    failure::{engine_failed, exit_without_result, stderr_tail},
+    line_protocol::{FactSink, LineProtocol},
+    line_type,
 };
 
 /// A process executes only one turn.
@@ -54,7 +54,7 @@ impl QwenReader {
 
     /// Processes a line; `None` if it is unknown.
     fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
-        match kind::of(line)?.as_ref() {
+        match line_type::of(line)?.as_ref() {
             "system" => {
                 let system: QwenSystemLine<'_> = serde_json::from_slice(line).ok()?;
                 if system.subtype != "init" || !argument::is_valid_session_id(&system.session_id) {
@@ -71,7 +71,7 @@ impl QwenReader {
                     report_block(block, by_helper, facts);
                 }
             }
-            "stream_event" => kind::check_json(line)?,
+            "stream_event" => line_type::check_json(line)?,
             "result" => {
                 let outcome: QwenResultLine<'_> = serde_json::from_slice(line).ok()?;
                 self.verdict = Some(match outcome.result {
@@ -143,7 +143,7 @@ impl LineProtocol for QwenReader {
         }
     }
 
-    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
+    fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
         let exited_normally =
             exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
         match &self.verdict {
@@ -159,11 +159,11 @@ impl LineProtocol for QwenReader {
         if self.has_session { EngineSessionStatus::Working } else { EngineSessionStatus::Starting }
     }
 
-    fn interrupt(&mut self) -> InterruptMethod {
+    fn interrupt_method(&mut self) -> InterruptMethod {
         InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 
-    fn leave(&mut self) -> ShutdownMethod {
+    fn shutdown_method(&mut self) -> ShutdownMethod {
         ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

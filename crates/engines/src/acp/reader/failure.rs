@@ -7,7 +7,7 @@ use abide_domain::failure::{FailureCode, RunFailure};
 use super::AcpReader;
 use crate::{
     acp::messages::{AcpError, AcpErrorData, parse_part},
-    failing::engine_failed,
+    failure::engine_failed,
 };
 
 /// The code for a missing login.

@@ -41,31 +41,31 @@ pub(crate) trait LineProtocol: Debug + Send + Serialize + DeserializeOwned {
     fn on_blank_line(&mut self) {}
 
     /// Processes the exit of the process. All turns that it was given and that have not ended must end here.
-    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink);
+    fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink);
 
     /// See [`ProcessInterpreter::status`]; not called after the exit of the process.
     fn status(&self) -> EngineSessionStatus;
 
     /// See [`ProcessInterpreter::encode_prompt`]. Most processes exit after one turn.
-    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_prompt(&mut self, _prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         Err(UnsupportedOperation::MissingAbility { ability: EngineAbility::Hold })
     }
 
     /// See [`ProcessInterpreter::encode_answer`]. Most engines never ask inside a turn.
-    fn answer(&mut self, _answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_answer(&mut self, _answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         Err(UnsupportedOperation::MissingAbility { ability: EngineAbility::Gates })
     }
 
     /// See [`ProcessInterpreter::encode_steer`]. Most engines read no input during a turn.
-    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_steer(&mut self, _text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         Err(UnsupportedOperation::MissingAbility { ability: EngineAbility::Steer })
     }
 
     /// See [`ProcessInterpreter::interrupt_method`].
-    fn interrupt(&mut self) -> InterruptMethod;
+    fn interrupt_method(&mut self) -> InterruptMethod;
 
     /// See [`ProcessInterpreter::shutdown_method`].
-    fn leave(&mut self) -> ShutdownMethod;
+    fn shutdown_method(&mut self) -> ShutdownMethod;
 }
 
 /// A line that exceeds the size limit, of which only the beginning is kept.
@@ -172,7 +172,7 @@ impl<T: LineProtocol> ProcessInterpreter for LineInterpreter<T> {
         }
         self.lines.finish(|line| read_line(&mut self.protocol, &line, &mut facts));
         (facts.offset, facts.index) = (self.lines.received_bytes() + 1, 0);
-        self.protocol.end(exit, &mut facts);
+        self.protocol.on_exit(exit, &mut facts);
         self.last_ended_turn = facts.last_ended_turn;
         facts.facts
     }
@@ -182,23 +182,23 @@ impl<T: LineProtocol> ProcessInterpreter for LineInterpreter<T> {
     }
 
     fn encode_prompt(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
-        self.protocol.say(prompt)
+        self.protocol.encode_prompt(prompt)
     }
 
     fn encode_answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
-        self.protocol.answer(answer)
+        self.protocol.encode_answer(answer)
     }
 
     fn encode_steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
-        self.protocol.steer(text)
+        self.protocol.encode_steer(text)
     }
 
     fn interrupt_method(&mut self) -> InterruptMethod {
-        self.protocol.interrupt()
+        self.protocol.interrupt_method()
     }
 
     fn shutdown_method(&mut self) -> ShutdownMethod {
-        self.protocol.leave()
+        self.protocol.shutdown_method()
     }
 
     fn checkpoint(&self) -> Option<ReaderCheckpoint> {
