@@ -5,7 +5,8 @@
 //! opens no files and reads no clock.
 //!
 //! Reading order: [`registry`], the questions that end a turn ([`asking`]), the frame of line-based readers (`lines`,
-//! `line_type`, `json_head`, `line_protocol`), then any adapter.
+//! `line_type`, `json_head`, `line_protocol`), the frame of programs with one turn per process (`one_shot`), then any
+//! adapter.
 
 pub mod asking;
 pub mod registry;
@@ -24,6 +25,7 @@ mod line_protocol;
 mod line_type;
 mod lines;
 mod node_output;
+mod one_shot;
 mod opencode;
 mod parrot;
 mod qwen;

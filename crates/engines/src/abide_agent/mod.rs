@@ -18,7 +18,7 @@ use abide_ports::engine::{
     ProbeCommand, ProbeResult, ProcessInterpreter, ProcessSpec, QuestionStyle, UnsupportedOperation,
 };
 
-use crate::{failure::missing_program_failure, line_protocol::LineInterpreter};
+use crate::{failure::missing_program_failure, one_shot};
 
 #[derive(Debug)]
 pub(crate) struct AbideAgentEngine;
@@ -97,7 +97,7 @@ impl Engine for AbideAgentEngine {
     }
 
     fn interpreter(&self, context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        Box::new(LineInterpreter::new(reader::AbideAgentReader::new(context)))
+        one_shot::interpreter::<reader::AbideAgentReader>(context)
     }
 
     fn skills_folder(&self) -> &str {

@@ -5,30 +5,22 @@
 //! failed.
 
 use abide_domain::{
-    effect::LaunchSession,
-    engine::HandleType,
     event::TurnOutcome,
     failure::{FailureCode, RunFailure},
     interaction::{DecisionPolicy, InteractionKind, InteractionOption, Question},
 };
-use abide_ports::engine::{
-    EngineSessionStatus, ExitCause, FactKind, InterruptMethod, LaunchContext, ProcessExit, ProcessSignal,
-    ShutdownMethod,
-};
+use abide_ports::engine::{FactKind, ProcessExit, ProcessSignal};
 
 use super::messages::{
-    self, AgentErrorLine, AgentEventLine, AgentNoticeLine, AgentOutcomeLine, AgentQuestionLine,
-    AgentRequestLine, AgentThoughtLine,
+    AgentErrorLine, AgentEventLine, AgentNoticeLine, AgentOutcomeLine, AgentQuestionLine, AgentRequestLine,
+    AgentResultLine, AgentSessionLine, AgentThoughtLine,
 };
 use crate::{
-    argument,
-    failure::{engine_failed, exit_without_result, exited_voluntarily, stderr_tail},
-    line_protocol::{FactSink, LineProtocol},
+    failure::{engine_failed, exit_without_result, resume_failed, stderr_tail},
+    line_protocol::FactSink,
     line_type,
+    one_shot::{OneShotProtocol, OneShotTurn},
 };
-
-/// A process executes only one turn.
-const ONLY_TURN: u32 = 1;
 
 /// Maximum number of characters of a call's arguments in progress texts.
 const MAX_ARGUMENT_CHARS: usize = 300;
@@ -36,72 +28,26 @@ const MAX_ARGUMENT_CHARS: usize = 300;
 /// The tool for questions. Its question is reported with the outcome.
 const QUESTION_TOOL: &str = "ask_human";
 
-/// The state of the conversation with one process.
-#[derive(Debug, serde::Serialize, serde::Deserialize)]
+/// The name of the session in messages.
+const SESSION: &str = "the agent's session";
+
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct AbideAgentReader {
-    resumes: bool,
-    has_session: bool,
     /// The running calls, each with its tool.
     calls: Vec<(String, String)>,
     /// The last text beside calls; before a question, its introduction.
-    said: String,
-    outcome: Option<AbideAgentOutcome>,
-}
-
-/// The outcome of the turn that the agent reported.
-#[derive(Debug, serde::Serialize, serde::Deserialize)]
-enum AbideAgentOutcome {
-    Completed(String),
-    Asked(Question),
-    Failed(RunFailure),
-    Interrupted,
+    last_text: String,
+    /// The reported outcome, if it is not success.
+    outcome: Option<TurnOutcome>,
 }
 
 impl AbideAgentReader {
-    pub(super) fn new(context: &LaunchContext<'_>) -> Self {
-        Self {
-            resumes: matches!(context.session, LaunchSession::Resumed(_)),
-            has_session: false,
-            calls: vec![],
-            said: String::new(),
-            outcome: None,
-        }
-    }
-
-    /// Processes a line; `None` if it is unknown.
-    fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
-        match line_type::of(line)?.as_ref() {
-            "session" => {
-                let session: messages::AgentSessionLine<'_> = serde_json::from_slice(line).ok()?;
-                let value =
-                    Some(session.session_id.into_owned()).filter(|id| argument::is_valid_session_id(id))?;
-                self.has_session = true;
-                facts.push(FactKind::Session { handle_type: HandleType::SessionId, value });
-            }
-            "RUN_START" | "RUN_END" | "USER_MESSAGE" => line_type::check_json(line)?,
-            "THOUGHT" => self.on_thought(payload(line)?, facts),
-            "ACTION_REQUEST" => self.on_tool_request(payload(line)?, facts),
-            "ACTION_RESULT" => self.on_tool_result(&payload(line)?, facts),
-            "SYSTEM_MESSAGE" => {
-                let AgentNoticeLine { level, content } = payload(line)?;
-                let fact = if level == "WARN" { FactKind::Warning } else { FactKind::Progress };
-                facts.push(fact(content.into_owned()));
-            }
-            "outcome" => {
-                self.outcome = Some(parse_outcome(serde_json::from_slice(line).ok()?)?);
-                facts.push(FactKind::OutputComplete);
-            }
-            _ => return None,
-        }
-        Some(())
-    }
-
     fn on_thought(&mut self, thought: AgentThoughtLine<'_>, facts: &mut FactSink) {
         let text = thought.text.unwrap_or_default().into_owned();
         if text.trim().is_empty() {
-            return self.said.clear();
+            return self.last_text.clear();
         }
-        self.said.clone_from(&text);
+        self.last_text.clone_from(&text);
         facts.push(if thought.calls == 0 { FactKind::Text(text) } else { FactKind::Progress(text) });
     }
 
@@ -116,7 +62,7 @@ impl AbideAgentReader {
         self.calls.push((action, tool));
     }
 
-    fn on_tool_result(&mut self, result: &messages::AgentResultLine<'_>, facts: &mut FactSink) {
+    fn on_tool_result(&mut self, result: &AgentResultLine<'_>, facts: &mut FactSink) {
         let at = self.calls.iter().position(|(action, _)| *action == result.action_id);
         let tool = match at.map(|at| self.calls.swap_remove(at).1) {
             Some(tool) if tool == QUESTION_TOOL => return,
@@ -134,12 +80,83 @@ impl AbideAgentReader {
         }
     }
 
-    /// The failure of a process that reported no outcome.
-    fn failure(&self, exit: &ProcessExit<'_>) -> RunFailure {
+    /// Stores the outcome; `None` if it is unknown.
+    fn on_outcome(&mut self, line: AgentOutcomeLine<'_>, turn: &mut OneShotTurn) -> Option<()> {
+        let reason = line.reason.unwrap_or_default();
+        let failed = |failure| TurnOutcome::Failed { failure };
+        let outcome = match line.status.as_ref() {
+            "COMPLETED" => {
+                turn.answer = line.answer?.into_owned();
+                None
+            }
+            "WAITING" => {
+                let question = question(line.question?);
+                Some(TurnOutcome::Asked { text: self.last_text.clone(), question })
+            }
+            "FAILED" => Some(failed(engine_failed(&reason))),
+            "BUDGET_EXHAUSTED" => Some(failed(RunFailure::new(
+                FailureCode::EngineFailed,
+                format!("the agent's budget is exhausted before it was done: {reason}"),
+            ))),
+            "INTERRUPTED" => Some(TurnOutcome::Interrupted),
+            _ => return None,
+        };
+        turn.completed = outcome.is_none();
+        self.outcome = outcome;
+        Some(())
+    }
+}
+
+impl OneShotProtocol for AbideAgentReader {
+    const VERSION: &'static str = "native/2";
+
+    // SIGINT makes the agent end the running tool, journal that, and keep its sessions for the next turn.
+    const INTERRUPT_SIGNAL: ProcessSignal = ProcessSignal::Interrupt;
+
+    fn on_line(&mut self, line: &[u8], turn: &mut OneShotTurn, facts: &mut FactSink) -> Option<()> {
+        match line_type::of(line)?.as_ref() {
+            "session" => {
+                let AgentSessionLine { session_id } = serde_json::from_slice(line).ok()?;
+                turn.on_session_id(&session_id, facts)?;
+            }
+            "RUN_START" | "RUN_END" | "USER_MESSAGE" => line_type::check_json(line)?,
+            "THOUGHT" => self.on_thought(payload(line)?, facts),
+            "ACTION_REQUEST" => self.on_tool_request(payload(line)?, facts),
+            "ACTION_RESULT" => self.on_tool_result(&payload(line)?, facts),
+            "SYSTEM_MESSAGE" => {
+                let AgentNoticeLine { level, content } = payload(line)?;
+                let fact = if level == "WARN" { FactKind::Warning } else { FactKind::Progress };
+                facts.push(fact(content.into_owned()));
+            }
+            "outcome" => {
+                self.on_outcome(serde_json::from_slice(line).ok()?, turn)?;
+                facts.push(FactKind::OutputComplete);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn is_success(&self, turn: &OneShotTurn, _exit: &ProcessExit<'_>) -> bool {
+        turn.completed
+    }
+
+    fn reported_outcome(&mut self, turn: &OneShotTurn, exit: &ProcessExit<'_>) -> Option<TurnOutcome> {
+        let outcome = self.outcome.take()?;
+        // Without a session the answer to a question would have no receiver.
+        let is_unanswerable = matches!(outcome, TurnOutcome::Asked { .. }) && turn.session.is_none();
+        Some(if is_unanswerable {
+            TurnOutcome::Failed { failure: self.failure(turn, exit) }
+        } else {
+            outcome
+        })
+    }
+
+    fn failure(&self, turn: &OneShotTurn, exit: &ProcessExit<'_>) -> RunFailure {
         let stderr_tail = stderr_tail(exit.stderr);
         let error_line =
             stderr_tail.lines().rev().find_map(|line| serde_json::from_str::<AgentErrorLine>(line).ok());
-        let is_lost = self.resumes && !self.has_session && exited_voluntarily(exit);
+        let is_lost = turn.is_session_lost(exit);
         match error_line {
             // The session may exist; the definition of the agent is invalid.
             Some(AgentErrorLine { code, detail }) if code == "BAD_DEFINITION" => {
@@ -148,40 +165,18 @@ impl AbideAgentReader {
             Some(AgentErrorLine { code, detail }) if code == "KEY_MISSING" => {
                 RunFailure::new(FailureCode::EngineAuthRequired, detail)
             }
-            Some(AgentErrorLine { detail, .. }) if is_lost => session_lost_failure(&detail),
-            None if is_lost => session_lost_failure(&stderr_tail),
+            Some(AgentErrorLine { detail, .. }) if is_lost => resume_failed(SESSION, &detail),
+            None if is_lost => resume_failed(SESSION, &stderr_tail),
             Some(AgentErrorLine { detail, .. }) => engine_failed(&detail),
             None => exit_without_result(exit),
         }
     }
 }
 
-fn session_lost_failure(reason: &str) -> RunFailure {
-    RunFailure::new(
-        FailureCode::SessionResumeFailed,
-        format!("the agent's session could not be resumed: {reason}"),
-    )
-}
-
 /// The payload of a journal event.
 fn payload<'a, T: serde::Deserialize<'a>>(line: &'a [u8]) -> Option<T> {
     let AgentEventLine { payload } = serde_json::from_slice(line).ok()?;
     Some(payload)
-}
-
-fn parse_outcome(end: AgentOutcomeLine<'_>) -> Option<AbideAgentOutcome> {
-    let reason = end.reason.unwrap_or_default();
-    Some(match end.status.as_ref() {
-        "COMPLETED" => AbideAgentOutcome::Completed(end.answer?.into_owned()),
-        "WAITING" => AbideAgentOutcome::Asked(question(end.question?)),
-        "FAILED" => AbideAgentOutcome::Failed(engine_failed(&reason)),
-        "BUDGET_EXHAUSTED" => AbideAgentOutcome::Failed(RunFailure::new(
-            FailureCode::EngineFailed,
-            format!("the agent's budget is exhausted before it was done: {reason}"),
-        )),
-        "INTERRUPTED" => AbideAgentOutcome::Interrupted,
-        _ => return None,
-    })
 }
 
 fn question(asked: AgentQuestionLine<'_>) -> Question {
@@ -206,48 +201,5 @@ fn truncate_arguments(text: &str) -> String {
     match text.char_indices().nth(MAX_ARGUMENT_CHARS) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-    }
-}
-
-impl LineProtocol for AbideAgentReader {
-    const VERSION: &'static str = "native/1";
-
-    fn on_line(&mut self, line: &[u8], facts: &mut FactSink) {
-        if self.try_line(line, facts).is_none() {
-            facts.push_unknown_line(line);
-        }
-    }
-
-    fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
-        match self.outcome.take() {
-            Some(AbideAgentOutcome::Completed(answer)) => facts.end_turn_with_answer(ONLY_TURN, &answer),
-            Some(AbideAgentOutcome::Asked(question)) if self.has_session => {
-                let text = std::mem::take(&mut self.said);
-                facts.end_turn(ONLY_TURN, TurnOutcome::Asked { text, question });
-            }
-            Some(AbideAgentOutcome::Failed(failure)) => {
-                facts.end_turn(ONLY_TURN, TurnOutcome::Failed { failure })
-            }
-            Some(AbideAgentOutcome::Interrupted) => facts.end_turn(ONLY_TURN, TurnOutcome::Interrupted),
-            None if exit.cause == ExitCause::Interrupted => {
-                facts.end_turn(ONLY_TURN, TurnOutcome::Interrupted)
-            }
-            Some(AbideAgentOutcome::Asked(_)) | None => {
-                facts.end_turn(ONLY_TURN, TurnOutcome::Failed { failure: self.failure(exit) });
-            }
-        }
-    }
-
-    fn status(&self) -> EngineSessionStatus {
-        if self.has_session { EngineSessionStatus::Working } else { EngineSessionStatus::Starting }
-    }
-
-    fn interrupt_method(&mut self) -> InterruptMethod {
-        // SIGINT makes the agent end the running tool, journal that, and keep its sessions for the next turn.
-        InterruptMethod::Signal(ProcessSignal::Interrupt)
-    }
-
-    fn shutdown_method(&mut self) -> ShutdownMethod {
-        ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     argument,
+    failure::exited_normally,
     json_head::JsonMembers,
     line_protocol::{FactSink, LineProtocol, LongLine},
     line_type,
@@ -245,10 +246,8 @@ fn call_summary(tool: &str, input: &messages::ClaudeToolInput<'_>) -> String {
 
 /// The outcome of a turn in the print form.
 fn print_outcome(outcome: Option<ClaudeOutcome>, exit: &ProcessExit<'_>) -> Result<String, TurnOutcome> {
-    let exited_normally =
-        exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
     match outcome {
-        Some(ClaudeOutcome::Answered(text)) if exited_normally => Ok(text),
+        Some(ClaudeOutcome::Answered(text)) if exited_normally(exit) => Ok(text),
         Some(ClaudeOutcome::Stopped) => Err(TurnOutcome::Interrupted),
         _ if exit.cause == ExitCause::Interrupted => Err(TurnOutcome::Interrupted),
         Some(ClaudeOutcome::Answered(_)) => {

@@ -13,7 +13,7 @@ use abide_ports::engine::{
     ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
-use crate::{failure::missing_program_failure, line_protocol::LineInterpreter};
+use crate::{failure::missing_program_failure, one_shot};
 
 #[derive(Debug)]
 pub(crate) struct CodexEngine;
@@ -74,7 +74,7 @@ impl Engine for CodexEngine {
     }
 
     fn interpreter(&self, context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        Box::new(LineInterpreter::new(reader::CodexReader::new(context)))
+        one_shot::interpreter::<reader::CodexReader>(context)
     }
 
     fn skills_folder(&self) -> &str {

@@ -15,7 +15,7 @@ use abide_ports::engine::{
     OutputFormat, ProbeCommand, ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
-use crate::{acp, failure::missing_program_failure, line_protocol::LineInterpreter};
+use crate::{acp, failure::missing_program_failure, one_shot};
 
 #[derive(Debug)]
 pub(crate) struct IFlowEngine;
@@ -85,7 +85,7 @@ impl Engine for IFlowEngine {
 
     fn interpreter(&self, context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         match context.kind {
-            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::IFlowReader::new(context))),
+            ProfileKind::Resumable => one_shot::interpreter::<reader::IFlowReader>(context),
             ProfileKind::StickyProcess => acp::interpreter(context),
         }
     }

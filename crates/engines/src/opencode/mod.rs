@@ -16,7 +16,7 @@ use abide_ports::engine::{
     ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
-use crate::{acp, failure::missing_program_failure, line_protocol::LineInterpreter};
+use crate::{acp, failure::missing_program_failure, one_shot};
 
 #[derive(Debug)]
 pub(crate) struct OpenCodeEngine;
@@ -92,7 +92,7 @@ impl Engine for OpenCodeEngine {
 
     fn interpreter(&self, context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         match context.kind {
-            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::OpenCodeReader::new(context))),
+            ProfileKind::Resumable => one_shot::interpreter::<reader::OpenCodeReader>(context),
             // The launch has set the sandbox.
             ProfileKind::StickyProcess => acp::interpreter(&LaunchContext { sandbox: None, ..*context }),
         }

@@ -13,9 +13,8 @@ use abide_domain::{
     effect::LaunchSession,
     engine::HandleType,
     event::TurnOutcome,
-    failure::{FailureCode, RunFailure},
+    failure::RunFailure,
     interaction::{DecisionPolicy, GatePurpose, InteractionKind, InteractionOption, Question},
-    process::ExitStatus,
 };
 use abide_ports::engine::{
     EngineAbility, EngineSessionStatus, ExitCause, FactKind, GateAnswer, InterruptMethod, LaunchContext,
@@ -28,7 +27,7 @@ use super::{
 };
 use crate::{
     argument,
-    failure::{engine_failed, exit_without_result, stderr_tail},
+    failure::{engine_failed, exit_without_result, exited_normally, resume_failed, stderr_tail},
     json_head::JsonMembers,
     line_protocol::{FactSink, LineProtocol, LongLine},
     line_type, request_fields,
@@ -136,11 +135,7 @@ impl ParrotReader {
     /// The failure of a process that exited with an error.
     fn failure(&self, exit: &ProcessExit<'_>) -> RunFailure {
         if self.resumes && !self.has_session {
-            let reason = stderr_tail(exit.stderr);
-            return RunFailure::new(
-                FailureCode::SessionResumeFailed,
-                format!("the session could not be resumed: {reason}"),
-            );
+            return resume_failed("the session", &stderr_tail(exit.stderr));
         }
         exit_without_result(exit)
     }
@@ -235,11 +230,9 @@ impl LineProtocol for ParrotReader {
     }
 
     fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
-        let exited_normally =
-            exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
         let failed = |reader: &Self| TurnOutcome::Failed { failure: reader.failure(exit) };
         match (self.form, &self.last) {
-            (ParrotForm::Resumable, Some(said @ ParrotOutcome::Result(_))) if exited_normally => {
+            (ParrotForm::Resumable, Some(said @ ParrotOutcome::Result(_))) if exited_normally(exit) => {
                 report_outcome(1, said, facts)
             }
             (ParrotForm::Resumable, Some(said @ (ParrotOutcome::Failed(_) | ParrotOutcome::Interrupted))) => {

@@ -15,7 +15,7 @@ use abide_ports::engine::{
     ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
-use crate::{acp, failure::missing_program_failure, line_protocol::LineInterpreter};
+use crate::{acp, failure::missing_program_failure, one_shot};
 
 #[derive(Debug)]
 pub(crate) struct QwenEngine;
@@ -97,7 +97,7 @@ impl Engine for QwenEngine {
 
     fn interpreter(&self, context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         match context.kind {
-            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::QwenReader::new(context))),
+            ProfileKind::Resumable => one_shot::interpreter::<reader::QwenReader>(context),
             // The command line has set the model and the sandbox.
             ProfileKind::StickyProcess => {
                 acp::interpreter(&LaunchContext { model: None, sandbox: None, ..*context })
