@@ -209,8 +209,8 @@ impl<T: LineProtocol> ProcessInterpreter for LineInterpreter<T> {
         let offset = lines.offset;
         let state = serde_json::to_string(&InterpreterState {
             lines,
-            ended: self.last_ended_turn,
-            tongue: &self.protocol,
+            last_ended_turn: self.last_ended_turn,
+            protocol: &self.protocol,
         })
         .ok()?;
         Some(ReaderCheckpoint { version: T::VERSION.to_owned(), offset, state })
@@ -221,16 +221,11 @@ impl<T: LineProtocol> ProcessInterpreter for LineInterpreter<T> {
             .then(|| serde_json::from_str::<InterpreterState<T>>(&checkpoint.state).ok())
             .flatten()
             .filter(|saved| saved.lines.offset == checkpoint.offset);
-        let Some(InterpreterState { lines, ended, tongue }) = saved else {
+        let Some(InterpreterState { lines, last_ended_turn, protocol }) = saved else {
             let (found, expected) = (checkpoint.version.clone(), T::VERSION.to_owned());
             return Err(IncompatibleCheckpoint { found, expected });
         };
-        *self = Self {
-            lines: OutputLines::restore(lines),
-            protocol: tongue,
-            last_ended_turn: ended,
-            exited: false,
-        };
+        *self = Self { lines: OutputLines::restore(lines), protocol, last_ended_turn, exited: false };
         Ok(())
     }
 }
@@ -239,8 +234,8 @@ impl<T: LineProtocol> ProcessInterpreter for LineInterpreter<T> {
 #[derive(Serialize, Deserialize)]
 struct InterpreterState<T> {
     lines: OutputLinesCheckpoint,
-    ended: u32,
-    tongue: T,
+    last_ended_turn: u32,
+    protocol: T,
 }
 
 /// Appends a chunk to an answer, up to the size limit of a line, so that memory is bounded.

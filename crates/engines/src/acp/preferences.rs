@@ -286,10 +286,10 @@ mod tests {
 
     /// The mode that a run with this sandbox sets for an agent with these modes; the first one is the present mode.
     fn check(sandbox: Option<SandboxMode>, modes: &[(&str, &str)]) -> Result<Option<String>, String> {
-        let wishes = SessionPreferences { sandbox, model: None, may_ask: true };
+        let preferences = SessionPreferences { sandbox, model: None, may_ask: true };
         let modes: Vec<_> = modes.iter().map(|(id, description)| ListedMode { id, description }).collect();
         let list = ModeList { config_id: None, current: modes.first().map(|mode| mode.id), modes };
-        wishes.mode(Some(&list)).map(|id| id.map(str::to_owned))
+        preferences.mode(Some(&list)).map(|id| id.map(str::to_owned))
     }
 
     const CODEX: [(&str, &str); 4] = [

@@ -41,13 +41,13 @@ pub(super) struct ClaudeReader {
     mode: ExecutionMode,
     session: Option<String>,
     /// Number of turns that have ended.
-    ended: u32,
+    ended_turns: u32,
     /// Whether a prompt was sent whose turn has not ended.
-    at_work: bool,
+    turn_running: bool,
     /// Whether the program has begun a turn without a prompt.
-    stray: bool,
+    unprompted_turn: bool,
     /// Whether background tasks are running, so that further results will follow.
-    busy_behind: bool,
+    has_background_tasks: bool,
     gates: ClaudeGates,
     /// The latest result of the print form.
     outcome: Option<ClaudeOutcome>,
@@ -59,10 +59,10 @@ impl ClaudeReader {
             form: ClaudeForm::of(context),
             mode: context.mode,
             session: None,
-            ended: 0,
-            at_work: true,
-            stray: false,
-            busy_behind: false,
+            ended_turns: 0,
+            turn_running: true,
+            unprompted_turn: false,
+            has_background_tasks: false,
             gates: ClaudeGates::default(),
             outcome: None,
         }
@@ -86,7 +86,7 @@ impl ClaudeReader {
             "assistant" => {
                 let message_line: ClaudeMessageLine<'_> = serde_json::from_slice(line).ok()?;
                 let by_subagent = message_line.parent_tool_use_id.get().is_some();
-                if !message_line.is_api_error_message && !self.stray {
+                if !message_line.is_api_error_message && !self.unprompted_turn {
                     message_line
                         .message
                         .content
@@ -122,7 +122,7 @@ impl ClaudeReader {
         match system.subtype.or_empty() {
             "init" => {
                 let id = system.session_id.get().filter(|id| argument::is_valid_session_id(id))?;
-                self.at_work |= !self.stray;
+                self.turn_running |= !self.unprompted_turn;
                 // The session is announced in each turn; only a new id is reported.
                 if self.session.as_deref() != Some(id) {
                     self.session = Some(id.to_owned());
@@ -144,15 +144,15 @@ impl ClaudeReader {
                 facts.push(FactKind::Progress(format!("was refused {tool}: {message}")));
             }
             "informational" => facts.push(FactKind::Warning(system.content.or_empty().to_owned())),
-            "task_started" | "task_progress" if !self.stray => {
+            "task_started" | "task_progress" if !self.unprompted_turn => {
                 if let Some(description) = system.description.get() {
                     facts.push(FactKind::Progress(description.to_owned()));
                 }
             }
             "task_notification" => {
-                self.stray |= matches!(self.form, ClaudeForm::Stream { .. }) && !self.at_work
+                self.unprompted_turn |= matches!(self.form, ClaudeForm::Stream { .. }) && !self.turn_running
             }
-            "background_tasks_changed" => self.busy_behind = !system.tasks.is_empty(),
+            "background_tasks_changed" => self.has_background_tasks = !system.tasks.is_empty(),
             "compact_boundary" => facts.push(FactKind::Progress("summarised the conversation".to_owned())),
             "status" | "task_started" | "task_progress" | "task_updated" | "hook_started"
             | "hook_progress" | "hook_response" => {}
@@ -179,23 +179,23 @@ impl ClaudeReader {
         match self.form {
             ClaudeForm::Print => {
                 self.outcome = Some(outcome);
-                if !self.busy_behind {
+                if !self.has_background_tasks {
                     facts.push(FactKind::OutputComplete);
                 }
             }
             ClaudeForm::Stream { .. } => {
-                self.stray = false;
+                self.unprompted_turn = false;
                 self.gates.clear();
                 // A prompt that arrived in the meantime begins its own turn; the first one was sent at the start.
-                self.at_work &= self.ended == 0;
+                self.turn_running &= self.ended_turns == 0;
                 if ours {
-                    self.at_work = false;
-                    self.ended += 1;
+                    self.turn_running = false;
+                    self.ended_turns += 1;
                     match outcome {
-                        ClaudeOutcome::Answered(text) => facts.end_turn_with_answer(self.ended, &text),
-                        ClaudeOutcome::Stopped => facts.end_turn(self.ended, TurnOutcome::Interrupted),
+                        ClaudeOutcome::Answered(text) => facts.end_turn_with_answer(self.ended_turns, &text),
+                        ClaudeOutcome::Stopped => facts.end_turn(self.ended_turns, TurnOutcome::Interrupted),
                         ClaudeOutcome::Failed(failure) => {
-                            facts.end_turn(self.ended, TurnOutcome::Failed { failure })
+                            facts.end_turn(self.ended_turns, TurnOutcome::Failed { failure })
                         }
                     }
                 }
@@ -215,7 +215,7 @@ impl ClaudeReader {
             facts.push(FactKind::WriteStdin(messages::error_response(id, &error)));
             return None;
         }
-        if self.stray || !self.at_work || self.session.is_none() {
+        if self.unprompted_turn || !self.turn_running || self.session.is_none() {
             let message = "No turn is at work that a person could be asked for.";
             facts.push(FactKind::WriteStdin(messages::permission_response(
                 id,
@@ -264,7 +264,7 @@ fn print_outcome(outcome: Option<ClaudeOutcome>, exit: &ProcessExit<'_>) -> Resu
 }
 
 impl LineProtocol for ClaudeReader {
-    const VERSION: &'static str = "claude/1";
+    const VERSION: &'static str = "claude/2";
 
     fn on_line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.try_line(line, facts).is_none() {
@@ -291,19 +291,19 @@ impl LineProtocol for ClaudeReader {
         };
         match self.form {
             ClaudeForm::Print => self.outcome = Some(ClaudeOutcome::Failed(failure)),
-            ClaudeForm::Stream { .. } if self.at_work && !self.stray => {
+            ClaudeForm::Stream { .. } if self.turn_running && !self.unprompted_turn => {
                 self.gates.clear();
-                self.at_work = false;
-                self.ended += 1;
-                facts.end_turn(self.ended, TurnOutcome::Failed { failure });
+                self.turn_running = false;
+                self.ended_turns += 1;
+                facts.end_turn(self.ended_turns, TurnOutcome::Failed { failure });
             }
             ClaudeForm::Stream { .. } => {}
         }
     }
 
     fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
-        if self.at_work {
-            let turn = self.ended + 1;
+        if self.turn_running {
+            let turn = self.ended_turns + 1;
             match print_outcome(self.outcome.take(), exit) {
                 Ok(text) => facts.end_turn_with_answer(turn, &text),
                 Err(ending) => facts.end_turn(turn, ending),
@@ -315,7 +315,7 @@ impl LineProtocol for ClaudeReader {
         match self.session {
             None => EngineSessionStatus::Starting,
             Some(_) if self.gates.any_open() => EngineSessionStatus::WaitingForAnswer,
-            Some(_) if self.at_work => EngineSessionStatus::Working,
+            Some(_) if self.turn_running => EngineSessionStatus::Working,
             Some(_) => EngineSessionStatus::BetweenTurns,
         }
     }
@@ -326,7 +326,7 @@ impl LineProtocol for ClaudeReader {
                 reason: "this process was started for one turn".to_owned(),
             }),
             ClaudeForm::Stream { .. } => {
-                self.at_work = true;
+                self.turn_running = true;
                 Ok(messages::prompt_line(prompt))
             }
         }
@@ -340,9 +340,10 @@ impl LineProtocol for ClaudeReader {
         match self.form {
             // SIGINT makes the program record the interruption in the session; SIGTERM would leave an unfinished turn.
             ClaudeForm::Print => InterruptMethod::Signal(ProcessSignal::Interrupt),
-            ClaudeForm::Stream { .. } => {
-                InterruptMethod::Write(messages::interrupt_request(&format!("interrupt-{}", self.ended + 1)))
-            }
+            ClaudeForm::Stream { .. } => InterruptMethod::Write(messages::interrupt_request(&format!(
+                "interrupt-{}",
+                self.ended_turns + 1
+            ))),
         }
     }
 

@@ -40,10 +40,10 @@ pub(super) struct ParrotReader {
     resumes: bool,
     has_session: bool,
     /// Numbers of turns that have begun and ended.
-    begun: u32,
-    ended: u32,
+    begun_turns: u32,
+    ended_turns: u32,
     /// The outcome of the last turn; in the resumable form, only the printed one.
-    last: Option<ParrotOutcome>,
+    last_outcome: Option<ParrotOutcome>,
     gates: BTreeSet<String>,
 }
 
@@ -61,9 +61,9 @@ impl ParrotReader {
             form,
             resumes: matches!(context.session, LaunchSession::Resumed(_)),
             has_session: false,
-            begun: 0,
-            ended: 0,
-            last: None,
+            begun_turns: 0,
+            ended_turns: 0,
+            last_outcome: None,
             gates: BTreeSet::new(),
         }
     }
@@ -96,7 +96,7 @@ impl ParrotReader {
                 self.has_session = true;
                 facts.push(FactKind::Session { handle_type: HandleType::SessionId, value: id.into_owned() });
             }
-            "turn" => self.begun += 1,
+            "turn" => self.begun_turns += 1,
             "gate" => {
                 let gate: ParrotGateLine<'_> = serde_json::from_slice(line).ok()?;
                 self.gates.insert(gate.id.clone().into_owned());
@@ -124,12 +124,12 @@ impl ParrotReader {
     }
 
     fn on_turn_end(&mut self, outcome: ParrotOutcome, facts: &mut FactSink) {
-        self.ended += 1;
+        self.ended_turns += 1;
         match self.form {
             ParrotForm::Resumable => facts.push(FactKind::OutputComplete),
-            ParrotForm::Sticky => report_outcome(self.ended, &outcome, facts),
+            ParrotForm::Sticky => report_outcome(self.ended_turns, &outcome, facts),
         }
-        self.last = Some(outcome);
+        self.last_outcome = Some(outcome);
     }
 
     /// The failure of a process that exited with an error.
@@ -201,7 +201,7 @@ fn gate_subject(gate: &ParrotGateLine<'_>) -> Option<ApprovalSubject> {
 }
 
 impl LineProtocol for ParrotReader {
-    const VERSION: &'static str = "parrot/1";
+    const VERSION: &'static str = "parrot/2";
 
     fn on_line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.try_line(line, facts).is_none() {
@@ -231,32 +231,33 @@ impl LineProtocol for ParrotReader {
 
     fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
         let failed = |reader: &Self| TurnOutcome::Failed { failure: reader.failure(exit) };
-        match (self.form, &self.last) {
-            (ParrotForm::Resumable, Some(said @ ParrotOutcome::Result(_))) if exited_normally(exit) => {
-                report_outcome(1, said, facts)
+        match (self.form, &self.last_outcome) {
+            (ParrotForm::Resumable, Some(outcome @ ParrotOutcome::Result(_))) if exited_normally(exit) => {
+                report_outcome(1, outcome, facts)
             }
-            (ParrotForm::Resumable, Some(said @ (ParrotOutcome::Failed(_) | ParrotOutcome::Interrupted))) => {
-                report_outcome(1, said, facts)
-            }
+            (
+                ParrotForm::Resumable,
+                Some(outcome @ (ParrotOutcome::Failed(_) | ParrotOutcome::Interrupted)),
+            ) => report_outcome(1, outcome, facts),
             (ParrotForm::Resumable, _) if exit.cause == ExitCause::Interrupted => {
                 facts.end_turn(1, TurnOutcome::Interrupted)
             }
             (ParrotForm::Resumable, _) => facts.end_turn(1, failed(self)),
             // Between turns there is no turn to end. The keeper reports the exit of the process.
-            (ParrotForm::Sticky, _) if self.ended > 0 && self.begun <= self.ended => {}
+            (ParrotForm::Sticky, _) if self.ended_turns > 0 && self.begun_turns <= self.ended_turns => {}
             (ParrotForm::Sticky, _) if exit.cause == ExitCause::Interrupted => {
-                facts.end_turn(self.ended + 1, TurnOutcome::Interrupted);
+                facts.end_turn(self.ended_turns + 1, TurnOutcome::Interrupted);
             }
-            (ParrotForm::Sticky, _) => facts.end_turn(self.ended + 1, failed(self)),
+            (ParrotForm::Sticky, _) => facts.end_turn(self.ended_turns + 1, failed(self)),
         }
     }
 
     fn status(&self) -> EngineSessionStatus {
         if !self.gates.is_empty() {
             EngineSessionStatus::WaitingForAnswer
-        } else if self.ended > 0 && self.ended >= self.begun {
+        } else if self.ended_turns > 0 && self.ended_turns >= self.begun_turns {
             EngineSessionStatus::BetweenTurns
-        } else if self.has_session || self.begun > 0 {
+        } else if self.has_session || self.begun_turns > 0 {
             EngineSessionStatus::Working
         } else {
             EngineSessionStatus::Starting

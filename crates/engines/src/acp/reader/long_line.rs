@@ -25,21 +25,21 @@ impl AcpReader {
         };
         let failure = line.failure(what);
         match self.phase {
-            AcpPhase::Greeting | AcpPhase::Opening { .. } | AcpPhase::Setting(..) => {
+            AcpPhase::Initializing | AcpPhase::OpeningSession { .. } | AcpPhase::ApplyingSettings(..) => {
                 self.fail_session(failure, facts)
             }
-            AcpPhase::Talking => match self.status() {
+            AcpPhase::Ready => match self.status() {
                 EngineSessionStatus::Working | EngineSessionStatus::WaitingForAnswer => {
                     self.turn = AcpTurn::default();
-                    self.ended += 1;
+                    self.ended_turns += 1;
                     self.gates.clear();
-                    facts.end_turn(self.ended, TurnOutcome::Failed { failure });
+                    facts.end_turn(self.ended_turns, TurnOutcome::Failed { failure });
                 }
                 EngineSessionStatus::Starting
                 | EngineSessionStatus::BetweenTurns
                 | EngineSessionStatus::Exited => {}
             },
-            AcpPhase::Broken => {}
+            AcpPhase::Failed => {}
         }
     }
 }
