@@ -16,6 +16,7 @@ mod acp;
 mod argument;
 mod claude;
 mod codex;
+mod command_line;
 mod failure;
 mod gemini;
 mod ids;

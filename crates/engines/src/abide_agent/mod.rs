@@ -12,95 +12,35 @@ mod launch;
 mod messages;
 mod reader;
 
-use abide_domain::engine::{EngineResumeCapability, EngineSessionHandle, HandleType, ProbeMethod};
-use abide_ports::engine::{
-    AbilitySet, Engine, EngineAbility, EngineHealth, EngineInstallation, IsolationScope, LaunchContext,
-    ProbeCommand, ProbeResult, ProcessInterpreter, ProcessSpec, QuestionStyle, UnsupportedOperation,
+use abide_ports::engine::{EngineAbility, IsolationScope, QuestionStyle};
+
+use crate::{
+    command_line::{CommandLineEngine, EngineTraits, HelpOutput, HelpProbe, no_env},
+    one_shot,
 };
 
-use crate::{failure::missing_program_failure, one_shot};
-
-#[derive(Debug)]
-pub(crate) struct AbideAgentEngine;
-
-const NAME: &str = "native";
-
-impl Engine for AbideAgentEngine {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn abilities(&self) -> AbilitySet {
-        AbilitySet::of(&[EngineAbility::Resume, EngineAbility::NamedSessions, EngineAbility::Progress])
-    }
-
-    fn question_style(&self) -> QuestionStyle {
-        QuestionStyle::OwnMechanism
-    }
-
-    fn installation(&self) -> EngineInstallation {
-        // The path of the running program is not known here. The composition root replaces `abide` by it.
-        EngineInstallation::for_program("abide").with_pass_env(&[
-            "ABIDE_HOME",
-            "ABIDE_MODEL*",
-            "OPENAI_API_KEY",
-        ])
-    }
-
-    fn isolation_scope(&self) -> IsolationScope {
-        IsolationScope::Tools
-    }
-
-    fn probe_commands(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
-        let call = |arguments: &[&str]| {
-            let arguments = arguments.iter().map(|argument| (*argument).to_owned());
-            ProbeCommand::to_exit(installation.command.iter().cloned().chain(arguments))
-        };
-        vec![call(&["--version"]), call(&["agent", "run", "--help"])]
-    }
-
-    fn assess_health(&self, results: &[ProbeResult]) -> EngineHealth {
-        let [version, help] = results else { return EngineHealth::unchecked() };
-        let resumes = help.success().is_some_and(|help| help.contains("--resume"));
-        let detail = if resumes {
-            "`abide agent run --resume` goes on with a session"
-        } else {
-            "`abide agent run --help` shows no --resume"
-        };
-        EngineHealth {
-            version: version.version(),
-            failure: missing_program_failure(NAME, version, "cargo install abide"),
-            resume: EngineResumeCapability {
-                supported: resumes,
-                probe_method: ProbeMethod::Command,
-                detail: detail.to_owned(),
-            },
-            abilities: if resumes {
-                self.abilities()
-            } else {
-                self.abilities().without(EngineAbility::Resume)
-            },
-        }
-    }
-
-    fn new_session_handle(&self, uuid: &str) -> Option<EngineSessionHandle> {
-        Some(EngineSessionHandle {
-            engine: NAME.to_owned(),
-            handle_type: HandleType::SessionId,
-            handle_value: uuid.to_owned(),
-            created_at_turn: 1,
-        })
-    }
-
-    fn launch(&self, context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-        launch::launch(context)
-    }
-
-    fn interpreter(&self, context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        one_shot::interpreter::<reader::AbideAgentReader>(context)
-    }
-
-    fn skills_folder(&self) -> &str {
-        ".agents/skills"
-    }
-}
+pub(crate) const ENGINE: CommandLineEngine = CommandLineEngine {
+    name: "native",
+    // The path of the running program is not known here. The composition root replaces `abide` by it.
+    command: &["abide"],
+    pass_env: &["ABIDE_HOME", "ABIDE_MODEL*", "OPENAI_API_KEY"],
+    abilities: &[EngineAbility::Resume, EngineAbility::NamedSessions, EngineAbility::Progress],
+    probe: HelpProbe {
+        help_args: &["agent", "run", "--help"],
+        help_output: HelpOutput::Stdout,
+        env: no_env,
+        required_texts: &[(EngineAbility::Resume, "--resume")],
+        resumable: "`abide agent run --resume` goes on with a session",
+        not_resumable: "`abide agent run --help` shows no --resume",
+        install_command: "cargo install abide",
+    },
+    new_session_id: Some(str::to_owned),
+    launch: launch::launch,
+    interpreter: one_shot::interpreter::<reader::AbideAgentReader>,
+    skills_folder: ".agents/skills",
+    traits: EngineTraits {
+        question_style: QuestionStyle::OwnMechanism,
+        isolation_scope: IsolationScope::Tools,
+        ..EngineTraits::COMMON
+    },
+};

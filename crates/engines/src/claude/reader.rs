@@ -361,7 +361,7 @@ mod tests {
     use abide_ports::engine::{Engine, EngineFact, EngineInstallation, ProcessInterpreter};
 
     use super::*;
-    use crate::claude::ClaudeEngine;
+    use crate::claude::ENGINE;
 
     const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s1"}"#;
     const BASH: &str = r#"{"type":"control_request","request_id":"r1","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"ls"},"tool_use_id":"t1"}}"#;
@@ -369,7 +369,7 @@ mod tests {
 
     fn interpreter() -> Box<dyn ProcessInterpreter> {
         let installation = EngineInstallation::for_program("claude");
-        ClaudeEngine.interpreter(&LaunchContext {
+        ENGINE.interpreter(&LaunchContext {
             installation: &installation,
             kind: ProfileKind::StickyProcess,
             session: &LaunchSession::New,

@@ -139,16 +139,15 @@ mod tests {
     use abide_domain::settings::ExecutionMode;
 
     use super::*;
-    use crate::gemini::GeminiEngine;
+    use crate::gemini::ENGINE;
     use abide_ports::engine::Engine as _;
 
     fn check(
         sandbox: Option<SandboxMode>,
         private: &str,
     ) -> Result<(String, Vec<String>), UnsupportedOperation> {
-        let named = GeminiEngine
-            .new_session_handle("01a1e0b7-8feb-7f42-a76c-eeeb075097aa")
-            .expect("we name sessions");
+        let named =
+            ENGINE.new_session_handle("01a1e0b7-8feb-7f42-a76c-eeeb075097aa").expect("we name sessions");
         let launch = launch(&LaunchContext {
             installation: &EngineInstallation::for_program("gemini"),
             kind: ProfileKind::Resumable,
