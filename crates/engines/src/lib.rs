@@ -19,9 +19,9 @@ mod codex;
 mod command_line;
 mod failure;
 mod gemini;
-mod ids;
 mod iflow;
 mod json_head;
+mod launch_builder;
 mod line_protocol;
 mod line_type;
 mod lines;
@@ -31,6 +31,8 @@ mod opencode;
 mod parrot;
 mod qwen;
 mod request_fields;
+#[cfg(test)]
+mod test_context;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -174,16 +174,14 @@ impl<P: OneShotProtocol> LineProtocol for OneShotReader<P> {
 
 #[cfg(test)]
 mod tests {
-    use abide_domain::{
-        engine::{EngineSessionHandle, ProfileKind},
-        failure::FailureCode,
-        process::ExitStatus,
-        settings::ExecutionMode,
-    };
-    use abide_ports::engine::{EngineFact, EngineInstallation, PromptSource};
+    use abide_domain::{failure::FailureCode, process::ExitStatus};
+    use abide_ports::engine::{EngineFact, EngineInstallation};
 
     use super::*;
-    use crate::failure::engine_failed;
+    use crate::{
+        failure::engine_failed,
+        test_context::{launch_context, session_handle},
+    };
 
     /// The lines `session ID`, `error TEXT` and `done ANSWER`.
     #[derive(Debug, Default, Serialize, Deserialize)]
@@ -207,22 +205,8 @@ mod tests {
     }
 
     fn facts(session: &LaunchSession, stdout: &str, status: i32, cause: ExitCause) -> Vec<FactKind> {
-        let mut interpreter = interpreter::<WordProtocol>(&LaunchContext {
-            installation: &EngineInstallation::for_program("word"),
-            kind: ProfileKind::Resumable,
-            session,
-            prompt: "hello",
-            workspace: "/somewhere",
-            private_dir: "/elsewhere",
-            mode: ExecutionMode::Auto,
-            model: None,
-            sandbox: None,
-            isolation: Default::default(),
-            skill: None,
-            session_started_at: None,
-            resume_detail: "",
-            prompt_source: PromptSource::Message,
-        });
+        let installation = EngineInstallation::for_program("word");
+        let mut interpreter = interpreter::<WordProtocol>(&launch_context(&installation, session));
         let mut facts = interpreter.feed(stdout.as_bytes());
         let status = ExitStatus::Code(status);
         facts.extend(interpreter.on_exit(&ProcessExit { status, stderr: b"on stderr", cause }));
@@ -260,12 +244,7 @@ mod tests {
 
     #[test]
     fn a_session_that_is_not_announced_was_not_resumed() {
-        let resumed = LaunchSession::Resumed(EngineSessionHandle {
-            engine: "word".to_owned(),
-            handle_type: HandleType::SessionId,
-            handle_value: "s1".to_owned(),
-            created_at_turn: 1,
-        });
+        let resumed = LaunchSession::Resumed(session_handle("word", "s1"));
         let lost = failure(&resumed, "", 1);
         assert_eq!(lost.code, FailureCode::SessionResumeFailed);
         assert_eq!(lost.message, "the session could not be resumed: on stderr");

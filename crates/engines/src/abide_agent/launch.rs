@@ -7,58 +7,43 @@
 //! message and reply counts as new, even with the same text (`--again`).
 
 use abide_domain::{effect::LaunchSession, settings::ExecutionMode};
-use abide_ports::engine::{LaunchContext, ProcessSpec, ProcessStdin, PromptSource, UnsupportedOperation};
+use abide_ports::engine::{LaunchContext, ProcessSpec, PromptSource, UnsupportedOperation};
 
-use crate::{argument, ids::is_uuid};
+use crate::{
+    argument::{self, is_uuid},
+    launch_builder::LaunchBuilder,
+};
 
 pub(super) fn launch(context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-    let mut argv = context.installation.command.clone();
-    let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-    add(&["agent", "run", "--json", "--again"]);
+    let mut launch = LaunchBuilder::new(context);
+    launch.args(&["agent", "run", "--json", "--again"]);
     match context.prompt_source {
-        PromptSource::Message => add(&["--message", "-"]),
-        PromptSource::Reply => add(&["--say", "-"]),
+        PromptSource::Message => launch.args(&["--message", "-"]),
+        PromptSource::Reply => launch.args(&["--say", "-"]),
     }
     match context.mode {
-        ExecutionMode::Auto => add(&["--auto"]),
+        ExecutionMode::Auto => launch.args(&["--auto"]),
         ExecutionMode::Interactive => {}
         // In a chat, stateful tools keep running until the next message.
-        ExecutionMode::Chat => add(&["--keep-sessions"]),
+        ExecutionMode::Chat => launch.args(&["--keep-sessions"]),
     }
     // The agent isolates and restricts its tools itself, and checks whether this machine supports that.
-    if let Some(sandbox) = context.sandbox {
-        add(&["--sandbox", sandbox.name()]);
-    }
-    add(&["--isolation", context.isolation.name()]);
-    if let Some(model) = argument::model(context)? {
-        add(&["--model", model]);
-    }
-    let outliving = match context.session {
+    launch.sandbox_arg();
+    launch.args(&["--isolation", context.isolation.name()]);
+    launch.model_arg()?;
+    match context.session {
         // Only a daemon that found no resume in the program's help gets here, and then there is no second turn.
-        LaunchSession::New => None,
+        LaunchSession::New => {}
         LaunchSession::Named(handle) | LaunchSession::Resumed(handle) => {
-            let id = handle.handle_value.as_str();
-            if !is_uuid(id) {
-                // The id becomes the name of a folder.
-                return Err(UnsupportedOperation::Refused { reason: format!("{id:?} is not a session id") });
-            }
-            add(&["--session", id]);
-            Some(format!("agents/{id}/sessions"))
+            // The id becomes the name of a folder.
+            let id = argument::session_id(handle, "session id", is_uuid)?;
+            launch.args(&["--session", id]);
+            launch.spec.surviving_keepers_dir = Some(format!("agents/{id}/sessions"));
         }
-    };
-    if let LaunchSession::Resumed(_) = context.session {
-        add(&["--resume"]);
     }
-    let configured_args: Vec<&str> = context.installation.args.iter().map(String::as_str).collect();
-    add(&configured_args);
-    Ok(ProcessSpec {
-        argv,
-        env: context.installation.env.clone().into_iter().collect(),
-        removed_env: vec![],
-        appended_env: vec![],
-        files: vec![],
-        stdin: ProcessStdin::Complete(context.prompt.as_bytes().to_vec()),
-        not_before: None,
-        surviving_keepers_dir: outliving,
-    })
+    if let LaunchSession::Resumed(_) = context.session {
+        launch.args(&["--resume"]);
+    }
+    launch.configured_args();
+    Ok(launch.spec)
 }

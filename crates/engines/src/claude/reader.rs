@@ -361,7 +361,7 @@ mod tests {
     use abide_ports::engine::{Engine, EngineFact, EngineInstallation, ProcessInterpreter};
 
     use super::*;
-    use crate::claude::ENGINE;
+    use crate::{claude::ENGINE, test_context::launch_context};
 
     const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s1"}"#;
     const BASH: &str = r#"{"type":"control_request","request_id":"r1","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"ls"},"tool_use_id":"t1"}}"#;
@@ -370,20 +370,9 @@ mod tests {
     fn interpreter() -> Box<dyn ProcessInterpreter> {
         let installation = EngineInstallation::for_program("claude");
         ENGINE.interpreter(&LaunchContext {
-            installation: &installation,
             kind: ProfileKind::StickyProcess,
-            session: &LaunchSession::New,
-            prompt: "hello",
-            workspace: "/somewhere",
-            private_dir: "/elsewhere",
             mode: ExecutionMode::Chat,
-            model: None,
-            sandbox: None,
-            isolation: Default::default(),
-            skill: None,
-            session_started_at: None,
-            resume_detail: "",
-            prompt_source: abide_ports::engine::PromptSource::Message,
+            ..launch_context(&installation, &LaunchSession::New)
         })
     }
 
