@@ -1,12 +1,12 @@
 //! One module per agent program: its start, and the interpretation of its output.
 //!
-//! Each adapter has the same files: `mod.rs` (abilities of the engine), `launch.rs` (command line and environment),
+//! Each adapter has the same files: `mod.rs` (description of the program), `launch.rs` (command line and environment),
 //! `reader.rs` (interpretation of output, and input), `messages.rs` (format of its lines). This crate starts no programs,
 //! opens no files and reads no clock.
 //!
-//! Reading order: [`registry`], the questions that end a turn ([`asking`]), the frame of line-based readers (`lines`,
-//! `line_type`, `json_head`, `line_protocol`), the frame of programs with one turn per process (`one_shot`), then any
-//! adapter.
+//! Reading order: [`registry`], the questions that end a turn ([`asking`]), the description of a program
+//! (`command_line`, `launch_builder`), the frame of line-based readers (`lines`, `line_type`, `json_head`,
+//! `line_protocol`), the frame of programs with one turn per process (`one_shot`), then any adapter.
 
 pub mod asking;
 pub mod registry;
