@@ -143,6 +143,15 @@ impl FactSink {
         }
     }
 
+    /// Reports the start of a tool call as progress, with the command or the path that it is about.
+    pub(crate) fn push_tool_call(&mut self, tool: &str, command: Option<&str>, path: Option<&str>) {
+        self.push(FactKind::Progress(match (command, path) {
+            (Some(command), _) => format!("runs {command}"),
+            (None, Some(path)) => format!("{} {path}", tool.replace('_', " ")),
+            (None, None) => tool.replace('_', " "),
+        }));
+    }
+
     /// Reports an unknown line unchanged.
     pub(crate) fn push_unknown_line(&mut self, line: &[u8]) {
         self.push(FactKind::UnknownLine(String::from_utf8_lossy(line).into_owned()));

@@ -24,7 +24,9 @@ const ONLY_TURN: u32 = 1;
 
 /// Interprets the output of a program that executes one turn per process.
 ///
-/// The implementation holds the state that only this program needs. It is serialised in each checkpoint.
+/// The order of calls is `on_line` for each line, then `on_exit`, then `is_success`. Without success, `reported_outcome`
+/// follows, and then `failure`. The implementation holds the state that only this program needs. It is serialised in each
+/// checkpoint.
 pub(crate) trait OneShotProtocol:
     Debug + Default + Send + Serialize + DeserializeOwned + 'static
 {
@@ -55,10 +57,10 @@ pub(crate) trait OneShotProtocol:
 
     /// The failure of a turn that has neither succeeded nor been interrupted.
     fn failure(&self, turn: &OneShotTurn, exit: &ProcessExit<'_>) -> RunFailure {
-        match &turn.failure {
-            None if turn.is_session_lost(exit) => resume_failed("the session", &stderr_tail(exit.stderr)),
-            Some(_) | None => turn.failure_or_exit(exit),
+        if turn.failure.is_none() && turn.is_session_lost(exit) {
+            return resume_failed("the session", &stderr_tail(exit.stderr));
         }
+        turn.failure_or_exit(exit)
     }
 
     /// The refusal of a second prompt.

@@ -76,11 +76,8 @@ impl OneShotProtocol for GeminiReader {
             "tool_use" => {
                 let GeminiToolUse { tool_name, parameters } = serde_json::from_slice(line).ok()?;
                 self.used_tool = true;
-                facts.push(FactKind::Progress(match (parameters.command, parameters.file_path) {
-                    (Some(command), _) => format!("runs {command}"),
-                    (None, Some(path)) => format!("{} {path}", tool_name.replace('_', " ")),
-                    (None, None) => tool_name.replace('_', " "),
-                }));
+                let (command, path) = (parameters.command.as_deref(), parameters.file_path.as_deref());
+                facts.push_tool_call(&tool_name, command, path);
             }
             "tool_result" => {
                 let result: GeminiToolResult<'_> = serde_json::from_slice(line).ok()?;

@@ -36,9 +36,9 @@ impl OneShotProtocol for QwenReader {
             }
             "assistant" | "user" => {
                 let QwenMessageLine { message, parent_tool_use_id } = serde_json::from_slice(line).ok()?;
-                let by_helper = parent_tool_use_id.is_some();
+                let by_subagent = parent_tool_use_id.is_some();
                 for block in message.content {
-                    report_block(block, by_helper, facts);
+                    report_block(block, by_subagent, facts);
                 }
             }
             "stream_event" => line_type::check_json(line)?,
@@ -96,11 +96,8 @@ fn report_block(block: QwenBlock<'_>, by_subagent: bool, facts: &mut FactSink) {
     match (block.kind.as_ref(), block.text, block.name) {
         ("text", Some(text), _) if !by_subagent => facts.push(FactKind::Text(text.into_owned())),
         ("tool_use", _, Some(tool)) => {
-            facts.push(FactKind::Progress(match (block.input.command, block.input.file_path) {
-                (Some(command), _) => format!("runs {command}"),
-                (None, Some(path)) => format!("{} {path}", tool.replace('_', " ")),
-                (None, None) => tool.replace('_', " "),
-            }));
+            let (command, path) = (block.input.command.as_deref(), block.input.file_path.as_deref());
+            facts.push_tool_call(&tool, command, path);
         }
         ("tool_result", ..) if block.is_error == Some(true) => {
             facts.push(FactKind::Progress("that did not work".to_owned()));
