@@ -2,30 +2,20 @@
 
 use abide_ports::engine::{Engine, EngineInstallation};
 
-use crate::{
-    acp::AcpEngine,
-    claude::ClaudeEngine,
-    codex::CodexEngine,
-    gemini::GeminiEngine,
-    iflow::IFlowEngine,
-    native::AbideAgentEngine,
-    opencode::OpenCodeEngine,
-    parrot::{ParrotEngine, ParrotForm},
-    qwen::QwenEngine,
-};
+use crate::{abide_agent, acp::AcpEngine, claude, codex, gemini, iflow, opencode, parrot, qwen};
 
 /// The engines without configuration, in display order.
 pub fn built_in() -> Vec<Box<dyn Engine>> {
     vec![
-        Box::new(CodexEngine),
-        Box::new(ClaudeEngine),
-        Box::new(GeminiEngine),
-        Box::new(QwenEngine),
-        Box::new(OpenCodeEngine),
-        Box::new(IFlowEngine),
-        Box::new(AbideAgentEngine),
-        Box::new(ParrotEngine(ParrotForm::Resumable)),
-        Box::new(ParrotEngine(ParrotForm::Sticky)),
+        Box::new(codex::ENGINE),
+        Box::new(claude::ENGINE),
+        Box::new(gemini::ENGINE),
+        Box::new(qwen::ENGINE),
+        Box::new(opencode::ENGINE),
+        Box::new(iflow::ENGINE),
+        Box::new(abide_agent::ENGINE),
+        Box::new(parrot::RESUMABLE_ENGINE),
+        Box::new(parrot::STICKY_ENGINE),
     ]
 }
 

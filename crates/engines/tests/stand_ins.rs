@@ -99,16 +99,16 @@ fn turn(
     child.stdin.take().expect("it was piped").write_all(&input).expect("the stand-in reads its prompt");
     let output = child.wait_with_output().expect("the stand-in ends");
     let mut interpreter = engine.interpreter(&context);
-    let mut said = interpreter.feed(&output.stdout);
-    let exit = ExitStatus::Code(output.status.code().expect("nobody kills it"));
-    said.extend(interpreter.on_exit(&ProcessExit {
+    let mut facts = interpreter.feed(&output.stdout);
+    let exit = ExitStatus::Code(output.status.code().expect("no signal ends it"));
+    facts.extend(interpreter.on_exit(&ProcessExit {
         status: exit,
         stderr: &output.stderr,
         cause: ExitCause::Voluntary,
     }));
     let mut handle = None;
-    for said in said {
-        match said.kind {
+    for fact in facts {
+        match fact.kind {
             FactKind::Session { handle_type, value } => {
                 let engine = engine.name().to_owned();
                 handle = Some(EngineSessionHandle {
@@ -129,7 +129,7 @@ fn turn(
             | FactKind::UnknownLine(_) => {}
         }
     }
-    panic!("the end was not said")
+    panic!("the turn has no end")
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test plays the part of the keeper")]

@@ -14,7 +14,7 @@ use super::tree::FileTree;
 const ADAPTERS: &str = "crates/engines/src/";
 /// Folders next to the adapters that are not engine programs: a protocol, the questions, the native agent, and the
 /// scripted engine.
-const NON_ENGINE_FOLDERS: &[&str] = &["acp", "asking", "native", "parrot"];
+const NON_ENGINE_FOLDERS: &[&str] = &["abide_agent", "acp", "asking", "parrot"];
 /// The files in which all engines may be named: the registry, the list of modules, the help texts.
 const EXEMPT_FILES: &[&str] = &[
     "crates/engines/src/registry.rs",

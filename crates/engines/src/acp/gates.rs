@@ -16,11 +16,11 @@ use abide_ports::engine::{GateAnswer, UnsupportedOperation};
 use serde_json::value::RawValue;
 
 use super::{
-    call::{AnnouncedCalls, IncompleteRequest, approval_context},
-    native::{PermissionOption, RequestPermissionParams, parse_part},
-    words,
+    messages::{PermissionOption, RequestPermissionParams, parse_part},
+    requests,
+    tool_calls::{AnnouncedCalls, IncompleteRequest, approval_context},
 };
-use crate::covered::JsonItems;
+use crate::request_fields::JsonItems;
 
 /// Maximum length of an option's label, in characters.
 const MAX_LABEL_CHARS: usize = 200;
@@ -110,7 +110,7 @@ impl AcpGates {
             Some(ApprovalVerdict::Approved) => gate.allow.as_deref(),
             Some(ApprovalVerdict::Declined) | None => gate.reject.as_deref(),
         };
-        Ok(words::permission(&gate.id, option))
+        Ok(requests::permission(&gate.id, option))
     }
 
     /// Removes a request that the agent has cancelled. Returns its gate name.
@@ -124,7 +124,7 @@ impl AcpGates {
         let open = self.known.iter_mut().filter(|gate| !gate.answered);
         open.flat_map(|gate| {
             gate.answered = true;
-            words::permission(&gate.id, None)
+            requests::permission(&gate.id, None)
         })
         .collect()
     }

@@ -11,7 +11,8 @@
 use abide_domain::time::Timestamp;
 use abide_ports::engine::{LaunchContext, ProcessSpec, ProcessStdin, UnsupportedOperation};
 
-use super::words;
+use super::requests;
+use crate::launch_builder::LaunchBuilder;
 
 const SECOND_MICROS: i64 = 1_000_000;
 const MINUTE_MICROS: i64 = 60 * SECOND_MICROS;
@@ -24,22 +25,16 @@ pub(super) const RESUME_PROBE_DETAIL: &str = "it offers session/resume";
 const MAX_CREATION_DELAY_MICROS: i64 = 10 * SECOND_MICROS;
 
 pub(super) fn launch(context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-    let installation = context.installation;
-    Ok(ProcessSpec {
-        argv: installation.command.iter().chain(&installation.args).cloned().collect(),
-        env: installation.env.clone().into_iter().collect(),
-        removed_env: vec![],
-        appended_env: vec![],
-        files: vec![],
-        stdin: initialize_stdin(),
-        not_before: not_before(context),
-        surviving_keepers_dir: None,
-    })
+    let mut launch = LaunchBuilder::new(context);
+    launch.configured_args();
+    launch.spec.stdin = initialize_stdin();
+    launch.spec.not_before = not_before(context);
+    Ok(launch.spec)
 }
 
 /// The first request to each agent.
 pub(crate) fn initialize_stdin() -> ProcessStdin {
-    ProcessStdin::KeptOpen(words::initialize())
+    ProcessStdin::KeptOpen(requests::initialize())
 }
 
 /// The time before which the session of this launch must not be loaded.

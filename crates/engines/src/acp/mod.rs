@@ -3,18 +3,18 @@
 //! The protocol is JSON-RPC 2.0 with one message per line on standard input and output. Adapters of programs that can
 //! also be held through this protocol use [`interpreter`] and [`launch::initialize_stdin`] for that form.
 //!
-//! The mapping of sandboxes is in `wishes.rs`. An adapter that sets the sandbox by other means removes it from the
+//! The mapping of sandboxes is in `preferences.rs`. An adapter that sets the sandbox by other means removes it from the
 //! context that it passes to [`interpreter`].
 
-mod call;
 mod gates;
 pub(crate) mod launch;
-mod native;
+mod messages;
+mod preferences;
 mod reader;
+mod requests;
 #[cfg(test)]
 mod tests;
-mod wishes;
-mod words;
+mod tool_calls;
 
 use abide_domain::{
     engine::{EngineResumeCapability, EngineSessionHandle, ProbeMethod},
@@ -25,11 +25,11 @@ use abide_ports::engine::{
     ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
-use native::ReopenMethod;
-use native::{AcpMessage, InitializeResult, parse_part};
+use messages::ReopenMethod;
+use messages::{AcpMessage, InitializeResult, parse_part};
 use reader::AcpReader;
 
-use crate::{failing::stderr_tail, tongue::LineInterpreter};
+use crate::{failure::stderr_tail, line_protocol::LineInterpreter};
 
 /// An interpreter for an agent that was started with this context and reads [`launch::initialize_stdin`] first.
 pub(crate) fn interpreter(context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
@@ -96,7 +96,7 @@ impl Engine for AcpEngine {
         let argv = installation.command.iter().chain(&installation.args).cloned();
         vec![ProbeCommand {
             env: installation.env.clone().into_iter().collect(),
-            stdin: words::initialize(),
+            stdin: requests::initialize(),
             // The end of the first line that is a JSON object.
             stop_at_output: Some("}\n".to_owned()),
             ..ProbeCommand::to_exit(argv)
@@ -158,5 +158,5 @@ fn missing_program_failure(name: &str, results: &ProbeResult) -> Option<RunFailu
 fn parse_initialize_response(line: &str) -> Option<InitializeResult<'_>> {
     let message: AcpMessage<'_> = serde_json::from_str(line).ok()?;
     let id: u64 = message.id?.get().parse().ok()?;
-    if id == words::INITIALIZE_ID { parse_part(message.result) } else { None }
+    if id == requests::INITIALIZE_ID { parse_part(message.result) } else { None }
 }

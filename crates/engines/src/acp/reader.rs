@@ -21,27 +21,27 @@ use abide_ports::engine::{
 use serde_json::value::RawValue;
 
 use super::{
-    call::IncompleteRequest,
     gates::{AcpGates, reject_option_id},
-    native::{
+    messages::{
         AcpChunk, AcpError, AcpMessage, CancelRequestParams, ContentBlock, InitializeResult,
         OpenSessionResult, PlanEntry, PromptResult, ReopenMethod, RequestPermissionParams, SessionUpdate,
         SessionUpdateParams, UpdateLine, looks_like_chunk, parse_part,
     },
-    wishes::{SessionPreferences, SessionSetting},
-    words,
+    preferences::{SessionPreferences, SessionSetting},
+    requests,
+    tool_calls::IncompleteRequest,
 };
 use crate::{
-    covered::JsonItems,
-    failing::{engine_failed, exit_without_result},
-    tongue::{FactSink, LineProtocol, LongLine, append_bounded},
+    failure::{engine_failed, exit_without_result},
+    line_protocol::{FactSink, LineProtocol, LongLine, append_bounded},
+    request_fields::JsonItems,
 };
 
 /// Maximum number of running tools whose titles are remembered.
 const MAX_RUNNING_TOOLS: usize = 1_000;
 
 mod failure;
-mod long;
+mod long_line;
 
 /// The state of the conversation with one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -50,16 +50,16 @@ pub(super) struct AcpReader {
     resumes: Option<String>,
     /// The prompt of turn 1, until it is sent.
     prompt: String,
-    wishes: SessionPreferences,
+    preferences: SessionPreferences,
     phase: AcpPhase,
     session: Option<String>,
     /// The login methods that the agent offers.
     logins: String,
     /// The last turn that has ended.
-    ended: u32,
-    /// The last turn that [`LineProtocol::say`] started; only for [`LineProtocol::status`], because it is not derived
+    ended_turns: u32,
+    /// The last turn that [`LineProtocol::encode_prompt`] started; only for [`LineProtocol::status`], because it is not derived
     /// from output.
-    said: u32,
+    prompted_turn: u32,
     turn: AcpTurn,
     gates: AcpGates,
 }
@@ -68,30 +68,30 @@ pub(super) struct AcpReader {
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 enum AcpPhase {
     /// Waits for the response to `initialize`.
-    Greeting,
+    Initializing,
     /// Waits until the session is open.
-    Opening {
+    OpeningSession {
         /// Whether the agent replays the history.
         replays: bool,
     },
     /// Applies these settings; the number counts those that are done.
-    Setting(Vec<SessionSetting>, usize),
+    ApplyingSettings(Vec<SessionSetting>, usize),
     /// Accepts prompts.
-    Talking,
+    Ready,
     /// Failed before the first prompt was sent; accepts no other.
-    Broken,
+    Failed,
 }
 
 /// The state of the present turn.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 struct AcpTurn {
-    heard: bool,
+    has_output: bool,
     answer: String,
     /// The message that becomes the answer.
     message: Option<String>,
     /// Whether the next chunk of text begins another message.
     interrupted: bool,
-    thinks: bool,
+    is_thinking: bool,
     /// Whether the agent has reported an error of its thread.
     is_broken: bool,
     /// The titles of running tools, by id.
@@ -107,12 +107,12 @@ impl AcpReader {
                 LaunchSession::Resumed(handle) => Some(handle.handle_value.clone()),
             },
             prompt: context.prompt.to_owned(),
-            wishes: SessionPreferences::of(context),
-            phase: AcpPhase::Greeting,
+            preferences: SessionPreferences::of(context),
+            phase: AcpPhase::Initializing,
             session: None,
             logins: String::new(),
-            ended: 0,
-            said: 1,
+            ended_turns: 0,
+            prompted_turn: 1,
             turn: AcpTurn::default(),
             gates: AcpGates::default(),
         }
@@ -120,7 +120,7 @@ impl AcpReader {
 
     /// Processes a line; `None` if it is unknown.
     fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
-        if matches!(self.phase, AcpPhase::Talking) {
+        if matches!(self.phase, AcpPhase::Ready) {
             if looks_like_chunk(line) && self.try_text_chunk(line, facts).is_some() {
                 return Some(());
             }
@@ -163,8 +163,8 @@ impl AcpReader {
             return None;
         }
         let message = Some(&*update.message_id).filter(|id| !id.is_empty());
-        self.turn.heard = true;
-        self.turn.thinks = false;
+        self.turn.has_output = true;
+        self.turn.is_thinking = false;
         self.turn.on_text(update.content.text, message, facts);
         Some(())
     }
@@ -177,11 +177,11 @@ impl AcpReader {
         facts: &mut FactSink,
     ) -> Option<()> {
         match (&mut self.phase, id) {
-            (AcpPhase::Greeting, words::INITIALIZE_ID) => match answer {
+            (AcpPhase::Initializing, requests::INITIALIZE_ID) => match answer {
                 Ok(result) => self.on_initialized(&parse_part(result)?, facts),
                 Err(error) => self.fail_session(self.failure(&error), facts),
             },
-            (AcpPhase::Opening { replays }, words::OPEN_SESSION_ID) => {
+            (AcpPhase::OpeningSession { replays }, requests::OPEN_SESSION_ID) => {
                 let replays = *replays;
                 match answer {
                     Ok(result) => {
@@ -190,7 +190,7 @@ impl AcpReader {
                     Err(error) => self.fail_session(self.open_failure(&error), facts),
                 }
             }
-            (AcpPhase::Setting(settings, done), id) if id == words::setting_id(*done) => {
+            (AcpPhase::ApplyingSettings(settings, done), id) if id == requests::setting_id(*done) => {
                 let wanted = settings.get(*done).and_then(|setting| setting.wanted.clone());
                 *done += 1;
                 match (answer, wanted) {
@@ -205,19 +205,19 @@ impl AcpReader {
                     (Ok(_), _) | (Err(_), None) => self.send_next_setting_or_prompt(facts),
                 }
             }
-            (AcpPhase::Talking, id) => {
-                let turn = words::turn_of_prompt_id(id).filter(|turn| *turn > self.ended)?;
+            (AcpPhase::Ready, id) => {
+                let turn = requests::turn_of_prompt_id(id).filter(|turn| *turn > self.ended_turns)?;
                 let ending = match answer {
                     Ok(result) => self.outcome_of_stop_reason(
                         parse_part::<PromptResult<'_>>(result).unwrap_or_default().stop_reason,
                     ),
-                    Err(error) if turn == 1 && !self.turn.heard => {
+                    Err(error) if turn == 1 && !self.turn.has_output => {
                         Some(TurnOutcome::Failed { failure: self.first_failure(&error) })
                     }
                     Err(error) => Some(TurnOutcome::Failed { failure: self.failure(&error) }),
                 };
                 let turn_state = std::mem::take(&mut self.turn);
-                self.ended = turn;
+                self.ended_turns = turn;
                 self.gates.clear();
                 match ending {
                     Some(ending) => facts.end_turn(turn, ending),
@@ -230,7 +230,13 @@ impl AcpReader {
                     None => facts.end_turn_with_answer(turn, &turn_state.answer),
                 }
             }
-            (AcpPhase::Greeting | AcpPhase::Opening { .. } | AcpPhase::Setting(..) | AcpPhase::Broken, _) => {
+            (
+                AcpPhase::Initializing
+                | AcpPhase::OpeningSession { .. }
+                | AcpPhase::ApplyingSettings(..)
+                | AcpPhase::Failed,
+                _,
+            ) => {
                 return None;
             }
         }
@@ -241,9 +247,9 @@ impl AcpReader {
         let logins = greeted.auth_methods.iter().flatten().filter_map(|method| method.name.as_deref());
         self.logins = logins.collect::<Vec<_>>().join(", ");
         if let Some(version) = greeted.protocol_version.map(RawValue::get)
-            && version != words::PROTOCOL_VERSION.to_string()
+            && version != requests::PROTOCOL_VERSION.to_string()
         {
-            let ours = words::PROTOCOL_VERSION;
+            let ours = requests::PROTOCOL_VERSION;
             let message = format!("the agent speaks version {version} of the protocol and not {ours}");
             return self.fail_session(RunFailure::new(FailureCode::EngineFailed, message), facts);
         }
@@ -257,8 +263,8 @@ impl AcpReader {
                 return self.fail_session(failure, facts);
             }
         };
-        self.phase = AcpPhase::Opening { replays };
-        facts.push(FactKind::WriteStdin(words::open_session(
+        self.phase = AcpPhase::OpeningSession { replays };
+        facts.push(FactKind::WriteStdin(requests::open_session(
             method,
             self.resumes.as_deref(),
             &self.workspace,
@@ -274,9 +280,9 @@ impl AcpReader {
         };
         self.session = Some(session.clone());
         facts.push(FactKind::Session { handle_type: HandleType::SessionId, value: session.clone() });
-        match self.wishes.settings(&session, opened, replays) {
+        match self.preferences.settings(&session, opened, replays) {
             Ok(settings) => {
-                self.phase = AcpPhase::Setting(settings, 0);
+                self.phase = AcpPhase::ApplyingSettings(settings, 0);
                 self.send_next_setting_or_prompt(facts);
             }
             Err(reason) => self.fail_session(RunFailure::new(FailureCode::EngineFailed, reason), facts),
@@ -286,16 +292,18 @@ impl AcpReader {
     /// Sends the next setting, or the first prompt after the last setting.
     fn send_next_setting_or_prompt(&mut self, facts: &mut FactSink) {
         let next = match &self.phase {
-            AcpPhase::Setting(settings, done) => settings.get(*done),
-            AcpPhase::Greeting | AcpPhase::Opening { .. } | AcpPhase::Talking | AcpPhase::Broken => return,
+            AcpPhase::ApplyingSettings(settings, done) => settings.get(*done),
+            AcpPhase::Initializing | AcpPhase::OpeningSession { .. } | AcpPhase::Ready | AcpPhase::Failed => {
+                return;
+            }
         };
         if let Some(setting) = next {
             facts.push(FactKind::WriteStdin(setting.request.clone()));
         } else {
-            self.phase = AcpPhase::Talking;
+            self.phase = AcpPhase::Ready;
             let prompt = std::mem::take(&mut self.prompt);
             let session = self.session.as_deref().unwrap_or_default();
-            facts.push(FactKind::WriteStdin(words::prompt(1, session, &prompt)));
+            facts.push(FactKind::WriteStdin(requests::prompt(1, session, &prompt)));
         }
     }
 
@@ -303,15 +311,18 @@ impl AcpReader {
         let SessionUpdateParams { session_id, update } = updated;
         let is_ours = session_id.is_none_or(|id| Some(&*id) == self.session.as_deref());
         let is_new = match self.phase {
-            AcpPhase::Talking => true,
-            AcpPhase::Greeting | AcpPhase::Opening { .. } | AcpPhase::Setting(..) | AcpPhase::Broken => false,
+            AcpPhase::Ready => true,
+            AcpPhase::Initializing
+            | AcpPhase::OpeningSession { .. }
+            | AcpPhase::ApplyingSettings(..)
+            | AcpPhase::Failed => false,
         };
         let tells = is_ours && is_new;
         match &*update.session_update {
             "agent_message_chunk" | "agent_thought_chunk" | "tool_call" | "tool_call_update" | "plan"
                 if tells =>
             {
-                self.turn.heard = true;
+                self.turn.has_output = true;
                 if let Some(id) = update.tool_call_id.as_deref() {
                     match update.status.as_deref() {
                         Some("completed" | "failed") => self.gates.announced.remove(id),
@@ -347,19 +358,19 @@ impl AcpReader {
     /// Processes a request of the agent.
     fn on_request(&mut self, method: &str, id: &RawValue, params: Option<&RawValue>, facts: &mut FactSink) {
         if method != "session/request_permission" {
-            return facts.push(FactKind::WriteStdin(words::method_not_found(id)));
+            return facts.push(FactKind::WriteStdin(requests::method_not_found(id)));
         }
         match (&self.phase, params, parse_part::<RequestPermissionParams<'_>>(params)) {
-            (AcpPhase::Talking, Some(params), Some(asked)) => {
-                self.turn.heard = true;
+            (AcpPhase::Ready, Some(params), Some(asked)) => {
+                self.turn.has_output = true;
                 let purpose = abide_domain::interaction::GatePurpose::Approval;
-                match self.gates.open(self.ended + 1, id, params, &asked) {
+                match self.gates.open(self.ended_turns + 1, id, params, &asked) {
                     Ok((gate, question)) => facts.push(FactKind::Gate { gate_id: gate, purpose, question }),
                     Err(IncompleteRequest) => {
                         let why = "a request for permission was declined: the agent told what it is about in \
                                    an earlier message that was too long to be kept, and did not repeat it";
                         facts.push(FactKind::Warning(why.to_owned()));
-                        facts.push(FactKind::WriteStdin(words::permission(
+                        facts.push(FactKind::WriteStdin(requests::permission(
                             id,
                             reject_option_id(&asked).as_deref(),
                         )));
@@ -368,13 +379,13 @@ impl AcpReader {
             }
             // A person cannot be asked before a turn has begun, or about a request that cannot be parsed.
             (
-                AcpPhase::Talking
-                | AcpPhase::Greeting
-                | AcpPhase::Opening { .. }
-                | AcpPhase::Setting(..)
-                | AcpPhase::Broken,
+                AcpPhase::Ready
+                | AcpPhase::Initializing
+                | AcpPhase::OpeningSession { .. }
+                | AcpPhase::ApplyingSettings(..)
+                | AcpPhase::Failed,
                 ..,
-            ) => facts.push(FactKind::WriteStdin(words::permission(id, None))),
+            ) => facts.push(FactKind::WriteStdin(requests::permission(id, None))),
         }
     }
 
@@ -399,8 +410,8 @@ impl AcpReader {
 
     /// Ends the conversation with a failure; later lines are ignored.
     fn fail_session(&mut self, failure: RunFailure, facts: &mut FactSink) {
-        self.phase = AcpPhase::Broken;
-        self.ended = 1;
+        self.phase = AcpPhase::Failed;
+        self.ended_turns = 1;
         facts.end_turn(1, TurnOutcome::Failed { failure });
     }
 }
@@ -408,10 +419,10 @@ impl AcpReader {
 impl AcpTurn {
     fn on_update(&mut self, update: &SessionUpdate<'_>, facts: &mut FactSink) {
         let thinks = update.session_update == "agent_thought_chunk";
-        if thinks && !self.thinks {
+        if thinks && !self.is_thinking {
             facts.push(FactKind::Progress("thinks".to_owned()));
         }
-        self.thinks = thinks;
+        self.is_thinking = thinks;
         match &*update.session_update {
             "agent_message_chunk" => {
                 let text = parse_part::<ContentBlock<'_>>(update.content)
@@ -481,7 +492,7 @@ impl AcpTurn {
 }
 
 impl LineProtocol for AcpReader {
-    const VERSION: &'static str = "acp/1";
+    const VERSION: &'static str = "acp/2";
 
     fn on_line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.try_line(line, facts).is_none() {
@@ -493,11 +504,11 @@ impl LineProtocol for AcpReader {
         self.on_skipped_line(line, facts);
     }
 
-    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
-        if self.ended > 0 && !self.turn.heard {
+    fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
+        if self.ended_turns > 0 && !self.turn.has_output {
             return;
         }
-        let turn = self.ended + 1;
+        let turn = self.ended_turns + 1;
         if exit.cause == ExitCause::Interrupted {
             return facts.end_turn(turn, TurnOutcome::Interrupted);
         }
@@ -511,54 +522,59 @@ impl LineProtocol for AcpReader {
 
     fn status(&self) -> EngineSessionStatus {
         match self.phase {
-            AcpPhase::Greeting | AcpPhase::Opening { .. } => EngineSessionStatus::Starting,
-            AcpPhase::Setting(..) => EngineSessionStatus::Working,
-            AcpPhase::Talking if self.gates.any_open() => EngineSessionStatus::WaitingForAnswer,
-            AcpPhase::Talking if self.turn.heard || self.said > self.ended => EngineSessionStatus::Working,
-            AcpPhase::Talking | AcpPhase::Broken => EngineSessionStatus::BetweenTurns,
+            AcpPhase::Initializing | AcpPhase::OpeningSession { .. } => EngineSessionStatus::Starting,
+            AcpPhase::ApplyingSettings(..) => EngineSessionStatus::Working,
+            AcpPhase::Ready if self.gates.any_open() => EngineSessionStatus::WaitingForAnswer,
+            AcpPhase::Ready if self.turn.has_output || self.prompted_turn > self.ended_turns => {
+                EngineSessionStatus::Working
+            }
+            AcpPhase::Ready | AcpPhase::Failed => EngineSessionStatus::BetweenTurns,
         }
     }
 
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_prompt(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         match (&self.phase, &self.session) {
-            (AcpPhase::Talking, Some(session)) if self.ended > 0 => {
-                self.said = self.ended + 1;
-                Ok(words::prompt(self.said, session, prompt))
+            (AcpPhase::Ready, Some(session)) if self.ended_turns > 0 => {
+                self.prompted_turn = self.ended_turns + 1;
+                Ok(requests::prompt(self.prompted_turn, session, prompt))
             }
             (
-                AcpPhase::Greeting | AcpPhase::Opening { .. } | AcpPhase::Setting(..) | AcpPhase::Talking,
+                AcpPhase::Initializing
+                | AcpPhase::OpeningSession { .. }
+                | AcpPhase::ApplyingSettings(..)
+                | AcpPhase::Ready,
                 _,
             ) => Err(UnsupportedOperation::Refused { reason: "the first turn is not over yet".to_owned() }),
-            (AcpPhase::Broken, _) => {
+            (AcpPhase::Failed, _) => {
                 Err(UnsupportedOperation::Refused { reason: "the agent could not be talked to".to_owned() })
             }
         }
     }
 
-    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         self.gates.answer(answer)
     }
 
-    fn interrupt(&mut self) -> InterruptMethod {
+    fn interrupt_method(&mut self) -> InterruptMethod {
         match (&self.phase, &self.session) {
-            (AcpPhase::Talking, Some(session)) => {
-                let mut bytes = words::cancel(session);
+            (AcpPhase::Ready, Some(session)) => {
+                let mut bytes = requests::cancel(session);
                 bytes.extend(self.gates.cancel_all());
                 InterruptMethod::Write(bytes)
             }
             // There is no turn to cancel yet, and the prompt would still be sent.
             (
-                AcpPhase::Greeting
-                | AcpPhase::Opening { .. }
-                | AcpPhase::Setting(..)
-                | AcpPhase::Talking
-                | AcpPhase::Broken,
+                AcpPhase::Initializing
+                | AcpPhase::OpeningSession { .. }
+                | AcpPhase::ApplyingSettings(..)
+                | AcpPhase::Ready
+                | AcpPhase::Failed,
                 _,
             ) => InterruptMethod::Signal(ProcessSignal::Terminate),
         }
     }
 
-    fn leave(&mut self) -> ShutdownMethod {
+    fn shutdown_method(&mut self) -> ShutdownMethod {
         ShutdownMethod::CloseInput
     }
 }

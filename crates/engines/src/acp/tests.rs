@@ -3,51 +3,31 @@
 use abide_domain::{
     approval::{ApprovalVerdict, option_verdict},
     effect::LaunchSession,
-    engine::{EngineSessionHandle, HandleType, ProfileKind},
+    engine::ProfileKind,
     event::TurnOutcome,
     failure::FailureCode,
     interaction::Question,
     process::ExitStatus,
-    settings::ExecutionMode,
     time::Timestamp,
 };
 use abide_ports::engine::{
     EngineFact, EngineInstallation, ExitCause, FactKind, GateAnswer, InterruptMethod, LaunchContext,
-    ProcessExit, ProcessInterpreter, ProcessSignal, PromptSource,
+    ProcessExit, ProcessInterpreter, ProcessSignal,
 };
 
 use super::{interpreter, launch::not_before};
+use crate::test_context::{self, session_handle};
 
 const INITIALIZED_LINE: &str =
     r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}}"#;
 const SESSION_OPENED_LINE: &str = r#"{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}"#;
 
 fn launch_context<'a>(installation: &'a EngineInstallation, session: &'a LaunchSession) -> LaunchContext<'a> {
-    LaunchContext {
-        installation,
-        kind: ProfileKind::StickyProcess,
-        session,
-        prompt: "hello",
-        workspace: "/somewhere",
-        private_dir: "/elsewhere",
-        mode: ExecutionMode::Interactive,
-        model: None,
-        sandbox: None,
-        isolation: Default::default(),
-        skill: None,
-        session_started_at: None,
-        resume_detail: "",
-        prompt_source: PromptSource::Message,
-    }
+    LaunchContext { kind: ProfileKind::StickyProcess, ..test_context::launch_context(installation, session) }
 }
 
 fn resumed() -> LaunchSession {
-    LaunchSession::Resumed(EngineSessionHandle {
-        engine: "acp".to_owned(),
-        handle_type: HandleType::SessionId,
-        handle_value: "s".to_owned(),
-        created_at_turn: 1,
-    })
+    LaunchSession::Resumed(session_handle("acp", "s"))
 }
 
 /// A conversation after these lines, and the facts that they produced.

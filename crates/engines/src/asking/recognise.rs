@@ -15,7 +15,7 @@ use abide_domain::{
 use super::{
     envelope::{self, MAX_PROMPT_CHARS, QuestionLikelihood},
     fences::{self, FenceContent, FencedBlock},
-    lenient, patch, tags,
+    lenient_json, patch, tags,
 };
 
 /// The interpretation of an answer.
@@ -76,7 +76,7 @@ fn marked_question(text: &str, blocks: &[FencedBlock]) -> Option<QuestionSpan> {
 /// The last JSON block that declares itself a question, or that has the form of one and is at the end.
 fn unmarked_json_question(text: &str, blocks: &[FencedBlock]) -> Option<QuestionSpan> {
     blocks.iter().rev().filter(|block| block.content == FenceContent::PerhapsJson).find_map(|block| {
-        let read = lenient::parse_object(text.get(block.body.clone())?)?;
+        let read = lenient_json::parse_object(text.get(block.body.clone())?)?;
         let is_last = text.get(block.range.end..)?.trim().is_empty();
         let counts = match envelope::question_likelihood(&read.object) {
             QuestionLikelihood::Declared => true,
@@ -101,7 +101,7 @@ fn unfenced_question(text: &str, blocks: &[FencedBlock]) -> Option<QuestionSpan>
         return None;
     }
     let object = text.get(start..end)?;
-    let counts = match lenient::parse_object(object) {
+    let counts = match lenient_json::parse_object(object) {
         Some(read) => {
             read.consumed_bytes == object.len()
                 && envelope::question_likelihood(&read.object) != QuestionLikelihood::None
@@ -130,7 +130,7 @@ fn question_answer(text: &str, found: &QuestionSpan) -> RecognizedAnswer {
             "the answer has several questions: the last counts, the others are left in its text".to_owned(),
         );
     }
-    let read = lenient::parse_object(body);
+    let read = lenient_json::parse_object(body);
     let asks = read.as_ref().and_then(|read| envelope::question(&read.object, before, &mut warnings));
     let (question, rest) = match (asks, &read) {
         (Some(question), Some(read)) => {

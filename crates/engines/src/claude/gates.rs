@@ -13,11 +13,11 @@ use abide_domain::{
 use abide_ports::engine::{FactKind, GateAnswer, UnsupportedOperation};
 use serde_json::{Map, Value, value::RawValue};
 
-use super::native::{
+use super::messages::{
     AskUserQuestionInput, AskedQuestion, ControlRequest, ControlRequestBody, PermissionDecision,
     permission_response, truncate_for_display,
 };
-use crate::covered::{self, JsonFields};
+use crate::request_fields::{self, JsonFields};
 
 /// Size limit of the inputs of all open requests, in bytes.
 const MAX_HELD_BYTES: usize = 32 << 20;
@@ -135,7 +135,7 @@ fn approval(request: &ControlRequestBody, input: &RawValue) -> Question {
             ..ApprovalContext::new(subject)
         },
         None => {
-            let input = covered::fields("input", input);
+            let input = request_fields::fields("input", input);
             ApprovalContext::new(ApprovalSubject::Tool { name: tool.clone(), input })
         }
     };
@@ -165,12 +165,12 @@ fn command_subject(line: CommandLine) -> ApprovalSubject {
 
 fn write_subject(fields: &mut JsonFields<'_>) -> Option<ApprovalSubject> {
     let [path, content] = fields.take_texts(["file_path", "content"])?;
-    Some(file_change_subject(path, ChangeKind::Write, covered::diff("", &content)))
+    Some(file_change_subject(path, ChangeKind::Write, request_fields::diff("", &content)))
 }
 
 fn edit_subject(fields: &mut JsonFields<'_>) -> Option<ApprovalSubject> {
     let [path, old, new] = fields.take_texts(["file_path", "old_string", "new_string"])?;
-    Some(file_change_subject(path, ChangeKind::Edit, covered::diff(&old, &new)))
+    Some(file_change_subject(path, ChangeKind::Edit, request_fields::diff(&old, &new)))
 }
 
 fn file_change_subject(path: String, change: ChangeKind, diff: String) -> ApprovalSubject {

@@ -18,13 +18,12 @@
 
 use std::collections::BTreeMap;
 
-use abide_domain::{effect::LaunchSession, engine::EngineSessionHandle};
 use abide_ports::engine::{
     EngineInstallation, LaunchContext, ProcessSpec, ProcessStdin, SandboxMode, UnsupportedOperation,
 };
 
-use super::{ClaudeForm, native};
-use crate::{argument, ids::is_uuid};
+use super::{ClaudeForm, messages};
+use crate::{argument::is_uuid, launch_builder::LaunchBuilder};
 
 /// Variables that Claude Code sets for its children. With them the program would act as a part of another instance.
 const INHERITED_CLAUDE_VARIABLES: [&str; 11] = [
@@ -43,51 +42,34 @@ const INHERITED_CLAUDE_VARIABLES: [&str; 11] = [
 
 pub(super) fn launch(context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
     let form = ClaudeForm::of(context);
-    let mut argv = context.installation.command.clone();
-    let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-    add(&["-p", "--output-format", "stream-json", "--verbose"]);
-    match form {
-        ClaudeForm::Print => {}
-        ClaudeForm::Stream { asks: false } => add(&["--input-format", "stream-json"]),
-        ClaudeForm::Stream { asks: true } => {
-            add(&["--input-format", "stream-json", "--permission-prompt-tool", "stdio"]);
+    let mut launch = LaunchBuilder::new(context);
+    launch.spec.env = environment(context, form);
+    launch.spec.removed_env = INHERITED_CLAUDE_VARIABLES.map(str::to_owned).to_vec();
+    launch.args(&["-p", "--output-format", "stream-json", "--verbose"]);
+    if let ClaudeForm::Stream { asks } = form {
+        launch.args(&["--input-format", "stream-json"]);
+        if asks {
+            launch.args(&["--permission-prompt-tool", "stdio"]);
         }
+        launch.spec.stdin = ProcessStdin::KeptOpen(messages::prompt_line(context.prompt));
     }
     match context.sandbox {
         None => {}
-        Some(SandboxMode::ReadOnly) => add(&[
+        Some(SandboxMode::ReadOnly) => launch.args(&[
             "--permission-mode",
             "plan",
             "--disallowedTools=ExitPlanMode",
             "--settings",
             r#"{"useAutoModeDuringPlan":false}"#,
         ]),
-        Some(SandboxMode::WorkspaceWrite) => add(&["--permission-mode", "acceptEdits"]),
-        Some(SandboxMode::FullAccess) => add(&["--permission-mode", "bypassPermissions"]),
+        Some(SandboxMode::WorkspaceWrite) => launch.args(&["--permission-mode", "acceptEdits"]),
+        Some(SandboxMode::FullAccess) => launch.args(&["--permission-mode", "bypassPermissions"]),
     }
-    if let Some(model) = argument::model(context)? {
-        add(&["--model", model]);
-    }
-    let configured_args: Vec<&str> = context.installation.args.iter().map(String::as_str).collect();
-    add(&configured_args);
-    match context.session {
-        LaunchSession::New => {}
-        LaunchSession::Named(handle) => add(&["--session-id", session_id(handle)?]),
-        LaunchSession::Resumed(handle) => add(&["--resume", session_id(handle)?]),
-    }
-    Ok(ProcessSpec {
-        argv,
-        env: environment(context, form),
-        removed_env: INHERITED_CLAUDE_VARIABLES.map(str::to_owned).to_vec(),
-        appended_env: vec![],
-        files: vec![],
-        stdin: match form {
-            ClaudeForm::Print => ProcessStdin::Complete(context.prompt.as_bytes().to_vec()),
-            ClaudeForm::Stream { .. } => ProcessStdin::KeptOpen(native::prompt_line(context.prompt)),
-        },
-        not_before: None,
-        surviving_keepers_dir: None,
-    })
+    launch.model_arg()?;
+    launch.configured_args();
+    // The program would search the titles of sessions for anything but a UUID.
+    launch.session_args(is_uuid)?;
+    Ok(launch.spec)
 }
 
 /// Environment that disables updates during a run. Settings of the owner take precedence.
@@ -115,58 +97,21 @@ fn with_switches(installation: &EngineInstallation, switches: &[&str]) -> Vec<(S
     env.into_iter().collect()
 }
 
-/// The session id of a handle. The program would search titles of sessions for anything but a UUID.
-fn session_id(handle: &EngineSessionHandle) -> Result<&str, UnsupportedOperation> {
-    let id = handle.handle_value.as_str();
-    if is_uuid(id) {
-        Ok(id)
-    } else {
-        Err(UnsupportedOperation::Refused { reason: format!("{id:?} is not a session id") })
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use abide_domain::{
-        engine::{HandleType, ProfileKind},
-        settings::ExecutionMode,
-    };
+    use abide_domain::{effect::LaunchSession, engine::ProfileKind, settings::ExecutionMode};
 
     use super::*;
+    use crate::test_context::{launch_context, session_handle};
 
     fn launched(
         kind: ProfileKind,
         mode: ExecutionMode,
         sandbox: Option<SandboxMode>,
         session: &LaunchSession,
-    ) -> ProcessSpec {
+    ) -> Result<ProcessSpec, UnsupportedOperation> {
         let installation = EngineInstallation::for_program("claude");
-        launch(&LaunchContext {
-            installation: &installation,
-            kind,
-            session,
-            prompt: "-hello",
-            workspace: "/somewhere",
-            private_dir: "/elsewhere",
-            mode,
-            model: None,
-            sandbox,
-            isolation: Default::default(),
-            skill: None,
-            session_started_at: None,
-            resume_detail: "",
-            prompt_source: abide_ports::engine::PromptSource::Message,
-        })
-        .expect("the session id is one")
-    }
-
-    fn handle(id: &str) -> EngineSessionHandle {
-        EngineSessionHandle {
-            engine: "claude".to_owned(),
-            handle_type: HandleType::SessionId,
-            handle_value: id.to_owned(),
-            created_at_turn: 1,
-        }
+        launch(&LaunchContext { kind, mode, sandbox, ..launch_context(&installation, session) })
     }
 
     #[test]
@@ -179,7 +124,7 @@ mod tests {
             (Kind::StickyProcess, Mode::Auto, true, false),
             (Kind::StickyProcess, Mode::Interactive, true, true),
         ] {
-            let launch = launched(kind, mode, None, &LaunchSession::New);
+            let launch = launched(kind, mode, None, &LaunchSession::New).unwrap();
             let has = |option: &str| launch.argv.iter().any(|argument| argument == option);
             assert_eq!(has("--input-format"), streams, "{kind:?} {mode:?}");
             assert_eq!(has("--permission-prompt-tool"), asks, "{kind:?} {mode:?}");
@@ -195,7 +140,8 @@ mod tests {
             Some(SandboxMode::WorkspaceWrite),
             Some(SandboxMode::FullAccess),
         ] {
-            let launch = launched(ProfileKind::Resumable, ExecutionMode::Auto, sandbox, &LaunchSession::New);
+            let launch =
+                launched(ProfileKind::Resumable, ExecutionMode::Auto, sandbox, &LaunchSession::New).unwrap();
             let claims = launch.env.iter().any(|(name, _)| name == "IS_SANDBOX");
             assert_eq!(claims, sandbox == Some(SandboxMode::FullAccess), "{sandbox:?}");
         }
@@ -205,12 +151,14 @@ mod tests {
     fn a_session_is_named_once_and_resumed_later() {
         let id = "01a1e0b7-8feb-4f42-a76c-eeeb075097aa";
         for (session, option) in [
-            (LaunchSession::Named(handle(id)), "--session-id"),
-            (LaunchSession::Resumed(handle(id)), "--resume"),
+            (LaunchSession::Named(session_handle("claude", id)), "--session-id"),
+            (LaunchSession::Resumed(session_handle("claude", id)), "--resume"),
         ] {
-            let launch = launched(ProfileKind::Resumable, ExecutionMode::Auto, None, &session);
+            let launch = launched(ProfileKind::Resumable, ExecutionMode::Auto, None, &session).unwrap();
             assert!(launch.argv.ends_with(&[option.to_owned(), id.to_owned()]), "{:?}", launch.argv);
         }
-        assert!(session_id(&handle("my session")).is_err(), "titles are not ids");
+        let title = LaunchSession::Resumed(session_handle("claude", "my session"));
+        let launch = launched(ProfileKind::Resumable, ExecutionMode::Auto, None, &title);
+        assert!(launch.is_err(), "titles are not ids");
     }
 }

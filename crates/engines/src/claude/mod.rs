@@ -9,25 +9,53 @@
 
 mod gates;
 mod launch;
-mod native;
+mod messages;
 mod outcome;
 mod reader;
 
-use abide_domain::{
-    engine::{EngineResumeCapability, EngineSessionHandle, HandleType, ProbeMethod, ProfileKind},
-    settings::ExecutionMode,
+use abide_domain::{engine::ProfileKind, settings::ExecutionMode};
+use abide_ports::engine::{EngineAbility, LaunchContext, ProcessInterpreter};
+
+use crate::{
+    command_line::{CommandLineEngine, EngineTraits, HelpOutput, HelpProbe},
+    line_protocol::LineInterpreter,
 };
-use abide_ports::engine::{
-    AbilitySet, Engine, EngineAbility, EngineHealth, EngineInstallation, LaunchContext, ProbeCommand,
-    ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
+
+pub(crate) const ENGINE: CommandLineEngine = CommandLineEngine {
+    name: "claude",
+    command: &["claude"],
+    pass_env: &["ANTHROPIC_*", "CLAUDE_*"],
+    abilities: &[
+        EngineAbility::Resume,
+        EngineAbility::Hold,
+        EngineAbility::NamedSessions,
+        EngineAbility::Progress,
+        EngineAbility::Gates,
+    ],
+    probe: HelpProbe {
+        help_args: &["--help"],
+        help_output: HelpOutput::Stdout,
+        env: launch::environment_without_updates,
+        required_texts: &[
+            (EngineAbility::Resume, "--resume"),
+            (EngineAbility::NamedSessions, "--session-id"),
+            (EngineAbility::Hold, "--input-format"),
+            (EngineAbility::Gates, "--input-format"),
+        ],
+        resumable: "`claude --resume` takes a session id",
+        not_resumable: "`claude --help` shows no `--resume`",
+        install_command: "npm install -g @anthropic-ai/claude-code",
+    },
+    new_session_id: Some(str::to_owned),
+    launch: launch::launch,
+    interpreter,
+    skills_folder: ".claude/skills",
+    traits: EngineTraits::COMMON,
 };
 
-use crate::{failing::missing_program_failure, tongue::LineInterpreter};
-
-#[derive(Debug)]
-pub(crate) struct ClaudeEngine;
-
-const NAME: &str = "claude";
+fn interpreter(context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+    Box::new(LineInterpreter::new(reader::ClaudeReader::new(context)))
+}
 
 /// The form of the conversation with the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -51,89 +79,5 @@ impl ClaudeForm {
                 ExecutionMode::Interactive | ExecutionMode::Chat,
             ) => Self::Stream { asks: true },
         }
-    }
-}
-
-impl Engine for ClaudeEngine {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn abilities(&self) -> AbilitySet {
-        AbilitySet::of(&[
-            EngineAbility::Resume,
-            EngineAbility::Hold,
-            EngineAbility::NamedSessions,
-            EngineAbility::Progress,
-            EngineAbility::Gates,
-        ])
-    }
-
-    fn installation(&self) -> EngineInstallation {
-        EngineInstallation::for_program("claude").with_pass_env(&["ANTHROPIC_*", "CLAUDE_*"])
-    }
-
-    fn probe_commands(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
-        let call = |argument: &str| {
-            let mut check =
-                ProbeCommand::to_exit(installation.command.iter().cloned().chain([argument.to_owned()]));
-            check.env = launch::environment_without_updates(installation);
-            check
-        };
-        vec![call("--version"), call("--help")]
-    }
-
-    fn assess_health(&self, results: &[ProbeResult]) -> EngineHealth {
-        let [version, help] = results else { return EngineHealth::unchecked() };
-        let shows = |option: &str| help.success().is_some_and(|help| help.contains(option));
-        let resumes = shows("--resume");
-        let mut abilities = self.abilities();
-        for (ability, option) in [
-            (EngineAbility::Resume, "--resume"),
-            (EngineAbility::NamedSessions, "--session-id"),
-            (EngineAbility::Hold, "--input-format"),
-            (EngineAbility::Gates, "--input-format"),
-        ] {
-            if !shows(option) {
-                abilities = abilities.without(ability);
-            }
-        }
-        let detail = if resumes {
-            "`claude --resume` takes a session id"
-        } else {
-            "`claude --help` shows no `--resume`"
-        };
-        EngineHealth {
-            // The output is, for instance, "2.1.325 (Claude Code)".
-            version: version.version(),
-            failure: missing_program_failure(NAME, version, "npm install -g @anthropic-ai/claude-code"),
-            resume: EngineResumeCapability {
-                supported: resumes,
-                probe_method: ProbeMethod::Command,
-                detail: detail.to_owned(),
-            },
-            abilities,
-        }
-    }
-
-    fn new_session_handle(&self, uuid: &str) -> Option<EngineSessionHandle> {
-        Some(EngineSessionHandle {
-            engine: NAME.to_owned(),
-            handle_type: HandleType::SessionId,
-            handle_value: uuid.to_owned(),
-            created_at_turn: 1,
-        })
-    }
-
-    fn launch(&self, context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-        launch::launch(context)
-    }
-
-    fn interpreter(&self, context: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
-        Box::new(LineInterpreter::new(reader::ClaudeReader::new(context)))
-    }
-
-    fn skills_folder(&self) -> &str {
-        ".claude/skills"
     }
 }

@@ -5,8 +5,8 @@
 use abide_domain::failure::{FailureCode, RunFailure};
 use abide_ports::engine::ProcessExit;
 
-use super::native;
-use crate::failing::{engine_failed, exit_without_result, stderr_tail};
+use super::messages;
+use crate::failure::{engine_failed, exit_without_result, stderr_tail};
 
 /// The outcome of a turn that the program reported.
 #[derive(Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -18,7 +18,7 @@ pub(super) enum ClaudeOutcome {
 }
 
 /// Converts a `result` line.
-pub(super) fn from_result(line: &native::ClaudeResultLine<'_>) -> ClaudeOutcome {
+pub(super) fn from_result(line: &messages::ClaudeResultLine<'_>) -> ClaudeOutcome {
     if !line.is_error {
         return ClaudeOutcome::Answered(line.result.or_empty().to_owned());
     }
@@ -26,7 +26,7 @@ pub(super) fn from_result(line: &native::ClaudeResultLine<'_>) -> ClaudeOutcome 
     if reason.starts_with("aborted") {
         return ClaudeOutcome::Stopped;
     }
-    let errors: Vec<&str> = line.errors.iter().filter_map(native::LenientText::get).collect();
+    let errors: Vec<&str> = line.errors.iter().filter_map(messages::LenientText::get).collect();
     let message = match (line.result.get(), errors.as_slice()) {
         (Some(result), _) if !result.is_empty() => result.to_owned(),
         (_, []) if reason.is_empty() => "the turn failed without a reason".to_owned(),

@@ -20,7 +20,7 @@ use abide_ports::engine::{
 use super::{
     ClaudeForm,
     gates::ClaudeGates,
-    native::{
+    messages::{
         self, ClaudeBlock, ClaudeMessageLine, ClaudeSystemLine, ControlCancel, ControlRequest,
         PermissionDecision,
     },
@@ -28,9 +28,10 @@ use super::{
 };
 use crate::{
     argument,
-    head::JsonMembers,
-    kind,
-    tongue::{FactSink, LineProtocol, LongLine},
+    failure::exited_normally,
+    json_head::JsonMembers,
+    line_protocol::{FactSink, LineProtocol, LongLine},
+    line_type,
 };
 
 /// The state of the conversation with one process.
@@ -40,13 +41,13 @@ pub(super) struct ClaudeReader {
     mode: ExecutionMode,
     session: Option<String>,
     /// Number of turns that have ended.
-    ended: u32,
+    ended_turns: u32,
     /// Whether a prompt was sent whose turn has not ended.
-    at_work: bool,
+    turn_running: bool,
     /// Whether the program has begun a turn without a prompt.
-    stray: bool,
+    unprompted_turn: bool,
     /// Whether background tasks are running, so that further results will follow.
-    busy_behind: bool,
+    has_background_tasks: bool,
     gates: ClaudeGates,
     /// The latest result of the print form.
     outcome: Option<ClaudeOutcome>,
@@ -58,10 +59,10 @@ impl ClaudeReader {
             form: ClaudeForm::of(context),
             mode: context.mode,
             session: None,
-            ended: 0,
-            at_work: true,
-            stray: false,
-            busy_behind: false,
+            ended_turns: 0,
+            turn_running: true,
+            unprompted_turn: false,
+            has_background_tasks: false,
             gates: ClaudeGates::default(),
             outcome: None,
         }
@@ -69,15 +70,15 @@ impl ClaudeReader {
 
     /// Processes a line; `None` if it is unknown.
     fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
-        let kind = match kind::leading(line) {
+        let kind = match line_type::leading(line) {
             Some(kind) => Cow::Borrowed(kind),
             None => {
-                let result_line: Option<native::ClaudeResultLine<'_>> = serde_json::from_slice(line).ok();
+                let result_line: Option<messages::ClaudeResultLine<'_>> = serde_json::from_slice(line).ok();
                 if let Some(result) = result_line.filter(|result_line| result_line.kind == "result") {
                     self.on_result(&result, facts);
                     return Some(());
                 }
-                kind::of(line)?
+                line_type::of(line)?
             }
         };
         match kind.as_ref() {
@@ -85,7 +86,7 @@ impl ClaudeReader {
             "assistant" => {
                 let message_line: ClaudeMessageLine<'_> = serde_json::from_slice(line).ok()?;
                 let by_subagent = message_line.parent_tool_use_id.get().is_some();
-                if !message_line.is_api_error_message && !self.stray {
+                if !message_line.is_api_error_message && !self.unprompted_turn {
                     message_line
                         .message
                         .content
@@ -95,7 +96,7 @@ impl ClaudeReader {
                 }
             }
             // Results of tools may be long, and are only needed while requests are open.
-            "user" if self.gates.is_empty() => kind::check_json(line)?,
+            "user" if self.gates.is_empty() => line_type::check_json(line)?,
             "user" => {
                 let message_line: ClaudeMessageLine<'_> = serde_json::from_slice(line).ok()?;
                 let ended_calls =
@@ -121,7 +122,7 @@ impl ClaudeReader {
         match system.subtype.or_empty() {
             "init" => {
                 let id = system.session_id.get().filter(|id| argument::is_valid_session_id(id))?;
-                self.at_work |= !self.stray;
+                self.turn_running |= !self.unprompted_turn;
                 // The session is announced in each turn; only a new id is reported.
                 if self.session.as_deref() != Some(id) {
                     self.session = Some(id.to_owned());
@@ -143,15 +144,15 @@ impl ClaudeReader {
                 facts.push(FactKind::Progress(format!("was refused {tool}: {message}")));
             }
             "informational" => facts.push(FactKind::Warning(system.content.or_empty().to_owned())),
-            "task_started" | "task_progress" if !self.stray => {
+            "task_started" | "task_progress" if !self.unprompted_turn => {
                 if let Some(description) = system.description.get() {
                     facts.push(FactKind::Progress(description.to_owned()));
                 }
             }
             "task_notification" => {
-                self.stray |= matches!(self.form, ClaudeForm::Stream { .. }) && !self.at_work
+                self.unprompted_turn |= matches!(self.form, ClaudeForm::Stream { .. }) && !self.turn_running
             }
-            "background_tasks_changed" => self.busy_behind = !system.tasks.is_empty(),
+            "background_tasks_changed" => self.has_background_tasks = !system.tasks.is_empty(),
             "compact_boundary" => facts.push(FactKind::Progress("summarised the conversation".to_owned())),
             "status" | "task_started" | "task_progress" | "task_updated" | "hook_started"
             | "hook_progress" | "hook_response" => {}
@@ -160,7 +161,7 @@ impl ClaudeReader {
         Some(())
     }
 
-    fn on_result(&mut self, line: &native::ClaudeResultLine<'_>, facts: &mut FactSink) {
+    fn on_result(&mut self, line: &messages::ClaudeResultLine<'_>, facts: &mut FactSink) {
         let ours =
             line.origin.as_ref().and_then(|origin| origin.kind.get()).is_none_or(|kind| kind == "human");
         if ours && self.mode == ExecutionMode::Auto && !line.permission_denials.is_empty() {
@@ -178,23 +179,23 @@ impl ClaudeReader {
         match self.form {
             ClaudeForm::Print => {
                 self.outcome = Some(outcome);
-                if !self.busy_behind {
+                if !self.has_background_tasks {
                     facts.push(FactKind::OutputComplete);
                 }
             }
             ClaudeForm::Stream { .. } => {
-                self.stray = false;
+                self.unprompted_turn = false;
                 self.gates.clear();
                 // A prompt that arrived in the meantime begins its own turn; the first one was sent at the start.
-                self.at_work &= self.ended == 0;
+                self.turn_running &= self.ended_turns == 0;
                 if ours {
-                    self.at_work = false;
-                    self.ended += 1;
+                    self.turn_running = false;
+                    self.ended_turns += 1;
                     match outcome {
-                        ClaudeOutcome::Answered(text) => facts.end_turn_with_answer(self.ended, &text),
-                        ClaudeOutcome::Stopped => facts.end_turn(self.ended, TurnOutcome::Interrupted),
+                        ClaudeOutcome::Answered(text) => facts.end_turn_with_answer(self.ended_turns, &text),
+                        ClaudeOutcome::Stopped => facts.end_turn(self.ended_turns, TurnOutcome::Interrupted),
                         ClaudeOutcome::Failed(failure) => {
-                            facts.end_turn(self.ended, TurnOutcome::Failed { failure })
+                            facts.end_turn(self.ended_turns, TurnOutcome::Failed { failure })
                         }
                     }
                 }
@@ -211,12 +212,12 @@ impl ClaudeReader {
         if control.request.subtype != "can_use_tool" {
             // Unsupported. Without a response the turn would wait forever.
             let error = format!("{} is not supported by this client", control.request.subtype);
-            facts.push(FactKind::WriteStdin(native::error_response(id, &error)));
+            facts.push(FactKind::WriteStdin(messages::error_response(id, &error)));
             return None;
         }
-        if self.stray || !self.at_work || self.session.is_none() {
+        if self.unprompted_turn || !self.turn_running || self.session.is_none() {
             let message = "No turn is at work that a person could be asked for.";
-            facts.push(FactKind::WriteStdin(native::permission_response(
+            facts.push(FactKind::WriteStdin(messages::permission_response(
                 id,
                 &PermissionDecision::Deny { message },
             )));
@@ -239,16 +240,14 @@ fn report_block(block: &ClaudeBlock<'_>, by_subagent: bool, facts: &mut FactSink
     }
 }
 
-fn call_summary(tool: &str, input: &native::ClaudeToolInput<'_>) -> String {
+fn call_summary(tool: &str, input: &messages::ClaudeToolInput<'_>) -> String {
     input.summary().map_or_else(|| tool.to_owned(), |gist| format!("{tool}: {gist}"))
 }
 
 /// The outcome of a turn in the print form.
 fn print_outcome(outcome: Option<ClaudeOutcome>, exit: &ProcessExit<'_>) -> Result<String, TurnOutcome> {
-    let exited_normally =
-        exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
     match outcome {
-        Some(ClaudeOutcome::Answered(text)) if exited_normally => Ok(text),
+        Some(ClaudeOutcome::Answered(text)) if exited_normally(exit) => Ok(text),
         Some(ClaudeOutcome::Stopped) => Err(TurnOutcome::Interrupted),
         _ if exit.cause == ExitCause::Interrupted => Err(TurnOutcome::Interrupted),
         Some(ClaudeOutcome::Answered(_)) => {
@@ -265,7 +264,7 @@ fn print_outcome(outcome: Option<ClaudeOutcome>, exit: &ProcessExit<'_>) -> Resu
 }
 
 impl LineProtocol for ClaudeReader {
-    const VERSION: &'static str = "claude/1";
+    const VERSION: &'static str = "claude/2";
 
     fn on_line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.try_line(line, facts).is_none() {
@@ -280,7 +279,7 @@ impl LineProtocol for ClaudeReader {
             (Some("control_request"), ClaudeForm::Stream { .. }) => match members.text("request_id") {
                 Some(id) => {
                     return facts
-                        .push(FactKind::WriteStdin(native::error_response(&id, &LongLine::refusal())));
+                        .push(FactKind::WriteStdin(messages::error_response(&id, &LongLine::refusal())));
                 }
                 None => line.failure("a request"),
             },
@@ -292,19 +291,19 @@ impl LineProtocol for ClaudeReader {
         };
         match self.form {
             ClaudeForm::Print => self.outcome = Some(ClaudeOutcome::Failed(failure)),
-            ClaudeForm::Stream { .. } if self.at_work && !self.stray => {
+            ClaudeForm::Stream { .. } if self.turn_running && !self.unprompted_turn => {
                 self.gates.clear();
-                self.at_work = false;
-                self.ended += 1;
-                facts.end_turn(self.ended, TurnOutcome::Failed { failure });
+                self.turn_running = false;
+                self.ended_turns += 1;
+                facts.end_turn(self.ended_turns, TurnOutcome::Failed { failure });
             }
             ClaudeForm::Stream { .. } => {}
         }
     }
 
-    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
-        if self.at_work {
-            let turn = self.ended + 1;
+    fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
+        if self.turn_running {
+            let turn = self.ended_turns + 1;
             match print_outcome(self.outcome.take(), exit) {
                 Ok(text) => facts.end_turn_with_answer(turn, &text),
                 Err(ending) => facts.end_turn(turn, ending),
@@ -316,38 +315,39 @@ impl LineProtocol for ClaudeReader {
         match self.session {
             None => EngineSessionStatus::Starting,
             Some(_) if self.gates.any_open() => EngineSessionStatus::WaitingForAnswer,
-            Some(_) if self.at_work => EngineSessionStatus::Working,
+            Some(_) if self.turn_running => EngineSessionStatus::Working,
             Some(_) => EngineSessionStatus::BetweenTurns,
         }
     }
 
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_prompt(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         match self.form {
             ClaudeForm::Print => Err(UnsupportedOperation::Refused {
                 reason: "this process was started for one turn".to_owned(),
             }),
             ClaudeForm::Stream { .. } => {
-                self.at_work = true;
-                Ok(native::prompt_line(prompt))
+                self.turn_running = true;
+                Ok(messages::prompt_line(prompt))
             }
         }
     }
 
-    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         self.gates.answer(answer)
     }
 
-    fn interrupt(&mut self) -> InterruptMethod {
+    fn interrupt_method(&mut self) -> InterruptMethod {
         match self.form {
             // SIGINT makes the program record the interruption in the session; SIGTERM would leave an unfinished turn.
             ClaudeForm::Print => InterruptMethod::Signal(ProcessSignal::Interrupt),
-            ClaudeForm::Stream { .. } => {
-                InterruptMethod::Write(native::interrupt_request(&format!("interrupt-{}", self.ended + 1)))
-            }
+            ClaudeForm::Stream { .. } => InterruptMethod::Write(messages::interrupt_request(&format!(
+                "interrupt-{}",
+                self.ended_turns + 1
+            ))),
         }
     }
 
-    fn leave(&mut self) -> ShutdownMethod {
+    fn shutdown_method(&mut self) -> ShutdownMethod {
         match self.form {
             ClaudeForm::Print => ShutdownMethod::Signal(ProcessSignal::Terminate),
             ClaudeForm::Stream { .. } => ShutdownMethod::CloseInput,
@@ -361,7 +361,7 @@ mod tests {
     use abide_ports::engine::{Engine, EngineFact, EngineInstallation, ProcessInterpreter};
 
     use super::*;
-    use crate::claude::ClaudeEngine;
+    use crate::{claude::ENGINE, test_context::launch_context};
 
     const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s1"}"#;
     const BASH: &str = r#"{"type":"control_request","request_id":"r1","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"ls"},"tool_use_id":"t1"}}"#;
@@ -369,21 +369,10 @@ mod tests {
 
     fn interpreter() -> Box<dyn ProcessInterpreter> {
         let installation = EngineInstallation::for_program("claude");
-        ClaudeEngine.interpreter(&LaunchContext {
-            installation: &installation,
+        ENGINE.interpreter(&LaunchContext {
             kind: ProfileKind::StickyProcess,
-            session: &LaunchSession::New,
-            prompt: "hello",
-            workspace: "/somewhere",
-            private_dir: "/elsewhere",
             mode: ExecutionMode::Chat,
-            model: None,
-            sandbox: None,
-            isolation: Default::default(),
-            skill: None,
-            session_started_at: None,
-            resume_detail: "",
-            prompt_source: abide_ports::engine::PromptSource::Message,
+            ..launch_context(&installation, &LaunchSession::New)
         })
     }
 

@@ -17,28 +17,26 @@
 //! Gemini refuses a workspace that its owner does not trust. `--skip-trust` is not used, because it would also allow
 //! the workspace's own settings to start programs.
 
-use abide_domain::{effect::LaunchSession, engine::ProfileKind};
+use abide_domain::engine::ProfileKind;
 use abide_ports::engine::{
-    EngineInstallation, LaunchContext, PrivateFile, ProcessSpec, ProcessStdin, SandboxMode,
-    UnsupportedOperation,
+    EngineInstallation, LaunchContext, PrivateFile, ProcessSpec, SandboxMode, UnsupportedOperation,
 };
 
 use super::session::is_id;
-use crate::{acp, argument, node::WholeOutput};
+use crate::{acp, launch_builder::LaunchBuilder, node_output::WholeOutput};
 
 /// Name of the policy file in the run's private folder.
 const POLICY_FILE: &str = "gemini-policy.toml";
 
 pub(super) fn launch(context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-    let mut argv = context.installation.command.clone();
-    let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+    let mut launch = LaunchBuilder::new(context);
+    launch.spec.env = environment(context.installation);
     match context.kind {
-        ProfileKind::Resumable => add(&["--output-format", "stream-json"]),
-        ProfileKind::StickyProcess => add(&["--acp"]),
+        ProfileKind::Resumable => launch.args(&["--output-format", "stream-json"]),
+        ProfileKind::StickyProcess => launch.args(&["--acp"]),
     }
-    let mut files = vec![];
     if let Some(sandbox) = context.sandbox {
-        add(&["--approval-mode", approval_mode(sandbox)]);
+        launch.args(&["--approval-mode", approval_mode(sandbox)]);
         if let Some(policy) = policy(sandbox) {
             if context.private_dir.contains(',') {
                 // Gemini would parse the path as a list of two, find neither, and continue without the policy.
@@ -49,51 +47,25 @@ pub(super) fn launch(context: &LaunchContext<'_>) -> Result<ProcessSpec, Unsuppo
                     ),
                 });
             }
-            add(&["--admin-policy", &format!("{}/{POLICY_FILE}", context.private_dir)]);
-            files.push(PrivateFile { relative_path: POLICY_FILE.to_owned(), contents: policy.to_owned() });
+            launch.args(&["--admin-policy", &format!("{}/{POLICY_FILE}", context.private_dir)]);
+            let file = PrivateFile { relative_path: POLICY_FILE.to_owned(), contents: policy.to_owned() };
+            launch.spec.files.push(file);
         }
     }
-    if let Some(model) = argument::model(context)? {
-        add(&["--model", model]);
-    }
-    let configured_args: Vec<&str> = context.installation.args.iter().map(String::as_str).collect();
-    add(&configured_args);
-    if context.kind == ProfileKind::StickyProcess {
+    launch.model_arg()?;
+    launch.configured_args();
+    match context.kind {
+        ProfileKind::Resumable => {
+            launch.session_args(is_id)?;
+            WholeOutput::new(context.private_dir).add_to(&mut launch.spec);
+        }
         // The protocol creates or loads the session and does not accept our ids.
-        return Ok(ProcessSpec {
-            argv,
-            env: environment(context.installation),
-            removed_env: vec![],
-            appended_env: vec![],
-            files,
-            stdin: acp::launch::initialize_stdin(),
-            not_before: acp::launch::not_before(context),
-            surviving_keepers_dir: None,
-        });
-    }
-    match context.session {
-        LaunchSession::New => {}
-        LaunchSession::Named(handle) => add(&["--session-id", &handle.handle_value]),
-        LaunchSession::Resumed(handle) => {
-            let id = handle.handle_value.as_str();
-            if !is_id(id) {
-                return Err(UnsupportedOperation::Refused { reason: format!("{id:?} is not a session id") });
-            }
-            add(&["--resume", id]);
+        ProfileKind::StickyProcess => {
+            launch.spec.stdin = acp::launch::initialize_stdin();
+            launch.spec.not_before = acp::launch::not_before(context);
         }
     }
-    let whole_output = WholeOutput::new(context.private_dir);
-    files.push(whole_output.file);
-    Ok(ProcessSpec {
-        argv,
-        env: environment(context.installation),
-        removed_env: vec![],
-        appended_env: vec![whole_output.env],
-        files,
-        stdin: ProcessStdin::Complete(context.prompt.as_bytes().to_vec()),
-        not_before: None,
-        surviving_keepers_dir: None,
-    })
+    Ok(launch.spec)
 }
 
 /// The environment of each start of the program.
@@ -136,34 +108,24 @@ priority = 999
 
 #[cfg(test)]
 mod tests {
-    use abide_domain::settings::ExecutionMode;
+    use abide_domain::effect::LaunchSession;
+    use abide_ports::engine::{Engine as _, ProcessStdin};
 
     use super::*;
-    use crate::gemini::GeminiEngine;
-    use abide_ports::engine::Engine as _;
+    use crate::{gemini::ENGINE, test_context::launch_context};
 
     fn check(
         sandbox: Option<SandboxMode>,
         private: &str,
     ) -> Result<(String, Vec<String>), UnsupportedOperation> {
-        let named = GeminiEngine
-            .new_session_handle("01a1e0b7-8feb-7f42-a76c-eeeb075097aa")
-            .expect("we name sessions");
+        let named =
+            ENGINE.new_session_handle("01a1e0b7-8feb-7f42-a76c-eeeb075097aa").expect("we name sessions");
+        let (installation, session) = (ENGINE.installation(), LaunchSession::Resumed(named));
         let launch = launch(&LaunchContext {
-            installation: &EngineInstallation::for_program("gemini"),
-            kind: ProfileKind::Resumable,
-            session: &LaunchSession::Resumed(named),
             prompt: "-5 + 3?",
-            workspace: "/somewhere",
             private_dir: private,
-            mode: ExecutionMode::Auto,
-            model: None,
             sandbox,
-            isolation: Default::default(),
-            skill: None,
-            session_started_at: None,
-            resume_detail: "",
-            prompt_source: abide_ports::engine::PromptSource::Message,
+            ..launch_context(&installation, &session)
         })?;
         assert_eq!(launch.stdin, ProcessStdin::Complete(b"-5 + 3?".to_vec()));
         let policies = launch.files.into_iter().filter(|file| file.relative_path == POLICY_FILE);
@@ -195,20 +157,10 @@ mod tests {
     #[test]
     fn the_held_form_is_confined_in_the_same_way() {
         let held = launch(&LaunchContext {
-            installation: &EngineInstallation::for_program("gemini"),
             kind: ProfileKind::StickyProcess,
-            session: &LaunchSession::New,
-            prompt: "hello",
-            workspace: "/somewhere",
-            private_dir: "/elsewhere",
-            mode: ExecutionMode::Interactive,
             model: Some("a-model"),
             sandbox: Some(SandboxMode::ReadOnly),
-            isolation: Default::default(),
-            skill: None,
-            session_started_at: None,
-            resume_detail: "",
-            prompt_source: abide_ports::engine::PromptSource::Message,
+            ..launch_context(&ENGINE.installation(), &LaunchSession::New)
         });
         let held = held.unwrap();
         assert_eq!(

@@ -17,7 +17,7 @@
 //! `sessionRetention.maxAge`, 30 days by default. And it takes a session without its first message for broken, if
 //! another Gemini starts in the same project at that moment.
 
-use crate::ids::is_uuid;
+use crate::argument::is_uuid;
 
 /// Derives a session id from a new UUID.
 ///

@@ -5,56 +5,35 @@
 //! the modes, and the sandbox is set there.
 
 use abide_domain::{effect::LaunchSession, engine::ProfileKind};
-use abide_ports::engine::{LaunchContext, ProcessSpec, ProcessStdin, SandboxMode, UnsupportedOperation};
+use abide_ports::engine::{LaunchContext, ProcessSpec, SandboxMode, UnsupportedOperation};
 
-use crate::{acp, argument};
+use crate::{acp, argument, launch_builder::LaunchBuilder};
 
 pub(super) fn launch(context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-    let mut argv = context.installation.command.clone();
-    let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-    let stdin = match context.kind {
-        ProfileKind::Resumable => {
-            match context.sandbox {
-                None => {}
-                Some(SandboxMode::FullAccess) => add(&["--yolo"]),
-                Some(SandboxMode::ReadOnly | SandboxMode::WorkspaceWrite) => {
-                    return Err(UnsupportedOperation::Refused {
-                        reason: "iflow cannot be confined; choose danger-full-access or another engine"
-                            .to_owned(),
-                    });
-                }
-            }
-            if let Some(model) = argument::model(context)? {
-                add(&["--model", model]);
-            }
-            ProcessStdin::Complete(context.prompt.as_bytes().to_vec())
-        }
-        ProfileKind::StickyProcess => {
-            add(&["--experimental-acp"]);
-            acp::launch::initialize_stdin()
-        }
-    };
-    let configured_args: Vec<&str> = context.installation.args.iter().map(String::as_str).collect();
-    add(&configured_args);
-    match (context.kind, context.session) {
-        (ProfileKind::StickyProcess, _)
-        | (ProfileKind::Resumable, LaunchSession::New | LaunchSession::Named(_)) => {}
-        (ProfileKind::Resumable, LaunchSession::Resumed(handle)) => {
-            let id = handle.handle_value.as_str();
-            if !id.starts_with(|first: char| first.is_ascii_alphanumeric()) {
-                return Err(UnsupportedOperation::Refused { reason: format!("{id:?} is not a session id") });
-            }
-            add(&["--resume", id]);
+    let mut launch = LaunchBuilder::new(context);
+    if context.kind == ProfileKind::StickyProcess {
+        launch.args(&["--experimental-acp"]);
+        launch.configured_args();
+        launch.spec.stdin = acp::launch::initialize_stdin();
+        return Ok(launch.spec);
+    }
+    match context.sandbox {
+        None => {}
+        Some(SandboxMode::FullAccess) => launch.args(&["--yolo"]),
+        Some(SandboxMode::ReadOnly | SandboxMode::WorkspaceWrite) => {
+            return Err(UnsupportedOperation::Refused {
+                reason: "iflow cannot be confined; choose danger-full-access or another engine".to_owned(),
+            });
         }
     }
-    Ok(ProcessSpec {
-        argv,
-        env: context.installation.env.clone().into_iter().collect(),
-        removed_env: vec![],
-        appended_env: vec![],
-        files: vec![],
-        stdin,
-        not_before: None,
-        surviving_keepers_dir: None,
-    })
+    launch.model_arg()?;
+    launch.configured_args();
+    match context.session {
+        LaunchSession::New | LaunchSession::Named(_) => {}
+        LaunchSession::Resumed(handle) => {
+            let is_id = |text: &str| text.starts_with(|first: char| first.is_ascii_alphanumeric());
+            launch.args(&["--resume", argument::session_id(handle, "session id", is_id)?]);
+        }
+    }
+    Ok(launch.spec)
 }

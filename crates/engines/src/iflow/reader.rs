@@ -4,33 +4,19 @@
 //! printed the block, which it does at the end. The block is on standard output or, in one version, on standard error,
 //! which is read after the exit.
 
-use abide_domain::{
-    effect::LaunchSession,
-    engine::HandleType,
-    event::TurnOutcome,
-    failure::{FailureCode, RunFailure},
-    process::ExitStatus,
-};
-use abide_ports::engine::{
-    EngineSessionStatus, ExitCause, FactKind, InterruptMethod, LaunchContext, ProcessExit, ProcessSignal,
-    ShutdownMethod,
-};
+use abide_domain::{failure::RunFailure, process::ExitStatus};
+use abide_ports::engine::{FactKind, ProcessExit};
 
-use super::native::{begins_block, split};
+use super::messages::{begins_block, split};
 use crate::{
-    argument,
-    failing::{exit_without_result, exited_voluntarily, stderr_tail},
+    failure::{exit_without_result, exited_voluntarily, resume_failed, stderr_tail},
+    line_protocol::FactSink,
     lines::MAX_LINE_BYTES,
-    tongue::{FactSink, LineProtocol},
+    one_shot::{OneShotProtocol, OneShotTurn},
 };
 
-/// A process executes only one turn.
-const ONLY_TURN: u32 = 1;
-
-/// The state of the conversation with one process.
-#[derive(Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct IFlowReader {
-    resumes: bool,
     /// The complete output.
     text: String,
     /// Whether a block has begun. Later lines are not reported as progress.
@@ -38,11 +24,6 @@ pub(super) struct IFlowReader {
 }
 
 impl IFlowReader {
-    pub(super) fn new(context: &LaunchContext<'_>) -> Self {
-        let resumes = matches!(context.session, LaunchSession::Resumed(_));
-        Self { resumes, text: String::new(), in_block: false }
-    }
-
     /// Appends a line, up to the size limit of a line of other engines. The rest is dropped.
     fn append_line(&mut self, line: &str) {
         if self.text.len() + line.len() < MAX_LINE_BYTES {
@@ -50,72 +31,44 @@ impl IFlowReader {
             self.text.push('\n');
         }
     }
-
-    fn failure(&self, exit: &ProcessExit<'_>) -> RunFailure {
-        if self.resumes
-            && exited_voluntarily(exit)
-            && exit.status != ExitStatus::Code(0)
-            && self.text.trim().is_empty()
-        {
-            let stderr_tail = stderr_tail(exit.stderr);
-            let message = format!("the session could not be resumed: {stderr_tail}");
-            return RunFailure::new(FailureCode::SessionResumeFailed, message);
-        }
-        exit_without_result(exit)
-    }
 }
 
-impl LineProtocol for IFlowReader {
-    const VERSION: &'static str = "iflow/1";
+impl OneShotProtocol for IFlowReader {
+    const VERSION: &'static str = "iflow/2";
 
-    fn on_line(&mut self, line: &[u8], facts: &mut FactSink) {
+    fn on_line(&mut self, line: &[u8], _turn: &mut OneShotTurn, facts: &mut FactSink) -> Option<()> {
         let line = String::from_utf8_lossy(line);
         self.in_block = self.in_block || begins_block(&line);
         if !self.in_block {
             facts.push(FactKind::Text(line.clone().into_owned()));
         }
         self.append_line(&line);
+        Some(())
     }
 
     fn on_blank_line(&mut self) {
         self.append_line("");
     }
 
-    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
-        let exited_normally =
-            exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
+    fn on_exit(&mut self, exit: &ProcessExit<'_>, turn: &mut OneShotTurn, facts: &mut FactSink) {
         let stderr = String::from_utf8_lossy(exit.stderr);
         let (answer, info) = match split(&self.text) {
             Some((answer, info)) => (answer, Some(info)),
             None => (self.text.as_str(), split(&stderr).map(|(_, info)| info)),
         };
-        let answer = answer.trim();
-        let session = info
-            .as_ref()
-            .and_then(|info| info.session_id.as_deref())
-            .filter(|id| argument::is_valid_session_id(id));
-        if let Some(id) = session {
-            facts.push(FactKind::Session { handle_type: HandleType::SessionId, value: id.to_owned() });
-        }
-        if exited_normally && info.is_some() && !answer.is_empty() {
-            facts.end_turn_with_answer(ONLY_TURN, answer);
-        } else if exit.cause == ExitCause::Interrupted {
-            facts.end_turn(ONLY_TURN, TurnOutcome::Interrupted);
-        } else {
-            facts.end_turn(ONLY_TURN, TurnOutcome::Failed { failure: self.failure(exit) });
+        turn.answer = answer.trim().to_owned();
+        turn.completed = info.is_some() && !turn.answer.is_empty();
+        if let Some(id) = info.and_then(|info| info.session_id) {
+            // An invalid id is ignored.
+            turn.on_session_id(&id, facts);
         }
     }
 
-    fn status(&self) -> EngineSessionStatus {
-        // The session id is known only at the end.
-        EngineSessionStatus::Starting
-    }
-
-    fn interrupt(&mut self) -> InterruptMethod {
-        InterruptMethod::Signal(ProcessSignal::Interrupt)
-    }
-
-    fn leave(&mut self) -> ShutdownMethod {
-        ShutdownMethod::Signal(ProcessSignal::Terminate)
+    fn failure(&self, turn: &OneShotTurn, exit: &ProcessExit<'_>) -> RunFailure {
+        let failed_silently = exit.status != ExitStatus::Code(0) && self.text.trim().is_empty();
+        if turn.resumes && exited_voluntarily(exit) && failed_silently {
+            return resume_failed("the session", &stderr_tail(exit.stderr));
+        }
+        exit_without_result(exit)
     }
 }

@@ -13,9 +13,8 @@ use abide_domain::{
     effect::LaunchSession,
     engine::HandleType,
     event::TurnOutcome,
-    failure::{FailureCode, RunFailure},
+    failure::RunFailure,
     interaction::{DecisionPolicy, GatePurpose, InteractionKind, InteractionOption, Question},
-    process::ExitStatus,
 };
 use abide_ports::engine::{
     EngineAbility, EngineSessionStatus, ExitCause, FactKind, GateAnswer, InterruptMethod, LaunchContext,
@@ -24,14 +23,14 @@ use abide_ports::engine::{
 
 use super::{
     ParrotForm,
-    native::{ParrotCommand, ParrotFailureLine, ParrotGateLine, ParrotIdLine, ParrotTextLine},
+    messages::{ParrotCommand, ParrotFailureLine, ParrotGateLine, ParrotIdLine, ParrotTextLine},
 };
 use crate::{
-    argument, covered,
-    failing::{engine_failed, exit_without_result, stderr_tail},
-    head::JsonMembers,
-    kind,
-    tongue::{FactSink, LineProtocol, LongLine},
+    argument,
+    failure::{engine_failed, exit_without_result, exited_normally, resume_failed, stderr_tail},
+    json_head::JsonMembers,
+    line_protocol::{FactSink, LineProtocol, LongLine},
+    line_type, request_fields,
 };
 
 /// The state of the conversation with one process.
@@ -41,10 +40,10 @@ pub(super) struct ParrotReader {
     resumes: bool,
     has_session: bool,
     /// Numbers of turns that have begun and ended.
-    begun: u32,
-    ended: u32,
+    begun_turns: u32,
+    ended_turns: u32,
     /// The outcome of the last turn; in the resumable form, only the printed one.
-    last: Option<ParrotOutcome>,
+    last_outcome: Option<ParrotOutcome>,
     gates: BTreeSet<String>,
 }
 
@@ -62,16 +61,16 @@ impl ParrotReader {
             form,
             resumes: matches!(context.session, LaunchSession::Resumed(_)),
             has_session: false,
-            begun: 0,
-            ended: 0,
-            last: None,
+            begun_turns: 0,
+            ended_turns: 0,
+            last_outcome: None,
             gates: BTreeSet::new(),
         }
     }
 
     /// Processes a line; `None` if it is unknown.
     fn try_line(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
-        let kind = kind::of(line)?;
+        let kind = line_type::of(line)?;
         let fact_kind: Option<fn(String) -> FactKind> = match kind.as_ref() {
             "text" | "output" => Some(FactKind::Text),
             "progress" => Some(FactKind::Progress),
@@ -79,7 +78,7 @@ impl ParrotReader {
         };
         let text = match fact_kind {
             Some(_) => Some(parse_text(line)?),
-            None => kind::check_json(line).map(|()| None)?,
+            None => line_type::check_json(line).map(|()| None)?,
         };
         if !matches!(kind.as_ref(), "gate" | "withdrawn") {
             // A parrot prints nothing while a gate is open, so this line shows that the gates are closed.
@@ -97,7 +96,7 @@ impl ParrotReader {
                 self.has_session = true;
                 facts.push(FactKind::Session { handle_type: HandleType::SessionId, value: id.into_owned() });
             }
-            "turn" => self.begun += 1,
+            "turn" => self.begun_turns += 1,
             "gate" => {
                 let gate: ParrotGateLine<'_> = serde_json::from_slice(line).ok()?;
                 self.gates.insert(gate.id.clone().into_owned());
@@ -125,22 +124,18 @@ impl ParrotReader {
     }
 
     fn on_turn_end(&mut self, outcome: ParrotOutcome, facts: &mut FactSink) {
-        self.ended += 1;
+        self.ended_turns += 1;
         match self.form {
             ParrotForm::Resumable => facts.push(FactKind::OutputComplete),
-            ParrotForm::Sticky => report_outcome(self.ended, &outcome, facts),
+            ParrotForm::Sticky => report_outcome(self.ended_turns, &outcome, facts),
         }
-        self.last = Some(outcome);
+        self.last_outcome = Some(outcome);
     }
 
     /// The failure of a process that exited with an error.
     fn failure(&self, exit: &ProcessExit<'_>) -> RunFailure {
         if self.resumes && !self.has_session {
-            let reason = stderr_tail(exit.stderr);
-            return RunFailure::new(
-                FailureCode::SessionResumeFailed,
-                format!("the session could not be resumed: {reason}"),
-            );
+            return resume_failed("the session", &stderr_tail(exit.stderr));
         }
         exit_without_result(exit)
     }
@@ -196,7 +191,7 @@ fn gate_subject(gate: &ParrotGateLine<'_>) -> Option<ApprovalSubject> {
             files: vec![FileChange {
                 path: first.to_owned(),
                 change: ChangeKind::Write,
-                diff: covered::diff("", rest),
+                diff: request_fields::diff("", rest),
                 cut: false,
             }],
         },
@@ -206,7 +201,7 @@ fn gate_subject(gate: &ParrotGateLine<'_>) -> Option<ApprovalSubject> {
 }
 
 impl LineProtocol for ParrotReader {
-    const VERSION: &'static str = "parrot/1";
+    const VERSION: &'static str = "parrot/2";
 
     fn on_line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.try_line(line, facts).is_none() {
@@ -234,43 +229,42 @@ impl LineProtocol for ParrotReader {
         }
     }
 
-    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
-        let exited_normally =
-            exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput;
+    fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink) {
         let failed = |reader: &Self| TurnOutcome::Failed { failure: reader.failure(exit) };
-        match (self.form, &self.last) {
-            (ParrotForm::Resumable, Some(said @ ParrotOutcome::Result(_))) if exited_normally => {
-                report_outcome(1, said, facts)
+        match (self.form, &self.last_outcome) {
+            (ParrotForm::Resumable, Some(outcome @ ParrotOutcome::Result(_))) if exited_normally(exit) => {
+                report_outcome(1, outcome, facts)
             }
-            (ParrotForm::Resumable, Some(said @ (ParrotOutcome::Failed(_) | ParrotOutcome::Interrupted))) => {
-                report_outcome(1, said, facts)
-            }
+            (
+                ParrotForm::Resumable,
+                Some(outcome @ (ParrotOutcome::Failed(_) | ParrotOutcome::Interrupted)),
+            ) => report_outcome(1, outcome, facts),
             (ParrotForm::Resumable, _) if exit.cause == ExitCause::Interrupted => {
                 facts.end_turn(1, TurnOutcome::Interrupted)
             }
             (ParrotForm::Resumable, _) => facts.end_turn(1, failed(self)),
             // Between turns there is no turn to end. The keeper reports the exit of the process.
-            (ParrotForm::Sticky, _) if self.ended > 0 && self.begun <= self.ended => {}
+            (ParrotForm::Sticky, _) if self.ended_turns > 0 && self.begun_turns <= self.ended_turns => {}
             (ParrotForm::Sticky, _) if exit.cause == ExitCause::Interrupted => {
-                facts.end_turn(self.ended + 1, TurnOutcome::Interrupted);
+                facts.end_turn(self.ended_turns + 1, TurnOutcome::Interrupted);
             }
-            (ParrotForm::Sticky, _) => facts.end_turn(self.ended + 1, failed(self)),
+            (ParrotForm::Sticky, _) => facts.end_turn(self.ended_turns + 1, failed(self)),
         }
     }
 
     fn status(&self) -> EngineSessionStatus {
         if !self.gates.is_empty() {
             EngineSessionStatus::WaitingForAnswer
-        } else if self.ended > 0 && self.ended >= self.begun {
+        } else if self.ended_turns > 0 && self.ended_turns >= self.begun_turns {
             EngineSessionStatus::BetweenTurns
-        } else if self.has_session || self.begun > 0 {
+        } else if self.has_session || self.begun_turns > 0 {
             EngineSessionStatus::Working
         } else {
             EngineSessionStatus::Starting
         }
     }
 
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_prompt(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         match self.form {
             ParrotForm::Resumable => {
                 Err(UnsupportedOperation::MissingAbility { ability: EngineAbility::Hold })
@@ -279,7 +273,7 @@ impl LineProtocol for ParrotReader {
         }
     }
 
-    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         let GateAnswer { gate_id: gate, text, verdict } = *answer;
         if !self.gates.contains(gate) {
             return Err(UnsupportedOperation::Refused { reason: format!("nothing waits at {gate}") });
@@ -288,15 +282,15 @@ impl LineProtocol for ParrotReader {
         Ok(ParrotCommand::Answer { gate, text, approved }.line())
     }
 
-    fn steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         Ok(ParrotCommand::Steer { text }.line())
     }
 
-    fn interrupt(&mut self) -> InterruptMethod {
+    fn interrupt_method(&mut self) -> InterruptMethod {
         InterruptMethod::Write(ParrotCommand::Interrupt.line())
     }
 
-    fn leave(&mut self) -> ShutdownMethod {
+    fn shutdown_method(&mut self) -> ShutdownMethod {
         match self.form {
             ParrotForm::Resumable => ShutdownMethod::Signal(ProcessSignal::Terminate),
             ParrotForm::Sticky => ShutdownMethod::CloseInput,

@@ -9,12 +9,12 @@
 //! The mode `auto-edit` would be too wide, because it also edits files outside the workspace (0.24.4). A rule in the
 //! owner's settings that allows more edits still applies. The held form is `qwen --acp` with the same options.
 
-use abide_domain::{effect::LaunchSession, engine::ProfileKind};
+use abide_domain::engine::ProfileKind;
 use abide_ports::engine::{
-    EngineInstallation, LaunchContext, ProcessSpec, ProcessStdin, SandboxMode, UnsupportedOperation,
+    EngineInstallation, LaunchContext, ProcessSpec, SandboxMode, UnsupportedOperation,
 };
 
-use crate::{acp, argument, ids::is_uuid, node::WholeOutput};
+use crate::{acp, argument::is_uuid, launch_builder::LaunchBuilder, node_output::WholeOutput};
 
 /// Tools that run commands.
 const COMMAND_TOOLS: [&str; 2] = ["run_shell_command", "monitor"];
@@ -22,56 +22,29 @@ const COMMAND_TOOLS: [&str; 2] = ["run_shell_command", "monitor"];
 const EDIT_TOOLS: [&str; 3] = ["edit", "write_file", "notebook_edit"];
 
 pub(super) fn launch(context: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
-    let mut argv = context.installation.command.clone();
-    argv.extend(match context.kind {
-        ProfileKind::Resumable => ["--output-format".to_owned(), "stream-json".to_owned()].to_vec(),
-        ProfileKind::StickyProcess => ["--acp".to_owned()].to_vec(),
-    });
+    let mut launch = LaunchBuilder::new(context);
+    launch.spec.env = environment(context.installation);
+    match context.kind {
+        ProfileKind::Resumable => launch.args(&["--output-format", "stream-json"]),
+        ProfileKind::StickyProcess => launch.args(&["--acp"]),
+    }
     // Resuming needs the recording, which the owner may have disabled.
-    argv.push("--chat-recording".to_owned());
+    launch.args(&["--chat-recording"]);
     if let Some(sandbox) = context.sandbox {
-        argv.extend(sandbox_args(sandbox, context.workspace)?);
+        launch.spec.argv.extend(sandbox_args(sandbox, context.workspace)?);
     }
-    if let Some(model) = argument::model(context)? {
-        argv.extend(["--model".to_owned(), model.to_owned()]);
-    }
-    argv.extend(context.installation.args.iter().cloned());
-    if context.kind == ProfileKind::StickyProcess {
-        // The protocol creates or loads the session and does not accept our ids.
-        return Ok(ProcessSpec {
-            argv,
-            env: environment(context.installation),
-            removed_env: vec![],
-            appended_env: vec![],
-            files: vec![],
-            stdin: acp::launch::initialize_stdin(),
-            not_before: None,
-            surviving_keepers_dir: None,
-        });
-    }
-    match context.session {
-        LaunchSession::New => {}
-        LaunchSession::Named(handle) => argv.extend(["--session-id".to_owned(), handle.handle_value.clone()]),
-        LaunchSession::Resumed(handle) => {
-            let id = &handle.handle_value;
-            if !is_uuid(id) {
-                // Other texts are taken for a session's title.
-                return Err(UnsupportedOperation::Refused { reason: format!("{id:?} is not a session id") });
-            }
-            argv.extend(["--resume".to_owned(), id.clone()]);
+    launch.model_arg()?;
+    launch.configured_args();
+    match context.kind {
+        ProfileKind::Resumable => {
+            // Texts that are not UUIDs are taken for a session's title.
+            launch.session_args(is_uuid)?;
+            WholeOutput::new(context.private_dir).add_to(&mut launch.spec);
         }
+        // The protocol creates or loads the session and does not accept our ids.
+        ProfileKind::StickyProcess => launch.spec.stdin = acp::launch::initialize_stdin(),
     }
-    let whole_output = WholeOutput::new(context.private_dir);
-    Ok(ProcessSpec {
-        argv,
-        env: environment(context.installation),
-        removed_env: vec![],
-        appended_env: vec![whole_output.env],
-        files: vec![whole_output.file],
-        stdin: ProcessStdin::Complete(context.prompt.as_bytes().to_vec()),
-        not_before: None,
-        surviving_keepers_dir: None,
-    })
+    Ok(launch.spec)
 }
 
 /// The environment of each start of the program.

@@ -6,8 +6,8 @@ use abide_domain::failure::{FailureCode, RunFailure};
 
 use super::AcpReader;
 use crate::{
-    acp::native::{AcpError, AcpErrorData, parse_part},
-    failing::engine_failed,
+    acp::messages::{AcpError, AcpErrorData, parse_part},
+    failure::engine_failed,
 };
 
 /// The code for a missing login.

@@ -5,7 +5,7 @@
 //! missing (Node 22.23). A preloaded script makes the output streams block instead. It removes itself from the
 //! environment, so that programs which the agent starts are not affected.
 
-use abide_ports::engine::PrivateFile;
+use abide_ports::engine::{PrivateFile, ProcessSpec};
 
 /// Name of the script in the run's private folder.
 const SCRIPT_FILE: &str = "node-output.cjs";
@@ -30,9 +30,9 @@ for (const name of ['stdout', 'stderr']) {
 /// The script and the environment for a Node program whose output must be complete.
 #[derive(Debug)]
 pub(crate) struct WholeOutput {
-    pub(crate) file: PrivateFile,
-    /// For `ProcessSpec::appended_env`.
-    pub(crate) env: (String, String),
+    file: PrivateFile,
+    /// For [`ProcessSpec::appended_env`].
+    env: (String, String),
 }
 
 impl WholeOutput {
@@ -44,6 +44,11 @@ impl WholeOutput {
         let contents = format!("const own = {};\n{SCRIPT}", serde_json::Value::from(option.as_str()));
         let file = PrivateFile { relative_path: SCRIPT_FILE.to_owned(), contents };
         Self { file, env: ("NODE_OPTIONS".to_owned(), option) }
+    }
+
+    pub(crate) fn add_to(self, spec: &mut ProcessSpec) {
+        spec.files.push(self.file);
+        spec.appended_env.push(self.env);
     }
 }
 

@@ -6,9 +6,9 @@ use abide_ports::engine::{EngineSessionStatus, FactKind};
 
 use super::{AcpPhase, AcpReader, AcpTurn};
 use crate::{
-    acp::words,
-    head::JsonMembers,
-    tongue::{FactSink, LineProtocol as _, LongLine},
+    acp::requests,
+    json_head::JsonMembers,
+    line_protocol::{FactSink, LineProtocol as _, LongLine},
 };
 
 impl AcpReader {
@@ -19,27 +19,27 @@ impl AcpReader {
         let what = match (members.text("method").as_deref(), members.raw("id")) {
             // Updates are informational. A request that depends on a lost update is declined.
             (Some("session/update" | "$/cancel_request"), None) => return,
-            (Some(_), Some(id)) => return facts.push(FactKind::WriteStdin(words::request_too_long(id))),
+            (Some(_), Some(id)) => return facts.push(FactKind::WriteStdin(requests::request_too_long(id))),
             (Some(_), None) => "a request",
             (None, _) => "an answer",
         };
         let failure = line.failure(what);
         match self.phase {
-            AcpPhase::Greeting | AcpPhase::Opening { .. } | AcpPhase::Setting(..) => {
+            AcpPhase::Initializing | AcpPhase::OpeningSession { .. } | AcpPhase::ApplyingSettings(..) => {
                 self.fail_session(failure, facts)
             }
-            AcpPhase::Talking => match self.status() {
+            AcpPhase::Ready => match self.status() {
                 EngineSessionStatus::Working | EngineSessionStatus::WaitingForAnswer => {
                     self.turn = AcpTurn::default();
-                    self.ended += 1;
+                    self.ended_turns += 1;
                     self.gates.clear();
-                    facts.end_turn(self.ended, TurnOutcome::Failed { failure });
+                    facts.end_turn(self.ended_turns, TurnOutcome::Failed { failure });
                 }
                 EngineSessionStatus::Starting
                 | EngineSessionStatus::BetweenTurns
                 | EngineSessionStatus::Exited => {}
             },
-            AcpPhase::Broken => {}
+            AcpPhase::Failed => {}
         }
     }
 }

@@ -6,7 +6,7 @@ use abide_domain::{
     failure::{FailureCode, RunFailure},
     process::ExitStatus,
 };
-use abide_ports::engine::{ProbeResult, ProcessExit};
+use abide_ports::engine::{ExitCause, ProbeResult, ProcessExit};
 
 /// Lower-case words in messages about a missing login.
 const AUTH_ERROR_WORDS: [&str; 11] = [
@@ -81,6 +81,17 @@ pub(crate) fn exit_without_result(exit: &ProcessExit<'_>) -> RunFailure {
         failure.message = format!("the engine {how} without a result: {stderr_tail}");
         failure
     }
+}
+
+/// The failure of a turn whose session could not be resumed.
+pub(crate) fn resume_failed(session: &str, reason: &str) -> RunFailure {
+    let message = format!("{session} could not be resumed: {reason}");
+    RunFailure::new(FailureCode::SessionResumeFailed, message)
+}
+
+/// Whether a process exited with code 0, or was terminated because its output was complete.
+pub(crate) fn exited_normally(exit: &ProcessExit<'_>) -> bool {
+    exit.status == ExitStatus::Code(0) || exit.cause == ExitCause::TerminatedAfterOutput
 }
 
 /// Whether a process exited by itself, as it does if it does not know the session. The exit of a killed process says

@@ -19,8 +19,8 @@ use abide_domain::settings::ExecutionMode;
 use abide_ports::engine::{LaunchContext, SandboxMode};
 
 use super::{
-    native::{ConfigOption, ConfigValue, OpenSessionResult, SessionModel},
-    words,
+    messages::{ConfigOption, ConfigValue, OpenSessionResult, SessionModel},
+    requests,
 };
 
 /// The criterion that recognises a mode.
@@ -189,8 +189,8 @@ impl ModeList<'_> {
         requested: Option<String>,
     ) -> SessionSetting {
         let request = match self.config_id {
-            None => words::set_mode(index, session, id),
-            Some(config_id) => words::set_option(index, session, config_id, id),
+            None => requests::set_mode(index, session, id),
+            Some(config_id) => requests::set_option(index, session, config_id, id),
         };
         SessionSetting { request, wanted: requested }
     }
@@ -243,7 +243,7 @@ fn model_setting(
         let found = values(&option.options)
             .find_map(|value| value.value.as_deref().filter(|id| same(id, value.name.as_deref())));
         if let Some(found) = found {
-            return setting(words::set_option(index, session, &option.id, found));
+            return setting(requests::set_option(index, session, &option.id, found));
         }
     }
     match (&opened.models, option) {
@@ -252,9 +252,9 @@ fn model_setting(
         (Some(models), _) => {
             let listed: Vec<SessionModel<'_>> = models.available_models.iter().filter_map(parse).collect();
             let found = listed.iter().find(|model| same(&model.model_id, model.name.as_deref()));
-            setting(words::set_model(index, session, found.map_or(requested, |model| &model.model_id)))
+            setting(requests::set_model(index, session, found.map_or(requested, |model| &model.model_id)))
         }
-        (None, Some(option)) => setting(words::set_option(index, session, &option.id, requested)),
+        (None, Some(option)) => setting(requests::set_option(index, session, &option.id, requested)),
         (None, None) => Err(format!(
             "the agent lets nobody choose its model, so {requested:?} cannot be had; choose it by the agent's own \
              arguments or configuration"
@@ -286,10 +286,10 @@ mod tests {
 
     /// The mode that a run with this sandbox sets for an agent with these modes; the first one is the present mode.
     fn check(sandbox: Option<SandboxMode>, modes: &[(&str, &str)]) -> Result<Option<String>, String> {
-        let wishes = SessionPreferences { sandbox, model: None, may_ask: true };
+        let preferences = SessionPreferences { sandbox, model: None, may_ask: true };
         let modes: Vec<_> = modes.iter().map(|(id, description)| ListedMode { id, description }).collect();
         let list = ModeList { config_id: None, current: modes.first().map(|mode| mode.id), modes };
-        wishes.mode(Some(&list)).map(|id| id.map(str::to_owned))
+        preferences.mode(Some(&list)).map(|id| id.map(str::to_owned))
     }
 
     const CODEX: [(&str, &str); 4] = [

@@ -6,7 +6,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::tongue::LongLine;
+use crate::line_protocol::LongLine;
 
 /// The supported version of the protocol.
 pub(super) const PROTOCOL_VERSION: u64 = 1;

@@ -12,8 +12,8 @@ use abide_domain::context::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::native::parse_part;
-use crate::covered::{self, JsonFields, JsonItems};
+use super::messages::parse_part;
+use crate::request_fields::{self, JsonFields, JsonItems};
 
 /// Size limit of all remembered calls, in bytes.
 const MAX_REMEMBERED_BYTES: usize = 4 << 20;
@@ -112,7 +112,7 @@ pub(super) fn approval_context(
     let mut call_fields = match call {
         Some(raw) => match JsonFields::of(raw) {
             Some(fields) => fields,
-            None => return Ok(ApprovalContext::new(unnamed_tool(covered::fields("tool call", raw)))),
+            None => return Ok(ApprovalContext::new(unnamed_tool(request_fields::fields("tool call", raw)))),
         },
         None => JsonFields::default(),
     };
@@ -139,7 +139,7 @@ pub(super) fn approval_context(
     let (files, mut rest) = content.map(split_content).unwrap_or_default();
     let mut input_fields = input.map(|raw| JsonFields::of(raw).ok_or(raw));
     let subject = if !files.is_empty() {
-        rest.extend(input.map(|raw| covered::field("rawInput", raw)));
+        rest.extend(input.map(|raw| request_fields::field("rawInput", raw)));
         ApprovalSubject::FileChange { files }
     } else if let Some(line) = input_fields.as_mut().and_then(|fields| command(fields.as_mut().ok()?)) {
         let Some(Ok(mut fields)) = input_fields else { return Err(IncompleteRequest) };
@@ -149,7 +149,7 @@ pub(super) fn approval_context(
     } else {
         let input = match input_fields {
             Some(Ok(fields)) => fields.into_rest(),
-            Some(Err(raw)) => vec![covered::field("rawInput", raw)],
+            Some(Err(raw)) => vec![request_fields::field("rawInput", raw)],
             None => vec![],
         };
         let name = name.clone().or_else(|| kind.clone()).unwrap_or_else(|| "this tool".to_owned());
@@ -186,7 +186,7 @@ fn command(fields: &mut JsonFields<'_>) -> Option<CommandLine> {
 /// The file changes in the content of a call, and its other parts.
 fn split_content(content: &RawValue) -> (Vec<FileChange>, Vec<RequestField>) {
     let Some(items) = JsonItems::of(content) else {
-        return (vec![], vec![covered::field("content", content)]);
+        return (vec![], vec![request_fields::field("content", content)]);
     };
     let (mut files, mut rest) = (vec![], vec![]);
     for item in items.0 {
@@ -199,7 +199,7 @@ fn split_content(content: &RawValue) -> (Vec<FileChange>, Vec<RequestField>) {
                 value: FieldValue::Text(block.content.text),
             });
         } else {
-            rest.push(covered::field("content", item));
+            rest.push(request_fields::field("content", item));
         }
     }
     (files, rest)
@@ -214,7 +214,7 @@ fn file_change(item: &RawValue) -> Option<(FileChange, Vec<RequestField>)> {
     }
     let old = fields.take_texts(["oldText"]).map(|[old]| old);
     let change = if old.is_some() { ChangeKind::Edit } else { ChangeKind::Write };
-    let diff = covered::diff(old.as_deref().unwrap_or_default(), &new);
+    let diff = request_fields::diff(old.as_deref().unwrap_or_default(), &new);
     let more = fields.into_rest().into_iter().filter(|field| field.value.text() != "null");
     Some((FileChange { path, change, diff, cut: false }, more.collect()))
 }

@@ -41,31 +41,31 @@ pub(crate) trait LineProtocol: Debug + Send + Serialize + DeserializeOwned {
     fn on_blank_line(&mut self) {}
 
     /// Processes the exit of the process. All turns that it was given and that have not ended must end here.
-    fn end(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink);
+    fn on_exit(&mut self, exit: &ProcessExit<'_>, facts: &mut FactSink);
 
     /// See [`ProcessInterpreter::status`]; not called after the exit of the process.
     fn status(&self) -> EngineSessionStatus;
 
     /// See [`ProcessInterpreter::encode_prompt`]. Most processes exit after one turn.
-    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_prompt(&mut self, _prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         Err(UnsupportedOperation::MissingAbility { ability: EngineAbility::Hold })
     }
 
     /// See [`ProcessInterpreter::encode_answer`]. Most engines never ask inside a turn.
-    fn answer(&mut self, _answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_answer(&mut self, _answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         Err(UnsupportedOperation::MissingAbility { ability: EngineAbility::Gates })
     }
 
     /// See [`ProcessInterpreter::encode_steer`]. Most engines read no input during a turn.
-    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+    fn encode_steer(&mut self, _text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         Err(UnsupportedOperation::MissingAbility { ability: EngineAbility::Steer })
     }
 
     /// See [`ProcessInterpreter::interrupt_method`].
-    fn interrupt(&mut self) -> InterruptMethod;
+    fn interrupt_method(&mut self) -> InterruptMethod;
 
     /// See [`ProcessInterpreter::shutdown_method`].
-    fn leave(&mut self) -> ShutdownMethod;
+    fn shutdown_method(&mut self) -> ShutdownMethod;
 }
 
 /// A line that exceeds the size limit, of which only the beginning is kept.
@@ -143,6 +143,15 @@ impl FactSink {
         }
     }
 
+    /// Reports the start of a tool call as progress, with the command or the path that it is about.
+    pub(crate) fn push_tool_call(&mut self, tool: &str, command: Option<&str>, path: Option<&str>) {
+        self.push(FactKind::Progress(match (command, path) {
+            (Some(command), _) => format!("runs {command}"),
+            (None, Some(path)) => format!("{} {path}", tool.replace('_', " ")),
+            (None, None) => tool.replace('_', " "),
+        }));
+    }
+
     /// Reports an unknown line unchanged.
     pub(crate) fn push_unknown_line(&mut self, line: &[u8]) {
         self.push(FactKind::UnknownLine(String::from_utf8_lossy(line).into_owned()));
@@ -172,7 +181,7 @@ impl<T: LineProtocol> ProcessInterpreter for LineInterpreter<T> {
         }
         self.lines.finish(|line| read_line(&mut self.protocol, &line, &mut facts));
         (facts.offset, facts.index) = (self.lines.received_bytes() + 1, 0);
-        self.protocol.end(exit, &mut facts);
+        self.protocol.on_exit(exit, &mut facts);
         self.last_ended_turn = facts.last_ended_turn;
         facts.facts
     }
@@ -182,23 +191,23 @@ impl<T: LineProtocol> ProcessInterpreter for LineInterpreter<T> {
     }
 
     fn encode_prompt(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
-        self.protocol.say(prompt)
+        self.protocol.encode_prompt(prompt)
     }
 
     fn encode_answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
-        self.protocol.answer(answer)
+        self.protocol.encode_answer(answer)
     }
 
     fn encode_steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
-        self.protocol.steer(text)
+        self.protocol.encode_steer(text)
     }
 
     fn interrupt_method(&mut self) -> InterruptMethod {
-        self.protocol.interrupt()
+        self.protocol.interrupt_method()
     }
 
     fn shutdown_method(&mut self) -> ShutdownMethod {
-        self.protocol.leave()
+        self.protocol.shutdown_method()
     }
 
     fn checkpoint(&self) -> Option<ReaderCheckpoint> {
@@ -209,8 +218,8 @@ impl<T: LineProtocol> ProcessInterpreter for LineInterpreter<T> {
         let offset = lines.offset;
         let state = serde_json::to_string(&InterpreterState {
             lines,
-            ended: self.last_ended_turn,
-            tongue: &self.protocol,
+            last_ended_turn: self.last_ended_turn,
+            protocol: &self.protocol,
         })
         .ok()?;
         Some(ReaderCheckpoint { version: T::VERSION.to_owned(), offset, state })
@@ -221,16 +230,11 @@ impl<T: LineProtocol> ProcessInterpreter for LineInterpreter<T> {
             .then(|| serde_json::from_str::<InterpreterState<T>>(&checkpoint.state).ok())
             .flatten()
             .filter(|saved| saved.lines.offset == checkpoint.offset);
-        let Some(InterpreterState { lines, ended, tongue }) = saved else {
+        let Some(InterpreterState { lines, last_ended_turn, protocol }) = saved else {
             let (found, expected) = (checkpoint.version.clone(), T::VERSION.to_owned());
             return Err(IncompatibleCheckpoint { found, expected });
         };
-        *self = Self {
-            lines: OutputLines::restore(lines),
-            protocol: tongue,
-            last_ended_turn: ended,
-            exited: false,
-        };
+        *self = Self { lines: OutputLines::restore(lines), protocol, last_ended_turn, exited: false };
         Ok(())
     }
 }
@@ -239,8 +243,8 @@ impl<T: LineProtocol> ProcessInterpreter for LineInterpreter<T> {
 #[derive(Serialize, Deserialize)]
 struct InterpreterState<T> {
     lines: OutputLinesCheckpoint,
-    ended: u32,
-    tongue: T,
+    last_ended_turn: u32,
+    protocol: T,
 }
 
 /// Appends a chunk to an answer, up to the size limit of a line, so that memory is bounded.
