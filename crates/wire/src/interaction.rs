@@ -45,7 +45,7 @@ pub struct InteractionView {
     /// By whom.
     pub resolved_by: Option<String>,
     /// Why policy answered, if it did.
-    pub auto_decide_reason: Option<String>,
+    pub auto_decide_reason: Option<AutoDecideReasonValue>,
     /// The answer.
     pub reply: Option<String>,
     /// Why it was closed without an answer.
@@ -174,6 +174,17 @@ pub enum DecisionPolicyValue {
     Abort,
 }
 
+impl DecisionPolicyValue {
+    /// The name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::EngineJudgement => "engine_judgement",
+            Self::SafeDefault => "safe_default",
+            Self::Abort => "abort",
+        }
+    }
+}
+
 /// A suggested answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Choice)]
@@ -209,6 +220,26 @@ pub enum ResolutionModeValue {
     UserReply,
     /// Nobody did; the question's policy was applied.
     AutoDecideTimeout,
+}
+
+/// The reason for an answer by policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AutoDecideReasonValue {
+    /// The deadline passed without an answer.
+    UserNoReply,
+    /// The run never waits for a person.
+    AutoMode,
+}
+
+impl AutoDecideReasonValue {
+    /// The name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UserNoReply => "user_no_reply",
+            Self::AutoMode => "auto_mode",
+        }
+    }
 }
 
 /// An answer.

@@ -10,3 +10,8 @@ pub mod run;
 pub mod service;
 pub mod strict;
 pub mod terminal;
+
+/// The example of the crate's README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -254,6 +254,16 @@ pub enum ProfileKindValue {
     StickyProcess,
 }
 
+impl ProfileKindValue {
+    /// The name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Resumable => "resumable",
+            Self::StickyProcess => "sticky_process",
+        }
+    }
+}
+
 /// A turn, as the ledger has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Turn)]
