@@ -24,7 +24,6 @@ struct TerminalTools {
 
 /// What `terminal_run` takes: the part of `exec.run` that a model needs.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[schemars(rename = "RunParams")]
 struct TerminalRunParams {
     /// The session, as `terminal_create` named it.
     session_id: String,

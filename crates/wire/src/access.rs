@@ -36,7 +36,6 @@ impl Permission {
 
 /// A token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Token)]
 pub struct AccessToken {
     /// Unique; `owner` is the token in the file `token` of Abide's home.
     pub name: String,
@@ -53,7 +52,6 @@ pub struct AccessToken {
 /// A token to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = NewToken)]
 pub struct CreateTokenRequest {
     /// Unique; letters, digits, `.`, `_` and `-`, at most 64.
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")]

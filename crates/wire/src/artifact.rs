@@ -5,7 +5,6 @@ use utoipa::ToSchema;
 
 /// A file in a run's artifacts folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Artifact)]
 pub struct ArtifactInfo {
     /// Where it is, from that folder.
     #[schema(example = "report.md")]

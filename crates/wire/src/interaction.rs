@@ -5,7 +5,6 @@ use utoipa::ToSchema;
 
 /// A question, as the ledger has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Interaction)]
 pub struct InteractionView {
     /// Its name.
     pub interaction_id: String,
@@ -57,7 +56,6 @@ pub struct InteractionView {
 
 /// What an approval covers. Which fields are there depends on the type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Context)]
 pub struct ApprovalContextView {
     /// What would be done.
     #[serde(rename = "type")]
@@ -97,7 +95,6 @@ pub struct ApprovalContextView {
 /// What an approval is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = ContextType)]
 pub enum ApprovalContextType {
     /// A command is run.
     Command,
@@ -109,7 +106,6 @@ pub enum ApprovalContextType {
 
 /// The change of one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = FileChange)]
 pub struct FileChangeView {
     /// The path as the engine gives it.
     pub path: String,
@@ -123,7 +119,6 @@ pub struct FileChangeView {
 
 /// Content that is too long for a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Hidden)]
 pub struct HiddenContentView {
     /// How many bytes of the content the prompt does not show.
     pub bytes: u64,
@@ -136,7 +131,6 @@ pub struct HiddenContentView {
 /// What the answer to an approval means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = Verdict)]
 pub enum VerdictValue {
     /// Permission is given.
     Approved,
@@ -147,7 +141,6 @@ pub enum VerdictValue {
 /// The kinds of question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = InteractionKind)]
 pub enum InteractionKindValue {
     /// One of the options.
     ChooseOne,
@@ -164,7 +157,6 @@ pub enum InteractionKindValue {
 /// What to do if nobody answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = DecisionPolicy)]
 pub enum DecisionPolicyValue {
     /// The engine decides for itself.
     EngineJudgement,
@@ -187,7 +179,6 @@ impl DecisionPolicyValue {
 
 /// A suggested answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Choice)]
 pub struct InteractionOptionView {
     /// What it says.
     pub label: String,
@@ -201,7 +192,6 @@ pub struct InteractionOptionView {
 /// Whether a question can be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = InteractionState)]
 pub enum InteractionStateValue {
     /// It can.
     Open,
@@ -214,7 +204,6 @@ pub enum InteractionStateValue {
 /// By a person or by policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = ResolutionMode)]
 pub enum ResolutionModeValue {
     /// A person answered.
     UserReply,
@@ -245,7 +234,6 @@ impl AutoDecideReasonValue {
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = Reply)]
 pub struct ReplyRequest {
     /// What is answered: any text.
     #[schema(max_length = 1_000_000)]
@@ -258,7 +246,6 @@ pub struct ReplyRequest {
 
 /// What became of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Replied)]
 pub struct ReplyResponse {
     /// Whether it was the first.
     pub resolution: ReplyResolution,

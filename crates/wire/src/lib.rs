@@ -11,7 +11,6 @@ pub mod service;
 pub mod strict;
 pub mod terminal;
 
-/// The example of the crate's README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-mod readme {}
+struct WireReadme;

@@ -8,7 +8,6 @@ use crate::run::OnBusyValue;
 /// Something to say to a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = NewMessage)]
 pub struct SendMessageRequest {
     /// Your own name for it: the same one is never taken twice, for ever. A fresh one unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -24,7 +23,6 @@ pub struct SendMessageRequest {
 
 /// A message was taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = MessageTaken)]
 pub struct SendMessageResponse {
     /// Its name.
     pub message_id: String,
@@ -36,7 +34,6 @@ pub struct SendMessageResponse {
 
 /// A message, as the ledger has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Inbound)]
 pub struct InboundView {
     /// Where it came from.
     pub channel: String,

@@ -6,7 +6,6 @@ use utoipa::ToSchema;
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Request)]
 pub struct JsonRpcRequest {
     /// Always `2.0`.
     #[schema(example = "2.0", pattern = "^2\\.0$")]
@@ -23,7 +22,6 @@ pub struct JsonRpcRequest {
 
 /// An answer: a result or an error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Response)]
 pub struct JsonRpcResponse {
     /// Always `2.0`.
     pub jsonrpc: String,
@@ -40,7 +38,6 @@ pub struct JsonRpcResponse {
 
 /// Why a method was not done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Error)]
 pub struct JsonRpcError {
     /// The number that JSON-RPC has for it.
     pub code: i64,
@@ -52,7 +49,6 @@ pub struct JsonRpcError {
 
 /// What programs go by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = ErrorData)]
 pub struct JsonRpcErrorData {
     /// Such as `SESSION_NOT_FOUND`.
     pub code: String,

@@ -8,7 +8,6 @@ use utoipa::ToSchema;
 /// A run to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = NewRun)]
 pub struct CreateRunRequest {
     /// The engine, by its name in `GET /v1/engines`.
     #[schema(min_length = 1, max_length = 100, example = "parrot")]
@@ -78,7 +77,6 @@ pub struct RunOptions {
 /// Whether and how a run may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = ExecutionMode)]
 pub enum ExecutionModeValue {
     /// Never asks.
     Auto,
@@ -91,7 +89,6 @@ pub enum ExecutionModeValue {
 /// What a message does when it finds a turn at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = OnBusy)]
 pub enum OnBusyValue {
     /// It waits for its own turn.
     Queue,
@@ -104,7 +101,6 @@ pub enum OnBusyValue {
 /// What an engine may touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
-#[schema(as = Sandbox)]
 pub enum SandboxValue {
     /// Nothing.
     ReadOnly,
@@ -117,7 +113,6 @@ pub enum SandboxValue {
 /// How an engine is kept from Abide's own files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
-#[schema(as = Isolation)]
 pub enum IsolationValue {
     /// By a namespace where the machine allows one; otherwise not, with a warning.
     Auto,
@@ -132,7 +127,6 @@ pub enum IsolationValue {
 /// What a run does, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = RunStatus)]
 pub enum RunStatusValue {
     /// No slot yet.
     Queued,
@@ -162,7 +156,6 @@ impl RunStatusValue {
 
 /// A run as it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Run)]
 pub struct RunView {
     /// Its name.
     pub run_id: String,
@@ -215,7 +208,6 @@ pub struct RunView {
 
 /// What a run has come to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = RunResult)]
 pub struct RunResultView {
     /// What was said.
     pub text: String,
@@ -223,7 +215,6 @@ pub struct RunResultView {
 
 /// Why a run or turn failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = RunError)]
 pub struct RunErrorView {
     /// What programs go by, such as `ENGINE_NOT_FOUND`.
     pub code: String,
@@ -233,7 +224,6 @@ pub struct RunErrorView {
 
 /// How an engine waits for a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Profile)]
 pub struct ProfileView {
     /// `resumable` or `sticky_process`.
     pub kind: ProfileKindValue,
@@ -246,7 +236,6 @@ pub struct ProfileView {
 /// How an engine waits for a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = ProfileKind)]
 pub enum ProfileKindValue {
     /// Without a process.
     Resumable,
@@ -266,7 +255,6 @@ impl ProfileKindValue {
 
 /// A turn, as the ledger has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Turn)]
 pub struct TurnView {
     /// Its name.
     pub turn_id: String,
@@ -310,7 +298,6 @@ pub struct TurnView {
 
 /// One process launched for a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Attempt)]
 pub struct AttemptView {
     /// Its number within the run.
     pub attempt: u32,
@@ -326,7 +313,6 @@ pub struct AttemptView {
 
 /// What became of a request to stop something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Stopped)]
 pub struct AcceptedResponse {
     /// Whether there was anything to stop.
     pub accepted: bool,

@@ -9,7 +9,6 @@ use crate::run::RunErrorView;
 
 /// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Page)]
 pub struct ListResponse<T> {
     /// The items.
     pub items: Vec<T>,
@@ -19,7 +18,6 @@ pub struct ListResponse<T> {
 
 /// An engine, as it was found here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Engine)]
 pub struct EngineView {
     /// Its name.
     pub name: String,
@@ -37,7 +35,6 @@ pub struct EngineView {
 
 /// What runs and waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Status)]
 pub struct DaemonStatus {
     /// This program's version.
     pub version: String,
@@ -76,7 +73,6 @@ pub struct DaemonStatus {
 
 /// How the daemon is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Health)]
 pub struct HealthResponse {
     /// `ok` or `ready`.
     pub status: String,
@@ -88,7 +84,6 @@ pub struct HealthResponse {
 /// How the daemon should stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = StopRequest)]
 pub struct StopDaemonRequest {
     /// Leave sessions and running turns to their keepers for the next start.
     #[serde(default)]
@@ -97,7 +92,6 @@ pub struct StopDaemonRequest {
 
 /// What an orderly stop ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Stopping)]
 pub struct StopDaemonResponse {
     /// Runs whose turn was stopped.
     pub turns: Vec<String>,
@@ -112,7 +106,6 @@ pub struct StopDaemonResponse {
 
 /// What became of a run in an orderly stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = StoppedRun)]
 pub struct StoppedRunView {
     /// The run.
     pub run_id: String,
@@ -130,7 +123,6 @@ pub struct StoppedRunView {
 
 /// Why something was not done (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Problem)]
 pub struct ProblemDetails {
     /// A name for this kind of problem; `about:blank` where the code says it all.
     #[serde(rename = "type")]

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 /// `session.create`
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "CreateParams")]
 pub struct CreateSessionParams {
     /// Path or name of the shell; `/bin/sh` if none is given.
     pub shell: Option<String>,
@@ -43,7 +42,6 @@ pub struct SessionParams {
 /// `session.destroy`
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "DestroyParams")]
 pub struct DestroySessionParams {
     /// Which session.
     pub session_id: String,
@@ -77,7 +75,6 @@ pub struct ExecParams {
 /// How bytes are written in JSON.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(rename = "Encoding")]
 pub enum OutputEncoding {
     /// As text; bytes that are none become U+FFFD.
     #[default]
@@ -89,7 +86,6 @@ pub enum OutputEncoding {
 /// `exec.input`
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "InputParams")]
 pub struct ExecInputParams {
     /// Which session.
     pub session_id: String,
@@ -107,7 +103,6 @@ pub struct ExecInputParams {
 /// `exec.output`
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "OutputParams")]
 pub struct ExecOutputParams {
     /// Which session.
     pub session_id: String,
@@ -140,7 +135,6 @@ pub enum StreamName {
 /// `session.resize`
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "ResizeParams")]
 pub struct ResizeSessionParams {
     /// Which session.
     pub session_id: String,
@@ -152,7 +146,6 @@ pub struct ResizeSessionParams {
 
 /// A session, as `session.create`, `session.info` and `session.list` tell it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Session")]
 pub struct SessionView {
     /// Its id.
     pub session_id: String,
@@ -186,7 +179,6 @@ pub struct SessionView {
 
 /// A running command.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Running")]
 pub struct RunningExec {
     /// Its id.
     pub exec_id: String,
@@ -196,7 +188,6 @@ pub struct RunningExec {
 
 /// The answer to `session.list`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Sessions")]
 pub struct SessionListResult {
     /// All of this runtime's.
     pub sessions: Vec<SessionView>,
@@ -204,7 +195,6 @@ pub struct SessionListResult {
 
 /// The answer to `exec.run`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "RunResult")]
 pub struct ExecRunResult {
     /// The command's id.
     pub exec_id: String,
@@ -232,7 +222,6 @@ pub struct ExecRunResult {
 
 /// How many bytes of each stream were left out.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Truncated")]
 pub struct TruncatedBytes {
     /// Of standard output.
     pub stdout: u64,
@@ -242,7 +231,6 @@ pub struct TruncatedBytes {
 
 /// The answer to `exec.stream`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Streaming")]
 pub struct ExecStreamResult {
     /// The name of the stream in `exec.chunk`.
     pub stream_id: String,
@@ -252,7 +240,6 @@ pub struct ExecStreamResult {
 
 /// The notification `exec.chunk`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Chunk")]
 pub struct ExecChunkNotification {
     /// Which stream.
     pub stream_id: String,
@@ -277,7 +264,6 @@ pub struct ExecChunkNotification {
 
 /// How a command ended.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Exit")]
 pub struct ExecExit {
     /// Exit code.
     pub exit_code: i32,
@@ -295,7 +281,6 @@ pub struct ExecExit {
 
 /// The answer to `exec.output`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Output")]
 pub struct ExecOutputResult {
     /// Which stream.
     pub stream: StreamName,
@@ -320,7 +305,6 @@ pub struct ExecOutputResult {
 
 /// The answer to `session.screen`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Screen")]
 pub struct ScreenResult {
     /// The screen, line by line.
     pub text: String,
@@ -334,7 +318,6 @@ pub struct ScreenResult {
 
 /// Where the cursor is, from 0.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Cursor")]
 pub struct ScreenCursor {
     /// Line.
     pub row: u16,

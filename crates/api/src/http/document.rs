@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde_json::{Map, Value, json};
-use utoipa::{PartialSchema, openapi::OpenApi};
+use utoipa::{PartialSchema, ToSchema, openapi::OpenApi};
 
 use super::problem::PROBLEM_JSON;
 
@@ -42,7 +42,7 @@ pub(super) fn complete(declared: OpenApi) -> Value {
         "page_key": { "type": "apiKey", "in": "header", "name": "Abide-Session-Key",
             "description": "For browsers, beside the cookie: the key that `POST /v1/session` gave to the page." },
     });
-    document["components"]["schemas"]["Problem"] =
+    document["components"]["schemas"][ProblemDetails::name().as_ref()] =
         serde_json::to_value(<ProblemDetails as PartialSchema>::schema()).unwrap_or_default();
     document["security"] = json!([{ "token": [] }, { "session": [], "page_key": [] }]);
     // The router marks a wildcard parameter with a star, which OpenAPI does not know.
@@ -106,7 +106,7 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     for (status, response) in responses {
         if status.starts_with(['4', '5']) {
             response["content"][PROBLEM_JSON] =
-                json!({ "schema": { "$ref": "#/components/schemas/Problem" } });
+                json!({ "schema": { "$ref": format!("#/components/schemas/{}", ProblemDetails::name()) } });
         }
         if status == "429" {
             response["headers"]["Retry-After"] =

@@ -51,7 +51,6 @@ pub(super) struct InteractionsQuery {
 /// Questions that are listed across runs.
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = Listed)]
 enum InteractionFilter {
     /// Those that can be answered.
     Open,
