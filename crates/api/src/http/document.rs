@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use utoipa::{PartialSchema, ToSchema, openapi::OpenApi};
 
 use super::problem::PROBLEM_JSON;
+use crate::rpc::describe_methods;
 
 /// Returns the complete document with sorted keys.
 pub(super) fn complete(declared: OpenApi) -> Value {
@@ -44,6 +45,10 @@ pub(super) fn complete(declared: OpenApi) -> Value {
     });
     document["components"]["schemas"][ProblemDetails::name().as_ref()] =
         serde_json::to_value(<ProblemDetails as PartialSchema>::schema()).unwrap_or_default();
+    if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
+        let methods = describe_methods(schemas);
+        document["paths"]["/v1/rpc"]["post"]["x-terminal-methods"] = Value::Object(methods);
+    }
     document["security"] = json!([{ "token": [] }, { "session": [], "page_key": [] }]);
     // The router marks a wildcard parameter with a star, which OpenAPI does not know.
     if let Some(paths) = document["paths"].as_object_mut() {

@@ -28,7 +28,7 @@ use crate::rpc::RpcConnection;
 
 /// Makes one call of a terminal method.
 ///
-/// Streams are offered over the WebSocket only.
+/// `x-terminal-methods` has the parameters and the result of each method. `exec.stream` needs the WebSocket.
 #[utoipa::path(
     post, path = "/v1/rpc", tag = "terminals", operation_id = "call",
     request_body = wire::JsonRpcRequest,
