@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use abide_domain::engine::ProfileKind;
 use abide_ports::engine::EngineHealth;
 use abide_wire::service as wire;
 use axum::{Json, extract::State};
@@ -56,21 +55,18 @@ fn engine_view(name: String, health: Option<EngineHealth>) -> wire::EngineView {
             name,
             version: None,
             available: false,
-            waits: None,
+            wait_mode: None,
             abilities: vec![],
             probe,
         };
     };
     let available = health.failure.is_none();
-    let waits = match health.profile_kind() {
-        ProfileKind::Resumable => "resumable",
-        ProfileKind::StickyProcess => "sticky_process",
-    };
+    let wait_mode = available.then(|| translate::profile_kind(health.profile_kind()));
     wire::EngineView {
         name,
         version: health.version,
         available,
-        waits: available.then(|| waits.to_owned()),
+        wait_mode,
         abilities: health
             .abilities
             .iter()

@@ -72,9 +72,9 @@ pub(super) fn context(context: &ApprovalContext) -> wire::ApprovalContextView {
         name: None,
         input: None,
         tool: tool.clone(),
-        rest: fields(rest),
+        other_fields: fields(rest),
         remarks: remarks.clone(),
-        cut: *cut,
+        truncated: *cut,
     };
     match subject {
         ApprovalSubject::Command { line, cwd } => {
@@ -96,7 +96,7 @@ pub(super) fn context(context: &ApprovalContext) -> wire::ApprovalContextView {
                 }
                 .to_owned(),
                 diff: file.diff.clone(),
-                cut: file.cut,
+                truncated: file.cut,
             });
             view.files = Some(files.collect());
         }

@@ -166,7 +166,7 @@ pub(super) fn execution_mode(mode: ExecutionMode) -> wire::ExecutionModeValue {
     }
 }
 
-pub(super) fn profile_kind(kind: ProfileKind) -> wire::ProfileKindValue {
+pub(in crate::http) fn profile_kind(kind: ProfileKind) -> wire::ProfileKindValue {
     match kind {
         ProfileKind::Resumable => wire::ProfileKindValue::Resumable,
         ProfileKind::StickyProcess => wire::ProfileKindValue::StickyProcess,
