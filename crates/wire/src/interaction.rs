@@ -20,8 +20,8 @@ pub struct InteractionView {
     /// The content of an approval. The prompt is its text.
     #[serde(default)]
     pub context: Option<ApprovalContextView>,
-    /// Set if the content is too long for the prompt. `GET /v1/interactions/{interaction_id}/content` returns all of it,
-    /// and a yes is accepted only with the digits at its end.
+    /// Set if the content is too long for the prompt. `GET /v1/interactions/{interaction_id}/content` returns all of
+    /// it, and a yes is accepted only with the digits at its end.
     #[serde(default)]
     pub hidden: Option<HiddenContentView>,
     /// The decision at the deadline, if the run permits one without a person.

@@ -45,8 +45,8 @@ pub struct CreateRunRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunOptions {
-    /// Whether only a person may answer; default true. If false, the policy of the question answers at the deadline, and
-    /// the answer is marked as automatic.
+    /// Whether only a person may answer; default true. If false, the policy of the question answers at the deadline,
+    /// and the answer is marked as automatic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interactive_require_user_reply: Option<bool>,
     /// Time that a process is kept for an answer, and after which policy answers, in seconds; default 1200.
@@ -248,8 +248,8 @@ pub struct TurnView {
     pub interaction_id: Option<String>,
     /// The beginning of the prompt.
     pub prompt_preview: String,
-    /// `running`, `waiting_approval`, `waiting_user_input`, `pending_recovery`, `recovery_required`, `completed`, `failed`,
-    /// `interrupted` or `superseded`.
+    /// `running`, `waiting_approval`, `waiting_user_input`, `pending_recovery`, `recovery_required`, `completed`,
+    /// `failed`, `interrupted` or `superseded`.
     pub execution_status: String,
     /// State of its process, as far as it is known: `starting`, `active`, `lost` or `ended`.
     pub runtime_status: String,
@@ -262,7 +262,8 @@ pub struct TurnView {
     pub started_at: String,
     /// Time at which its end became durable.
     pub result_persisted_at: Option<String>,
-    /// State of the delivery of its output: `not_ready`, `pending`, `delivered`, `suppressed` or `delivery_unavailable`.
+    /// State of the delivery of its output: `not_ready`, `pending`, `delivered`, `suppressed` or
+    /// `delivery_unavailable`.
     pub delivery_status: String,
     pub delivered_at: Option<String>,
     /// The message that superseded it.

@@ -19,9 +19,9 @@ pub(super) struct EngineCache(Mutex<Option<(Instant, Vec<wire::EngineView>)>>);
 /// Maximum age of the cached result.
 const CACHE_MAX_AGE: Duration = Duration::from_secs(60);
 
-/// Lists engines: whether each can be used here, and what for.
+/// Lists the engines with their availability and abilities.
 ///
-/// What is told may be up to a minute old.
+/// The information may be up to one minute old.
 #[utoipa::path(
     get, path = "/v1/engines", tag = "engines", operation_id = "list_engines",
     responses((status = 200, description = "All engines; there is never a second page.", body = wire::ListResponse<wire::EngineView>)),
