@@ -8,6 +8,7 @@ mod conversation;
 mod ends;
 mod methods;
 mod outgoing;
+mod schema;
 mod streams;
 
 use std::os::fd::AsFd;
@@ -18,6 +19,7 @@ use rustix::io::Errno;
 use crate::line::{ClientLine, ClientLineBuffer};
 pub(crate) use conversation::RpcConnection;
 use ends::{ClientFd, FdInterest, INPUT, OUTPUT};
+pub(crate) use schema::describe_methods;
 
 /// Maximum length of a line, in bytes.
 pub const MAX_LINE_BYTES: usize = 16 << 20;

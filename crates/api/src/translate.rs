@@ -2,8 +2,8 @@
 
 use abide_terminal::{
     CommandExit, CreateSessionRequest, ExecChunk, ExecRequest, ExecResult, MAX_PAGE_BYTES, OutputPiece,
-    OutputRange, ScreenSource, SessionId, SessionInfo, TerminalCall, TerminalError, TerminalErrorCode,
-    TerminalSize, complete_utf8_prefix,
+    OutputRange, RuntimeStats, ScreenSource, SessionId, SessionInfo, SessionState, TerminalCall,
+    TerminalError, TerminalErrorCode, TerminalSize, complete_utf8_prefix,
 };
 use abide_wire::terminal as wire;
 use base64::Engine;
@@ -70,6 +70,24 @@ pub fn session(info: SessionInfo) -> wire::SessionView {
             .running
             .map(|(exec, at)| wire::RunningExec { exec_id: exec.to_string(), started_at: time(at) }),
         exit_code: info.exit_code,
+    }
+}
+
+pub fn destroyed(session: &SessionId) -> wire::DestroySessionResult {
+    wire::DestroySessionResult {
+        session_id: session.as_str().to_owned(),
+        state: SessionState::Terminated.as_str().to_owned(),
+    }
+}
+
+pub fn stats(stats: &RuntimeStats) -> wire::SystemStatsResult {
+    wire::SystemStatsResult {
+        sessions: stats.sessions as u64,
+        running: stats.running as u64,
+        terminated: stats.terminated as u64,
+        max_sessions: stats.max_sessions as u64,
+        commands: stats.commands,
+        adopted: stats.adopted,
     }
 }
 

@@ -36,7 +36,7 @@ fn every_route_documents_its_errors() {
             for (status, response) in responses {
                 let refused = status.starts_with(['4', '5']);
                 let content = &response["content"]["application/problem+json"]["schema"]["$ref"];
-                assert_eq!(content == "#/components/schemas/Problem", refused, "{name} {status}");
+                assert_eq!(content == "#/components/schemas/ProblemDetails", refused, "{name} {status}");
             }
         }
     }

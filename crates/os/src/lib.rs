@@ -10,7 +10,6 @@
 //! - [`cgroup`] limits and kills a group of processes together.
 //! - [`confine`] hides a directory from a process and restricts its writes.
 //! - [`process`] identifies a process and signals it through a pidfd.
-//! - [`poll`] waits for descriptors.
 //! - [`peer`] identifies the process at the other end of a Unix socket and its ancestors.
 //! - [`stream_socket`] sends and receives without blocking, [`poll`] waits for descriptors, [`tty`] controls the terminal.
 //! - [`own_process`] changes the limits of this process.

@@ -3,19 +3,19 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What the holder of a credential may do. `admin` includes all others; the others include nothing else.
+/// A permission of a credential. `admin` includes all others; the others include only themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Permission {
-    /// Look at runs, questions, events, files and figures.
+    /// Reads runs, questions, events, files and metrics.
     Read,
-    /// Answer questions that are no approvals.
+    /// Answers questions that are not approvals.
     Answer,
-    /// Answer approvals: requests for permission, and acknowledgements of a risk.
+    /// Answers approvals: requests for permission, and acknowledgements of a risk.
     Approve,
-    /// Start runs, send messages to them, interrupt and cancel them.
+    /// Starts runs, sends messages to them, interrupts and cancels them.
     Run,
-    /// Everything: terminals, credentials, stopping the daemon.
+    /// All of the above, and terminals, credentials and stopping the daemon.
     Admin,
 }
 
@@ -36,32 +36,29 @@ impl Permission {
 
 /// A token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Token)]
 pub struct AccessToken {
     /// Unique; `owner` is the token in the file `token` of Abide's home.
     pub name: String,
-    /// What it permits.
     pub permissions: Vec<Permission>,
-    /// When its present secret was made; none if that is not known.
+    /// Time at which its present secret was created; null if it is not known.
     pub created_at: Option<String>,
-    /// From when on it is refused; none if it does not expire.
+    /// Null if it does not expire.
     pub expires_at: Option<String>,
-    /// When it was last used, to the minute; none if never.
+    /// Last use, to the minute; null if it was never used.
     pub last_used_at: Option<String>,
 }
 
-/// A token to be made.
+/// The parameters of a new token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = NewToken)]
 pub struct CreateTokenRequest {
     /// Unique; letters, digits, `.`, `_` and `-`, at most 64.
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")]
     pub name: String,
-    /// What it permits; at least one.
+    /// At least one.
     #[schema(min_items = 1, max_items = 5)]
     pub permissions: Vec<Permission>,
-    /// After how many seconds it expires; never unless given. At most ten years.
+    /// Lifetime in seconds, at most ten years; default: no expiry.
     #[schema(minimum = 1, maximum = 315360000)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_sec: Option<u32>,
@@ -70,25 +67,24 @@ pub struct CreateTokenRequest {
 /// A token with its secret, which is shown only here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct IssuedToken {
-    /// The token.
     pub token: AccessToken,
-    /// What its holder shows: `authorization: Bearer SECRET`.
+    /// The secret, for the header `authorization: Bearer SECRET`.
     pub secret: String,
 }
 
 /// A browser that exchanged a token for a cookie.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SignIn {
-    /// Its id, `sin_…`.
+    /// Begins with `sin_`.
     pub sign_in_id: String,
-    /// The name of the token that was exchanged. The sign-in permits what that token permits, and ends with it.
+    /// Name of the exchanged token. The sign-in has its permissions and ends with it.
     pub token: String,
-    /// What the browser calls itself.
+    /// The header `User-Agent` of the browser.
     pub browser: Option<String>,
-    /// When the token was exchanged.
+    /// Time at which the token was exchanged.
     pub created_at: String,
-    /// When it ends unless it is used before.
+    /// Time at which it ends, unless it is used before.
     pub expires_at: String,
-    /// When it was last used, to the minute.
+    /// Last use, to the minute.
     pub last_used_at: Option<String>,
 }

@@ -5,24 +5,22 @@ use utoipa::ToSchema;
 
 /// A file in a run's artifacts folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Artifact)]
 pub struct ArtifactInfo {
-    /// Where it is, from that folder.
+    /// Path relative to that folder.
     #[schema(example = "report.md")]
     pub path: String,
-    /// How many bytes it has.
+    /// Size in bytes.
     pub size: u64,
-    /// When it was last written to.
     pub modified_at: String,
 }
 
 /// A page of a run's files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ArtifactPage {
-    /// The files, by path.
+    /// Sorted by path.
     pub items: Vec<ArtifactInfo>,
-    /// Where the next page starts; none if there is none.
+    /// Cursor of the next page; null on the last page.
     pub next_cursor: Option<String>,
-    /// Whether the folder holds more than one listing looks at. The files that are missing can still be read by their path.
+    /// Whether the listing reached a bound and is incomplete. Omitted files can be read by their path.
     pub truncated: bool,
 }

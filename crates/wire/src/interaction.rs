@@ -3,151 +3,133 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A question, as the ledger has it.
+/// A question or an approval request, with its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Interaction)]
 pub struct InteractionView {
-    /// Its name.
     pub interaction_id: String,
-    /// Its run.
     pub run_id: String,
-    /// The turn that asks.
+    /// The turn that asked.
     pub turn_id: String,
     /// A hint for front ends; it never restricts the answer.
     pub kind: InteractionKindValue,
-    /// The question itself.
     pub prompt: String,
     /// Suggested answers.
     pub options: Vec<InteractionOptionView>,
-    /// Display hints of the engine.
+    /// Display hints of the engine, as the engine sent them.
     pub ui_hints: Option<serde_json::Value>,
-    /// What an approval covers. The prompt is its text.
+    /// The content of an approval. The prompt is its text.
     #[serde(default)]
     pub context: Option<ApprovalContextView>,
-    /// What the prompt does not show because it is too long. Its full text is the interaction's content, and a yes counts
-    /// only with the digits that stand at the end of it.
+    /// Set if the content is too long for the prompt. `GET /v1/interactions/{interaction_id}/content` returns all of
+    /// it, and a yes is accepted only with the digits at its end.
     #[serde(default)]
     pub hidden: Option<HiddenContentView>,
-    /// What to do if nobody answers and the run allows it.
+    /// The decision at the deadline, if the run permits one without a person.
     pub default_decision_policy: DecisionPolicyValue,
-    /// Who asks: `turn_end`, `approval`, `input` or `abide`.
+    /// `turn_end`, `approval`, `input` or `abide`.
     pub asked_by: String,
-    /// Whether it can be answered.
     pub state: InteractionStateValue,
-    /// When it was put.
     pub opened_at: String,
-    /// When the wait for it ends.
+    /// Null if the question waits without a limit.
     pub deadline_at: Option<String>,
-    /// By a person or by policy.
+    /// Null before the answer.
     pub resolution_mode: Option<ResolutionModeValue>,
-    /// When it was answered or closed.
+    /// Time of the answer, or of closing without an answer.
     pub resolved_at: Option<String>,
-    /// By whom.
+    /// Name of the person, or `policy`.
     pub resolved_by: Option<String>,
-    /// Why policy answered, if it did.
-    pub auto_decide_reason: Option<String>,
-    /// The answer.
+    /// Set if policy answered.
+    pub auto_decide_reason: Option<AutoDecideReasonValue>,
+    /// Text of the answer.
     pub reply: Option<String>,
-    /// Why it was closed without an answer.
+    /// Reason for closing without an answer.
     pub closed_because: Option<String>,
-    /// What the answer to an approval means.
+    /// Set for an answered approval.
     #[serde(default)]
     pub verdict: Option<VerdictValue>,
 }
 
-/// What an approval covers. Which fields are there depends on the type.
+/// The content of an approval. The fields depend on the type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Context)]
 pub struct ApprovalContextView {
-    /// What would be done.
     #[serde(rename = "type")]
     pub kind: ApprovalContextType,
-    /// `command`: the text that a shell reads.
+    /// `command`: the command line for a shell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<String>,
     /// `command`: the program and its arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub argv: Option<Vec<String>>,
-    /// `command`: the directory that it is run in, if the engine tells it.
+    /// `command`: the working directory, if the engine states it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// `file_change`: each file with its change.
+    /// `file_change`: the files with their changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<Vec<FileChangeView>>,
-    /// `tool`: its name.
+    /// `tool`: the name of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// `tool`: what it is called with. A name that is there twice has its number behind it the second time.
+    /// `tool`: the arguments. A repeated name is followed by its number, such as `path (2)`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<serde_json::Map<String, serde_json::Value>>,
-    /// The engine's name for the tool that would run the command or change the files.
+    /// The engine's name for the tool that runs the command or changes the files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// Every other part of the request.
+    /// All other fields of the request.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
-    pub rest: serde_json::Map<String, serde_json::Value>,
-    /// What the engine says about it in its own words.
+    pub other_fields: serde_json::Map<String, serde_json::Value>,
+    /// The engine's own description of the action.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
-    /// Whether texts were shortened because the whole is too large; it is the interaction's content.
+    /// Whether texts were shortened. The complete text is the interaction's content.
     #[serde(default)]
-    pub cut: bool,
+    pub truncated: bool,
 }
 
-/// What an approval is about.
+/// The type of an action that needs approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = ContextType)]
 pub enum ApprovalContextType {
-    /// A command is run.
     Command,
-    /// Files are changed.
     FileChange,
-    /// A tool is used.
     Tool,
 }
 
 /// The change of one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = FileChange)]
 pub struct FileChangeView {
-    /// The path as the engine gives it.
+    /// As the engine states it.
     pub path: String,
     /// `write`, `edit` or `delete`.
     pub change: String,
-    /// The lines that go, with `-`, and those that come, with `+`.
+    /// Removed lines begin with `-`, added lines with `+`.
     pub diff: String,
     /// Whether the diff was shortened.
-    pub cut: bool,
+    pub truncated: bool,
 }
 
 /// Content that is too long for a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Hidden)]
 pub struct HiddenContentView {
-    /// How many bytes of the content the prompt does not show.
+    /// Number of bytes that the prompt does not show.
     pub bytes: u64,
-    /// How many bytes the content has.
+    /// Size of the content in bytes.
     pub content_bytes: u64,
-    /// The SHA-256 of the content, 64 hexadecimal digits. A yes names the first 8 of them.
+    /// SHA-256 of the content, 64 hexadecimal digits. A yes must name the first 8 of them.
     pub sha256: String,
 }
 
-/// What the answer to an approval means.
+/// The meaning of the answer to an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = Verdict)]
 pub enum VerdictValue {
-    /// Permission is given.
     Approved,
-    /// It is not.
     Declined,
 }
 
-/// The kinds of question.
+/// The kind of a question. It never restricts the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = InteractionKind)]
 pub enum InteractionKindValue {
     /// One of the options.
     ChooseOne,
@@ -155,93 +137,114 @@ pub enum InteractionKindValue {
     Confirm,
     /// Several values.
     FillFields,
-    /// Anything.
     OpenText,
-    /// A risk to be acknowledged.
+    /// The acknowledgement of a risk; an approval.
     RiskAck,
 }
 
-/// What to do if nobody answers.
+/// The decision on a question that is not answered in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = DecisionPolicy)]
 pub enum DecisionPolicyValue {
-    /// The engine decides for itself.
+    /// The engine decides.
     EngineJudgement,
-    /// The option marked safe, or no.
+    /// The option that is marked safe; without one, no.
     SafeDefault,
-    /// End the run rather than invent an answer.
+    /// The run ends.
     Abort,
+}
+
+impl DecisionPolicyValue {
+    /// The name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::EngineJudgement => "engine_judgement",
+            Self::SafeDefault => "safe_default",
+            Self::Abort => "abort",
+        }
+    }
 }
 
 /// A suggested answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Choice)]
 pub struct InteractionOptionView {
-    /// What it says.
     pub label: String,
-    /// Marked by the asker as the one that does no harm.
+    /// Whether the engine marked it as harmless.
     pub safe: bool,
-    /// Whether choosing it gives permission; null where no permission is asked for, or where that is not plain.
+    /// Whether it gives permission; null if the question is not an approval, or if the label is unclear.
     #[serde(default)]
     pub approves: Option<bool>,
 }
 
-/// Whether a question can be answered.
+/// The state of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = InteractionState)]
 pub enum InteractionStateValue {
-    /// It can.
+    /// It can be answered.
     Open,
-    /// It was.
     Answered,
-    /// It never was, and no longer matters.
+    /// It was not answered and can no longer be answered.
     Closed,
 }
 
-/// By a person or by policy.
+/// The origin of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = ResolutionMode)]
 pub enum ResolutionModeValue {
-    /// A person answered.
+    /// A person.
     UserReply,
-    /// Nobody did; the question's policy was applied.
+    /// The policy of the question, without a person.
     AutoDecideTimeout,
 }
 
-/// An answer.
+/// The reason for an answer by policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AutoDecideReasonValue {
+    /// The deadline passed without an answer.
+    UserNoReply,
+    /// The run never waits for a person.
+    AutoMode,
+}
+
+impl AutoDecideReasonValue {
+    /// The name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UserNoReply => "user_no_reply",
+            Self::AutoMode => "auto_mode",
+        }
+    }
+}
+
+/// An answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = Reply)]
 pub struct ReplyRequest {
-    /// What is answered: any text.
+    /// Any text.
     #[schema(max_length = 1_000_000)]
     pub text: String,
-    /// The same answer under the same key may be sent again without harm.
+    /// Sending the same answer with the same key again has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 200)]
     pub idempotency_key: Option<String>,
 }
 
-/// What became of an answer.
+/// The result of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Replied)]
 pub struct ReplyResponse {
-    /// Whether it was the first.
     pub resolution: ReplyResolution,
-    /// What it means, if it answers an approval.
+    /// Set if the question is an approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<VerdictValue>,
 }
 
-/// What became of an answer.
+/// Whether an answer was the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyResolution {
-    /// It was the first, and counts.
+    /// It is the answer.
     Accepted,
-    /// It came before, under the same key.
+    /// The same answer with the same key was accepted before.
     Idempotent,
 }

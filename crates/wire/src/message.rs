@@ -5,53 +5,45 @@ use utoipa::ToSchema;
 
 use crate::run::OnBusyValue;
 
-/// Something to say to a run.
+/// A message to a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = NewMessage)]
 pub struct SendMessageRequest {
-    /// Your own name for it: the same one is never taken twice, for ever. A fresh one unless given.
+    /// Idempotency key of the client, never accepted twice; default: a new id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 200)]
     pub message_id: Option<String>,
-    /// What is said.
     #[schema(min_length = 1, max_length = 1_000_000)]
     pub text: String,
-    /// What it does if a turn is at work; the run's own setting unless given.
+    /// The effect on a running turn; default: the setting of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_busy: Option<OnBusyValue>,
 }
 
-/// A message was taken.
+/// The acknowledgement of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = MessageTaken)]
 pub struct SendMessageResponse {
-    /// Its name.
     pub message_id: String,
-    /// How far it has got.
+    /// As in the inbound ledger.
     pub execution_status: String,
-    /// Whether it had been taken before.
+    /// Whether it was accepted before.
     pub duplicate: bool,
 }
 
-/// A message, as the ledger has it.
+/// An entry of the inbound ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Inbound)]
 pub struct InboundView {
-    /// Where it came from.
+    /// The channel that received it; `api` for HTTP.
     pub channel: String,
-    /// Its name there.
+    /// Unique within the channel.
     pub message_id: String,
-    /// The run that it is for.
     pub run_id: String,
-    /// The turn that took it.
+    /// The turn that accepted it; null before that.
     pub turn_id: Option<String>,
-    /// When it was stored.
     pub created_at: String,
-    /// When this last changed.
     pub updated_at: String,
-    /// When a turn took it.
+    /// Time at which a turn accepted it.
     pub accepted_at: Option<String>,
-    /// How far it has got: received, accepted, completed, failed, canceled, superseded.
+    /// `received`, `accepted`, `completed`, `failed`, `canceled` or `superseded`.
     pub execution_status: String,
 }

@@ -4,55 +4,49 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A request.
+/// A JSON-RPC request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Request)]
 pub struct JsonRpcRequest {
     /// Always `2.0`.
     #[schema(example = "2.0", pattern = "^2\\.0$")]
     pub jsonrpc: String,
-    /// Your name for the request, a text or a number; without one it gets no answer.
+    /// A string or a number. A request without an id is a notification and gets no response.
     #[schema(schema_with = any_id)]
     pub id: Option<serde_json::Value>,
     /// Such as `exec.run`.
     #[schema(example = "session.list")]
     pub method: String,
-    /// What the method takes.
+    /// The parameters of the method.
     pub params: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
-/// An answer: a result or an error.
+/// A JSON-RPC response, with a result or an error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Response)]
 pub struct JsonRpcResponse {
     /// Always `2.0`.
     pub jsonrpc: String,
-    /// The request's name.
+    /// The id of the request.
     #[schema(schema_with = any_id)]
     pub id: Option<serde_json::Value>,
-    /// What the method gives.
+    /// The result of the method.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<serde_json::Value>,
-    /// Why it was not done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<JsonRpcError>,
 }
 
-/// Why a method was not done.
+/// A JSON-RPC error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Error)]
 pub struct JsonRpcError {
-    /// The number that JSON-RPC has for it.
+    /// The error number of JSON-RPC.
     pub code: i64,
-    /// What people read.
+    /// For people.
     pub message: String,
-    /// What programs go by.
     pub data: JsonRpcErrorData,
 }
 
-/// What programs go by.
+/// The error code for programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = ErrorData)]
 pub struct JsonRpcErrorData {
     /// Such as `SESSION_NOT_FOUND`.
     pub code: String,

@@ -5,148 +5,135 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A run to be.
+/// The parameters of a new run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = NewRun)]
 pub struct CreateRunRequest {
-    /// The engine, by its name in `GET /v1/engines`.
+    /// Name of an engine in `GET /v1/engines`.
     #[schema(min_length = 1, max_length = 100, example = "parrot")]
     pub engine: String,
     /// The task.
     #[schema(min_length = 1, max_length = 1_000_000, example = "say hello")]
     pub prompt: String,
-    /// The directory that every turn works in, an absolute path; a fresh one of the run's own unless given. Abide's home
-    /// and its own folders there are refused.
+    /// Working directory of all turns, an absolute path; default: a new directory of the run. Abide's home and its own
+    /// folders there are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 4096)]
     pub workspace: Option<String>,
-    /// Whether and how it may ask; `interactive` unless given.
+    /// Default `interactive`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution_mode: Option<ExecutionModeValue>,
-    /// Where results go.
+    /// The conversation that receives results and questions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 1000)]
     pub conversation_ref: Option<String>,
-    /// A folder with a skill (`SKILL.md`), copied to where the engine looks for skills.
+    /// A folder with a skill (`SKILL.md`). It is copied to the skill folder of the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(
         max_length = 4096,
         pattern = r"^(?:[^\x00-\x1f]*/)?[^/.\-`\x00-\x1f\x7f-\x9f][^/`\x00-\x1f\x7f-\x9f]*/*$"
     )]
     pub skill: Option<String>,
-    /// Notes of your own.
+    /// Labels of the client, which Abide does not interpret.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Everything else that can be set.
     #[serde(default)]
     pub options: RunOptions,
 }
 
-/// What can be set for a run. It holds for every turn.
+/// The options of a run. They apply to every turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunOptions {
-    /// Whether only a person may answer (strict); true unless given. If false, the question's own policy answers at the
-    /// deadline, and says so.
+    /// Whether only a person may answer; default true. If false, the policy of the question answers at the deadline,
+    /// and the answer is marked as automatic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interactive_require_user_reply: Option<bool>,
-    /// How long a process is held for an answer, and when policy answers; 1200 seconds unless given.
+    /// Time that a process is kept for an answer, and after which policy answers, in seconds; default 1200.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub session_timeout_sec: Option<u32>,
-    /// The most that a turn may work, the time spent waiting for a person not counted; no limit unless given.
+    /// Time limit of a turn in seconds, without the time spent waiting for a person; default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub turn_timeout_sec: Option<u32>,
-    /// What a message does that finds a turn at work and does not say; `queue` unless given.
+    /// The effect of a message on a running turn, if the message does not state it; default `queue`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_busy: Option<OnBusyValue>,
-    /// The model, if not the engine's own choice.
+    /// Default: the choice of the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 200, pattern = "^[^-]")]
     pub model: Option<String>,
-    /// What the engine may touch: `read-only`, `workspace-write` or `danger-full-access`.
+    /// Default: the choice of the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxValue>,
-    /// How the engine is kept from Abide's own files: `auto`, `namespace`, `landlock` or `off`; as configured unless given.
-    /// A value that may protect less than the configured one needs the permission `admin`.
+    /// Default: the configured value. A value that may protect less than that needs the permission `admin`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<IsolationValue>,
 }
 
-/// Whether and how a run may ask.
+/// Whether and how a run may ask questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = ExecutionMode)]
 pub enum ExecutionModeValue {
-    /// Never asks.
+    /// Never waits for a person.
     Auto,
-    /// May ask; over when the engine is done.
+    /// May ask questions. The run ends when the engine has finished.
     Interactive,
-    /// Open-ended: idle after each answer.
+    /// Open-ended. The run is idle after each answer.
     Chat,
 }
 
-/// What a message does when it finds a turn at work.
+/// The effect of a message on a running turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = OnBusy)]
 pub enum OnBusyValue {
-    /// It waits for its own turn.
+    /// The message waits for its own turn.
     Queue,
-    /// It is put into the running turn where the engine can take it; else it waits.
+    /// The message is added to the running turn if the engine supports it. Otherwise it waits.
     Steer,
-    /// It ends the running turn, whose output is then never shown.
+    /// The message ends the running turn, whose output is then not shown.
     Supersede,
 }
 
-/// What an engine may touch.
+/// The files that an engine may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
-#[schema(as = Sandbox)]
 pub enum SandboxValue {
-    /// Nothing.
     ReadOnly,
-    /// Its workspace.
     WorkspaceWrite,
-    /// Everything.
     DangerFullAccess,
 }
 
-/// How an engine is kept from Abide's own files.
+/// The isolation of an engine from Abide's own files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
-#[schema(as = Isolation)]
 pub enum IsolationValue {
-    /// By a namespace where the machine allows one; otherwise not, with a warning.
+    /// A mount namespace if the machine permits it; otherwise none, with a warning.
     Auto,
-    /// By a namespace, or the run is refused.
+    /// A mount namespace. Without one, the run is refused.
     Namespace,
-    /// By Landlock, or the run is refused.
+    /// Landlock. Without it, the run is refused.
     Landlock,
-    /// Not at all.
+    /// None.
     Off,
 }
 
-/// What a run does, in one word.
+/// The status of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = RunStatus)]
 pub enum RunStatusValue {
-    /// No slot yet.
+    /// Waits for a slot.
     Queued,
-    /// Holds a slot and works.
+    /// Holds a slot and executes a turn.
     Running,
     /// A question is open.
     WaitingUser,
     /// A chat between turns.
     Idle,
-    /// Over, as wanted.
     Succeeded,
-    /// Over, badly.
     Failed,
-    /// Over, on purpose.
+    /// Ended by a person.
     Canceled,
 }
 
@@ -160,164 +147,150 @@ impl RunStatusValue {
     }
 }
 
-/// A run as it stands.
+/// A run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Run)]
 pub struct RunView {
-    /// Its name.
     pub run_id: String,
-    /// Its engine.
     pub engine: String,
-    /// The directory that it works in.
+    /// Working directory of all turns, without symbolic links.
     pub workspace: String,
-    /// Whether and how it may ask.
     pub execution_mode: ExecutionModeValue,
-    /// What it does.
     pub status: RunStatusValue,
-    /// Why it failed or was canceled.
+    /// Set if the run failed or was canceled.
     pub error: Option<RunErrorView>,
-    /// The number of its latest turn, 0 before the first.
+    /// Index of the latest turn; 0 before the first.
     pub turn_index: u32,
-    /// The open question.
+    /// The question that can be answered; null if there is none.
     pub pending_interaction_id: Option<String>,
-    /// How its engine waits, once that is known.
+    /// The wait mode of the engine; null before it is known.
     pub profile: Option<ProfileView>,
-    /// The engine's own name for its session, once that is known. It means something to the engine alone.
+    /// The engine's own session id; null before it is known.
     pub engine_session: Option<String>,
-    /// When the wait ends without an answer.
+    /// Time at which the wait ends without an answer; null if it has no limit.
     pub wait_deadline_at: Option<String>,
-    /// Questions decided without a person.
+    /// Number of questions decided without a person.
     pub auto_decision_count: u32,
-    /// When that last happened.
     pub last_auto_decision_at: Option<String>,
-    /// Where results go.
     pub conversation_ref: Option<String>,
-    /// What its latest completed turn said.
+    /// The result of the latest completed turn.
     pub result: Option<RunResultView>,
-    /// Your own notes.
+    /// Labels of the client.
     pub labels: BTreeMap<String, String>,
-    /// The skill that its engine was given.
     pub skill: Option<String>,
-    /// What holds for every turn: what was asked for, and the usual for everything else.
+    /// The options of the request, with defaults for the others.
     pub options: RunOptions,
-    /// Its place in the queue, 1 being next; none if it does not wait for a slot.
+    /// Position in the queue, from 1; null if the run does not wait for a slot.
     pub queue_position: Option<u64>,
-    /// Since when its working turn has said nothing, if that is long enough to be worth a look. Nothing is done about it.
+    /// Time of the last output of the turn, if it is longer ago than `stall_after_sec`. The turn continues.
     pub stalled_since: Option<String>,
-    /// Why a queued run does not start although there may be a slot for it: too little disk space.
+    /// Reason why a queued run does not start although a slot may be free: too little disk space.
     #[serde(default)]
     pub held_back: Option<String>,
-    /// When it was created.
     pub created_at: String,
-    /// When it last changed.
     pub updated_at: String,
 }
 
-/// What a run has come to.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = RunResult)]
 pub struct RunResultView {
-    /// What was said.
     pub text: String,
 }
 
-/// Why a run or turn failed.
+/// The error of a run or turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = RunError)]
 pub struct RunErrorView {
-    /// What programs go by, such as `ENGINE_NOT_FOUND`.
+    /// For programs, such as `ENGINE_NOT_FOUND`.
     pub code: String,
-    /// What people read.
+    /// For people.
     pub message: String,
 }
 
-/// How an engine waits for a person.
+/// The wait mode of an engine, with the evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Profile)]
 pub struct ProfileView {
-    /// `resumable` or `sticky_process`.
     pub kind: ProfileKindValue,
-    /// How that is known.
+    /// The evidence, for people.
     pub reason: String,
-    /// How long a process is held for an answer.
+    /// Time that a process is kept for an answer, in seconds.
     pub session_timeout_sec: u32,
 }
 
-/// How an engine waits for a person.
+/// The wait mode of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = ProfileKind)]
 pub enum ProfileKindValue {
-    /// Without a process.
+    /// The process exits, and a new process resumes the session.
     Resumable,
-    /// With its process.
+    /// The process stays alive and keeps its slot.
     StickyProcess,
 }
 
-/// A turn, as the ledger has it.
+impl ProfileKindValue {
+    /// The name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Resumable => "resumable",
+            Self::StickyProcess => "sticky_process",
+        }
+    }
+}
+
+/// An entry of the turn ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Turn)]
 pub struct TurnView {
-    /// Its name.
     pub turn_id: String,
-    /// Its run.
     pub run_id: String,
-    /// Its place in the run, from 1.
+    /// Position in the run, from 1.
     pub turn_index: u32,
-    /// The message that started it.
+    /// The message that started it; null if an answer did.
     pub message_id: Option<String>,
-    /// The question whose answer started it.
+    /// The question whose answer started it; null if a message did.
     pub interaction_id: Option<String>,
-    /// The beginning of what the engine was told.
+    /// The beginning of the prompt.
     pub prompt_preview: String,
-    /// Whether its work is done.
+    /// `running`, `waiting_approval`, `waiting_user_input`, `pending_recovery`, `recovery_required`, `completed`,
+    /// `failed`, `interrupted` or `superseded`.
     pub execution_status: String,
-    /// What its process does, as far as is known.
+    /// State of its process, as far as it is known: `starting`, `active`, `lost` or `ended`.
     pub runtime_status: String,
-    /// What it said, whole.
+    /// The complete output.
     pub reply: Option<String>,
-    /// The beginning of that.
+    /// The beginning of the output.
     pub reply_preview: Option<String>,
-    /// Why it failed.
+    /// Set if the turn failed.
     pub error: Option<RunErrorView>,
-    /// When it began.
     pub started_at: String,
-    /// When its ending became durable.
+    /// Time at which its end became durable.
     pub result_persisted_at: Option<String>,
-    /// Whether the person has what it said.
+    /// State of the delivery of its output: `not_ready`, `pending`, `delivered`, `suppressed` or
+    /// `delivery_unavailable`.
     pub delivery_status: String,
-    /// When they got it.
     pub delivered_at: Option<String>,
-    /// The message that took its place.
+    /// The message that superseded it.
     pub superseded_by_message_id: Option<String>,
-    /// The turn that took its place.
+    /// The turn that superseded it.
     pub superseded_by_turn_id: Option<String>,
-    /// Why.
     pub superseded_reason: Option<String>,
-    /// Every process launched for it.
+    /// One entry for each process launched for it.
     pub attempts: Vec<AttemptView>,
 }
 
 /// One process launched for a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Attempt)]
 pub struct AttemptView {
-    /// Its number within the run.
+    /// Unique per run; increases by one for each launch.
     pub attempt: u32,
-    /// Its process, once it was seen.
+    /// Null before the process was started.
     pub pid: Option<u32>,
-    /// When it was seen.
     pub started_at: Option<String>,
-    /// When it was seen to be over.
     pub ended_at: Option<String>,
-    /// How; 128 + n for death by signal n.
+    /// 128 + n after death by signal n; null if it is not known.
     pub exit_code: Option<i32>,
 }
 
-/// What became of a request to stop something.
+/// The result of a request to interrupt a turn or to cancel a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Stopped)]
 pub struct AcceptedResponse {
-    /// Whether there was anything to stop.
+    /// False if there was nothing to stop.
     pub accepted: bool,
 }

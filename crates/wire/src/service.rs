@@ -5,142 +5,126 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::run::RunErrorView;
+use crate::run::{ProfileKindValue, RunErrorView};
 
 /// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Page)]
 pub struct ListResponse<T> {
-    /// The items.
     pub items: Vec<T>,
-    /// Where the next page starts; none if there is none.
+    /// Cursor of the next page; null on the last page.
     pub next_cursor: Option<String>,
 }
 
-/// An engine, as it was found here.
+/// An engine on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Engine)]
 pub struct EngineView {
-    /// Its name.
     pub name: String,
-    /// The version that its program tells.
+    /// The version that its program reports.
     pub version: Option<String>,
-    /// Whether it can be used.
     pub available: bool,
-    /// How it waits for a person.
-    pub waits: Option<String>,
-    /// What it can do.
+    /// Null if the engine is not available.
+    pub wait_mode: Option<ProfileKindValue>,
     pub abilities: Vec<String>,
-    /// How that was found out, or what to do if it cannot be used.
+    /// The evidence for the wait mode, or the remedy if the engine is not available.
     pub probe: String,
 }
 
-/// What runs and waits.
+/// The status of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Status)]
 pub struct DaemonStatus {
-    /// This program's version.
     pub version: String,
-    /// The daemon's process.
     pub pid: u32,
-    /// Since when it runs.
     pub started_at: String,
-    /// Whether everything found at start-up has been taken up again.
+    /// Whether the recovery at start-up is complete.
     pub ready: bool,
-    /// How many turns may work at a time.
+    /// Maximum number of runs that hold a slot.
     pub slots_max: u64,
-    /// How many slots are taken.
     pub slots_held: u64,
-    /// How many runs wait for a slot.
+    /// Number of runs that wait for a slot.
     pub queued: u64,
-    /// How many questions are open.
     pub open_interactions: u64,
-    /// Runs by status.
+    /// Number of runs by status.
     pub runs: BTreeMap<String, u64>,
-    /// Runs whose turn has said nothing for long.
+    /// Runs whose turn has had no output for `stall_after_sec`.
     pub stalled: Vec<String>,
-    /// Runs for which nothing can be done at present, each with the reason.
+    /// Runs that cannot be processed at present, each with the reason.
     #[serde(default)]
     pub troubled: BTreeMap<String, String>,
-    /// Why no run starts and nothing new is taken: too little disk space in the home.
+    /// Reason why no run starts and no new input is accepted: too little disk space in the home.
     #[serde(default)]
     pub resource_pressure: Option<String>,
-    /// Why the store takes nothing.
+    /// Reason why the store accepts no writes.
     #[serde(default)]
     pub store_error: Option<String>,
-    /// Terminal sessions.
+    /// Number of terminal sessions.
     pub sessions: u64,
-    /// Event streams and WebSockets that are open.
+    /// Number of open event streams and WebSockets.
     pub streams: u64,
 }
 
-/// How the daemon is.
+/// The health of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Health)]
 pub struct HealthResponse {
     /// `ok` or `ready`.
     pub status: String,
-    /// Why nothing new is taken although the daemon is ready: too little disk space in the home.
+    /// Reason why no new input is accepted although the daemon is ready: too little disk space in the home.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_pressure: Option<String>,
 }
 
-/// How the daemon should stop.
+/// The parameters of a stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = StopRequest)]
 pub struct StopDaemonRequest {
-    /// Leave sessions and running turns to their keepers for the next start.
+    /// Leaves sessions and running turns to their keepers for the next start.
     #[serde(default)]
     pub keep: bool,
 }
 
-/// What an orderly stop ended.
+/// The result of a stop.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Stopping)]
 pub struct StopDaemonResponse {
-    /// Runs whose turn was stopped.
+    /// Runs whose turn was interrupted.
     pub turns: Vec<String>,
     /// Runs whose waiting process was ended.
     pub waits: Vec<String>,
-    /// What became of each run that held a process or was about to start one.
+    /// Each run that held a process or was about to start one.
     #[serde(default)]
     pub runs: Vec<StoppedRunView>,
-    /// Terminal sessions that were ended.
+    /// Number of terminal sessions that were ended.
     pub sessions: u64,
 }
 
-/// What became of a run in an orderly stop.
+/// A run after a stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = StoppedRun)]
 pub struct StoppedRunView {
-    /// The run.
     pub run_id: String,
-    /// What it did before: `turn` (a turn was at work), `wait` (its process waited) or `start` (nothing was started yet).
+    /// Activity before the stop: `turn` (a turn was running), `wait` (a process waited for an answer) or `start` (no
+    /// process was started yet).
     pub was: String,
-    /// Its status now.
+    /// Status after the stop.
     pub status: String,
-    /// Why it failed, if it did.
+    /// Set if the run failed.
     pub error: Option<RunErrorView>,
-    /// The question that it asks now, if it asks one.
+    /// The question that the run asks after the stop.
     pub pending_interaction_id: Option<String>,
-    /// Whether its process has ended. One that did not end in time is left to its keeper, and the next daemon takes it up.
+    /// Whether its process has ended. A process that did not end in time is left to its keeper, and the next daemon
+    /// continues with it.
     pub stopped: bool,
 }
 
-/// Why something was not done (RFC 9457).
+/// An error response (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Problem)]
 pub struct ProblemDetails {
-    /// A name for this kind of problem; `about:blank` where the code says it all.
+    /// Always `about:blank`; `code` identifies the problem.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The status in words.
+    /// The HTTP status in words.
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// What programs go by, such as `STALE_INTERACTION`.
+    /// For programs, such as `STALE_INTERACTION`.
     pub code: String,
-    /// What people read, with what to do about it.
+    /// For people, with the remedy.
     pub detail: String,
 }

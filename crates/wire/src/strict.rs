@@ -21,25 +21,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for StrictJson<T> {
     }
 }
 
-/// The schema is that of the inner type, for tools that describe their parameters by it.
-impl<T: schemars::JsonSchema> schemars::JsonSchema for StrictJson<T> {
-    fn inline_schema() -> bool {
-        T::inline_schema()
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        T::schema_name()
-    }
-
-    fn schema_id() -> std::borrow::Cow<'static, str> {
-        T::schema_id()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        T::json_schema(generator)
-    }
-}
-
 /// Wraps a deserialiser, visitor, seed or accessor, so that the rule applies at every level.
 struct ObjectsOnly<X>(X);
 

@@ -39,12 +39,12 @@ const LISTING_LIMITS: ListingLimits =
 /// Read size, in bytes.
 const READ_CHUNK_BYTES: usize = 64 << 10;
 
-/// Lists a run's files, by path.
+/// Lists the artifacts of a run, sorted by path.
 #[utoipa::path(
     get, path = "/v1/runs/{run_id}/artifacts", tag = "artifacts", operation_id = "list_artifacts",
     params(("run_id" = String, Path, description = "The run."), PageQuery),
     responses(
-        (status = 200, description = "A page of files.", body = wire::ArtifactPage),
+        (status = 200, description = "A page of artifacts.", body = wire::ArtifactPage),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
@@ -66,17 +66,17 @@ pub(super) async fn list(
     Ok(Json(wire::ArtifactPage { items, next_cursor, truncated }))
 }
 
-/// Reads a file, or a range of it.
+/// Reads an artifact, or a range of it.
 #[utoipa::path(
     get, path = "/v1/runs/{run_id}/artifacts/{*path}", tag = "artifacts", operation_id = "read_artifact",
     params(
         ("run_id" = String, Path, description = "The run."),
-        ("path" = String, Path, description = "The file, from the artifacts folder; slashes may be written as they are."),
+        ("path" = String, Path, description = "Path relative to the artifacts folder. Slashes need no encoding."),
         ("Range" = Option<String>, Header, description = "One range of bytes, such as `bytes=0-1023`."),
     ),
     responses(
         (status = 200, description = "The file.", content_type = "application/octet-stream"),
-        (status = 206, description = "A range of it.", content_type = "application/octet-stream"),
+        (status = 206, description = "A range of the file.", content_type = "application/octet-stream"),
         (status = 404, description = "`RUN_NOT_FOUND`, `ARTIFACT_NOT_FOUND`"),
         (status = 416, description = "`RANGE_NOT_SATISFIABLE`"),
     ),
@@ -130,7 +130,8 @@ impl ArtifactFolder {
         })
     }
 
-    /// Opens the folder. The path of the workspace was resolved when the run was created, so it contains no links either.
+    /// Opens the folder. The path of the workspace was resolved when the run was created, so it contains no links
+    /// either.
     fn open_dir(&self) -> Result<Directory, OsError> {
         Directory::open_without_links(FilePath::new(&self.workspace))?.open_directory(&self.artifacts)
     }

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 const DOCS_HTML: &str = include_str!("docs/page.html");
 const SIGN_IN_HTML: &str = include_str!("docs/login.html");
 
-/// What a request to the interface can look like, to read and to try.
+/// Shows the page that documents the routes and lets you try them.
 #[utoipa::path(
     get, path = "/docs", tag = "service", operation_id = "docs",
     responses((status = 200, description = "A page.", content_type = "text/html", body = String)),
@@ -24,7 +24,7 @@ pub(super) async fn show() -> Response {
     page(StatusCode::OK, DOCS_HTML)
 }
 
-/// Leads to the page about the routes.
+/// Redirects to the page that documents the routes.
 #[utoipa::path(
     get, path = "/", tag = "service", operation_id = "start",
     responses((status = 307, description = "To `/docs`.")),

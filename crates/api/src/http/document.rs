@@ -10,9 +10,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde_json::{Map, Value, json};
-use utoipa::{PartialSchema, openapi::OpenApi};
+use utoipa::{PartialSchema, ToSchema, openapi::OpenApi};
 
 use super::problem::PROBLEM_JSON;
+use crate::rpc::describe_methods;
 
 /// Returns the complete document with sorted keys.
 pub(super) fn complete(declared: OpenApi) -> Value {
@@ -27,23 +28,27 @@ pub(super) fn complete(declared: OpenApi) -> Value {
     document["tags"] = json!([
         { "name": "runs", "description": "Tasks and conversations given to an engine." },
         { "name": "interactions", "description": "Questions and approvals that wait for a person." },
-        { "name": "messages", "description": "What is said to a run, and the ledger of it." },
-        { "name": "events", "description": "What happens, with cursors that stay valid for ever." },
-        { "name": "artifacts", "description": "Files that a run made for the person." },
+        { "name": "messages", "description": "Messages to runs, and the inbound ledger." },
+        { "name": "events", "description": "Events of runs, with cursors that never expire." },
+        { "name": "artifacts", "description": "Files of a run that are meant for the person." },
         { "name": "engines", "description": "Agent programs on this machine." },
         { "name": "terminals", "description": "Persistent shells, as JSON-RPC." },
         { "name": "access", "description": "Tokens with permissions, and browser sign-ins." },
-        { "name": "service", "description": "The daemon itself." },
+        { "name": "service", "description": "Health, status, metrics and stop of the daemon." },
     ]);
     document["components"]["securitySchemes"] = json!({
-        "token": { "type": "http", "scheme": "bearer", "description": "The text in the file `token` of Abide's home, or the secret of a token that `abide token new` made. A token has permissions; 403 `PERMISSION_DENIED` names the one that is missing." },
+        "token": { "type": "http", "scheme": "bearer", "description": "The text in the file `token` of Abide's home, or the secret of a token of `abide token new`. A token has permissions; 403 `PERMISSION_DENIED` names the missing one." },
         "session": { "type": "apiKey", "in": "cookie", "name": "abide_session_HOME",
-            "description": "For browsers: `POST /v1/session` gives it in exchange for the token, with a name of this home's own. It is worth something only beside the page's key." },
+            "description": "For browsers: `POST /v1/session` sets it in exchange for the token. Its name is unique per home. It is accepted only together with the page key." },
         "page_key": { "type": "apiKey", "in": "header", "name": "Abide-Session-Key",
-            "description": "For browsers, beside the cookie: the key that `POST /v1/session` gave to the page." },
+            "description": "For browsers, together with the cookie: the key that `POST /v1/session` returned to the page." },
     });
-    document["components"]["schemas"]["Problem"] =
+    document["components"]["schemas"][ProblemDetails::name().as_ref()] =
         serde_json::to_value(<ProblemDetails as PartialSchema>::schema()).unwrap_or_default();
+    if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
+        let methods = describe_methods(schemas);
+        document["paths"]["/v1/rpc"]["post"]["x-terminal-methods"] = Value::Object(methods);
+    }
     document["security"] = json!([{ "token": [] }, { "session": [], "page_key": [] }]);
     // The router marks a wildcard parameter with a star, which OpenAPI does not know.
     if let Some(paths) = document["paths"].as_object_mut() {
@@ -64,10 +69,10 @@ pub(super) fn complete(declared: OpenApi) -> Value {
 
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 
-const API_DESCRIPTION: &str = "What people and programs ask of the daemon. Refusals are `application/problem+json` (RFC 9457) \
-with a `code` for programs and a `detail` that says what to do. Lists take `cursor` and `limit` and answer `items` and \
-`next_cursor`, which is null on the last page. Times are RFC 3339 in UTC. Ids are prefixed and ordered by time. Answers \
-may gain fields; requests with fields that nobody knows are refused.";
+const API_DESCRIPTION: &str = "The HTTP interface of the daemon. Errors are `application/problem+json` (RFC 9457) with a `code` \
+for programs and a `detail` with the remedy. Lists take `cursor` and `limit` and return `items` and `next_cursor`, which \
+is null on the last page. Times are RFC 3339 in UTC. Ids are prefixed and ordered by time. Later versions may add fields \
+to responses. Requests with unknown fields are refused.";
 
 /// Adds the error responses that every route can return.
 fn complete_operation(path: &str, method: &str, operation: &mut Value) {
@@ -81,32 +86,32 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     if path != "/healthz" {
         every(
             "401",
-            "`UNAUTHORIZED`: the token is missing or wrong, or a browser's cookie came without its key",
+            "`UNAUTHORIZED`: the token is missing or wrong, or a cookie was sent without the page key",
         );
     }
     every(
         "403",
-        "`FORBIDDEN_HOST`, `FORBIDDEN_ORIGIN`: called by a name, or from a page, that is not allowed; \
+        "`FORBIDDEN_HOST`, `FORBIDDEN_ORIGIN`: the header `Host` or `Origin` is not allowed; \
          `PERMISSION_DENIED`: the token lacks the permission that the detail names",
     );
-    every("429", "`RATE_LIMITED`: try again after the seconds in `Retry-After`");
+    every("429", "`RATE_LIMITED`: retry after the seconds in `Retry-After`");
     every(
         "500",
-        "`INTERNAL`: our bug; `OUTCOME_UNKNOWN`: it may have been done, so look before trying again",
+        "`INTERNAL`: a defect of Abide; `OUTCOME_UNKNOWN`: the request may have had its effect, so check before a retry",
     );
     every(
         "503",
-        "`NOT_READY`, `STOPPING`, `STORE_UNAVAILABLE`, `TOO_MANY_CONNECTIONS`: try again later; \
-           `STORE_GONE`: an operator must look after the store; `STORE_IN_USE`: another daemon has taken it",
+        "`NOT_READY`, `STOPPING`, `STORE_UNAVAILABLE`, `TOO_MANY_CONNECTIONS`: retry later; \
+           `STORE_GONE`: an operator must repair the store; `STORE_IN_USE`: another daemon uses the store",
     );
     if method != "get" {
-        every("408", "`TOO_SLOW`: the body took too long");
-        every("507", "`STORE_FULL`: nothing was taken; free some space");
+        every("408", "`TOO_SLOW`: the body was not received in time");
+        every("507", "`STORE_FULL`: the request had no effect; free some space");
     }
     for (status, response) in responses {
         if status.starts_with(['4', '5']) {
             response["content"][PROBLEM_JSON] =
-                json!({ "schema": { "$ref": "#/components/schemas/Problem" } });
+                json!({ "schema": { "$ref": format!("#/components/schemas/{}", ProblemDetails::name()) } });
         }
         if status == "429" {
             response["headers"]["Retry-After"] =
@@ -128,7 +133,7 @@ fn sorted(value: Value) -> Value {
     }
 }
 
-/// Tells everything that can be asked here.
+/// Returns the OpenAPI document.
 #[utoipa::path(
     get, path = "/openapi.json", tag = "service", operation_id = "document",
     responses((status = 200, description = "This document.", body = Object)),

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use abide_domain::engine::ProfileKind;
 use abide_ports::engine::EngineHealth;
 use abide_wire::service as wire;
 use axum::{Json, extract::State};
@@ -20,9 +19,9 @@ pub(super) struct EngineCache(Mutex<Option<(Instant, Vec<wire::EngineView>)>>);
 /// Maximum age of the cached result.
 const CACHE_MAX_AGE: Duration = Duration::from_secs(60);
 
-/// Lists engines: whether each can be used here, and what for.
+/// Lists the engines with their availability and abilities.
 ///
-/// What is told may be up to a minute old.
+/// The information may be up to one minute old.
 #[utoipa::path(
     get, path = "/v1/engines", tag = "engines", operation_id = "list_engines",
     responses((status = 200, description = "All engines; there is never a second page.", body = wire::ListResponse<wire::EngineView>)),
@@ -56,21 +55,18 @@ fn engine_view(name: String, health: Option<EngineHealth>) -> wire::EngineView {
             name,
             version: None,
             available: false,
-            waits: None,
+            wait_mode: None,
             abilities: vec![],
             probe,
         };
     };
     let available = health.failure.is_none();
-    let waits = match health.profile_kind() {
-        ProfileKind::Resumable => "resumable",
-        ProfileKind::StickyProcess => "sticky_process",
-    };
+    let wait_mode = available.then(|| translate::profile_kind(health.profile_kind()));
     wire::EngineView {
         name,
         version: health.version,
         available,
-        waits: available.then(|| waits.to_owned()),
+        wait_mode,
         abilities: health
             .abilities
             .iter()

@@ -42,30 +42,30 @@ use super::{
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct EventsQuery {
-    /// Only what came after the event with this `seq`. The header `Last-Event-ID` says the same and is stronger, because
-    /// it is what a reader sends that was cut off.
+    /// Returns events after this `seq`. The header `Last-Event-ID`, which a reader sends when it reconnects, takes
+    /// precedence.
     after: Option<u64>,
-    /// The same as `after`, under the name that other lists use.
+    /// The same as `after`, with the name that other lists use.
     cursor: Option<u64>,
-    /// How many events a page has at the most; 100 unless given. A page ends sooner when it has 1 MiB. A stream has no end.
+    /// Maximum number of events of a page; default 100. A page ends earlier at 1 MiB. Has no effect on a stream.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<u32>,
 }
 
-/// Tells what happens to all runs.
+/// Reads the events of all runs.
 ///
-/// A stream of server-sent events unless the request accepts `application/json` only: then one page. Every message's
-/// `data` is an event, its `id` the event's `seq`. Comments come when nothing happens, so that both sides notice a dead
-/// connection. Without a cursor it begins at the first event there is.
+/// The response is a stream of server-sent events, or one page if the request accepts only `application/json`. The
+/// `data` of each message is an `EventEnvelope`, and its `id` is the `seq` of the event. An idle stream carries
+/// comments, so that both sides detect a dead connection. Without a cursor, it begins with the first event.
 #[utoipa::path(
     get, path = "/v1/events", tag = "events", operation_id = "read_events",
     params(EventsQuery, ("Last-Event-ID" = Option<String>, Header, description = "The `seq` of the last event that was read.", pattern = "^[0-9]{0,18}$")),
     responses(
-        (status = 200, description = "Events, as a page or as they happen.", content(
+        (status = 200, description = "A page or a stream of events.", content(
             (service::ListResponse<wire::EventEnvelope> = "application/json"),
             (String = "text/event-stream"),
         )),
-        (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`: nothing ever had that position"),
+        (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`: the position is after the end of the journal"),
         (status = 406, description = "`NOT_ACCEPTABLE`"),
     ),
 )]
@@ -78,7 +78,7 @@ pub(super) async fn all(
     respond(&interface, &credential, None, &headers, &from).await
 }
 
-/// Tells what happens to one run.
+/// Reads the events of a run.
 #[utoipa::path(
     get, path = "/v1/runs/{run_id}/events", tag = "events", operation_id = "read_run_events",
     params(
@@ -87,11 +87,11 @@ pub(super) async fn all(
         ("Last-Event-ID" = Option<String>, Header, description = "The `seq` of the last event that was read.", pattern = "^[0-9]{0,18}$"),
     ),
     responses(
-        (status = 200, description = "Events, as a page or as they happen.", content(
+        (status = 200, description = "A page or a stream of events.", content(
             (service::ListResponse<wire::EventEnvelope> = "application/json"),
             (String = "text/event-stream"),
         )),
-        (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`: nothing ever had that position"),
+        (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`: the position is after the end of the journal"),
         (status = 404, description = "`RUN_NOT_FOUND`"),
         (status = 406, description = "`NOT_ACCEPTABLE`"),
     ),

@@ -38,12 +38,12 @@ use crate::access::Principal;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct InteractionsQuery {
-    /// Only `open` ones are listed across runs; those of one run are all at `/v1/runs/{run_id}/interactions`.
+    /// Only `open` is supported. `/v1/runs/{run_id}/interactions` lists all questions of a run.
     #[param(inline)]
     state: Option<InteractionFilter>,
-    /// The `next_cursor` of the page before; the first page unless given.
+    /// The `next_cursor` of the previous page; default: the first page.
     cursor: Option<String>,
-    /// How many at the most; 100 unless given. A page ends sooner when it has 1 MiB.
+    /// Maximum number of items; default 100. A page ends earlier at 1 MiB.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<u32>,
 }
@@ -51,13 +51,12 @@ pub(super) struct InteractionsQuery {
 /// Questions that are listed across runs.
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = Listed)]
 enum InteractionFilter {
     /// Those that can be answered.
     Open,
 }
 
-/// The inbox: every question that can be answered, the oldest first.
+/// Lists the open questions of all runs, oldest first.
 #[utoipa::path(
     get, path = "/v1/interactions", tag = "interactions", operation_id = "list_open_interactions",
     params(InteractionsQuery),
@@ -79,12 +78,12 @@ pub(super) async fn inbox(
     Ok(pages::json_response(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
 }
 
-/// Lists a run's questions, the first first.
+/// Lists the questions of a run, oldest first.
 #[utoipa::path(
     get, path = "/v1/runs/{run_id}/interactions", tag = "interactions", operation_id = "list_interactions",
     params(("run_id" = String, Path, description = "The run."), PageQuery),
     responses(
-        (status = 200, description = "A page of the run's questions.", body = service::ListResponse<wire::InteractionView>),
+        (status = 200, description = "A page of questions.", body = service::ListResponse<wire::InteractionView>),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`"),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
@@ -105,7 +104,7 @@ pub(super) async fn of_run(
     Ok(pages::json_response(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
 }
 
-/// Answers a question. The first answer counts.
+/// Answers a question. The first answer is accepted.
 ///
 /// An approval (`asked_by` is `approval`, or `kind` is `risk_ack`) needs the permission `approve`, any other question
 /// `answer`.
@@ -113,14 +112,14 @@ pub(super) async fn of_run(
     post, path = "/v1/interactions/{interaction_id}/reply", tag = "interactions", operation_id = "reply",
     params(
         ("interaction_id" = String, Path, description = "The question."),
-        ("Abide-Person" = Option<String>, Header, description = "Who answers, for the ledger.", min_length = 1, max_length = 100),
+        ("Abide-Person" = Option<String>, Header, description = "Name of the person who answers, for the ledger.", min_length = 1, max_length = 100),
     ),
     request_body = wire::ReplyRequest,
     responses(
-        (status = 200, description = "The answer counts, or did so already.", body = wire::ReplyResponse),
+        (status = 200, description = "The answer is accepted, or was accepted before.", body = wire::ReplyResponse),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
         (status = 404, description = "`INTERACTION_NOT_FOUND`"),
-        (status = 409, description = "`STALE_INTERACTION`: somebody else was first, or the question is closed; `APPROVAL_NOT_SHOWN`: the approval covers more than its question shows, and the yes does not name the digits at the end of its content; `IDEMPOTENCY_CONFLICT`: the same key came with another text"),
+        (status = 409, description = "`STALE_INTERACTION`: the question was answered before, or is closed; `APPROVAL_NOT_SHOWN`: the prompt does not show all of the content, and the yes does not name the digits at the end of the content; `IDEMPOTENCY_CONFLICT`: the same key was used with another text"),
         (status = 422, description = "`APPROVAL_UNCLEAR`: the answer to an approval is neither a yes nor a no"),
         (status = 413, description = "`TOO_LARGE`"),
         (status = 415, description = "`UNSUPPORTED_MEDIA_TYPE`"),
@@ -161,18 +160,18 @@ pub(super) async fn reply(
     Ok(Json(wire::ReplyResponse { resolution, verdict }))
 }
 
-/// Reads everything that a question covers.
+/// Reads the complete content of a question.
 ///
-/// The full text of a question that is too long to be shown whole, or the prompt of any other. The text of an approval
-/// that is not shown whole ends with a line that has the words which approve it. That line, and the empty one before it,
-/// are no part of what the SHA-256 was made of.
+/// Returns the complete text of a question that is too long for its prompt, or the prompt of any other question. The
+/// text of such an approval ends with a line that states the answer which approves it. The SHA-256 does not include
+/// that line and the empty line before it.
 #[utoipa::path(
     get, path = "/v1/interactions/{interaction_id}/content", tag = "interactions", operation_id = "read_content",
     params(("interaction_id" = String, Path, description = "The question.")),
     responses(
         (status = 200, description = "The text, in UTF-8.", body = String, content_type = "text/plain"),
         (status = 404, description = "`INTERACTION_NOT_FOUND`"),
-        (status = 410, description = "`CONTENT_GONE`: the run is over, and what it left behind was removed"),
+        (status = 410, description = "`CONTENT_GONE`: the run has ended, and its private files were deleted"),
     ),
 )]
 pub(super) async fn content(

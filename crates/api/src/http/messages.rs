@@ -13,18 +13,18 @@ use super::{
     translate,
 };
 
-/// Says something to a run.
+/// Sends a message to a run.
 ///
-/// A message with a `message_id` that came before is not taken again.
+/// A message with a known `message_id` is not accepted again.
 #[utoipa::path(
     post, path = "/v1/runs/{run_id}/messages", tag = "messages", operation_id = "send_message",
     params(("run_id" = String, Path, description = "The run.")),
     request_body = wire::SendMessageRequest,
     responses(
-        (status = 202, description = "The message is ours, durably.", body = wire::SendMessageResponse),
+        (status = 202, description = "The message is stored durably.", body = wire::SendMessageResponse),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
         (status = 404, description = "`RUN_NOT_FOUND`"),
-        (status = 409, description = "`RUN_FINISHED`: a run that is over takes no messages; `INBOX_FULL`; `IDEMPOTENCY_CONFLICT`: the message was for another run"),
+        (status = 409, description = "`RUN_FINISHED`: the run has ended; `INBOX_FULL`; `IDEMPOTENCY_CONFLICT`: the message id was used for another run"),
         (status = 507, description = "`RESOURCE_PRESSURE`: too little disk space is free in the home or the workspace; `STORE_FULL`"),
         (status = 413, description = "`TOO_LARGE`"),
         (status = 415, description = "`UNSUPPORTED_MEDIA_TYPE`"),
@@ -63,15 +63,15 @@ pub(super) async fn send(
     Ok((StatusCode::ACCEPTED, Json(response)))
 }
 
-/// Shows a message as the ledger has it.
+/// Reads an entry of the inbound ledger.
 #[utoipa::path(
     get, path = "/v1/inbound/{channel}/{message_id}", tag = "messages", operation_id = "show_inbound",
     params(
-        ("channel" = String, Path, description = "Where it came from; `api` for HTTP."),
-        ("message_id" = String, Path, description = "Its name there."),
+        ("channel" = String, Path, description = "The channel that received the message; `api` for HTTP."),
+        ("message_id" = String, Path, description = "The id of the message within its channel."),
     ),
     responses(
-        (status = 200, description = "How far it has got.", body = wire::InboundView),
+        (status = 200, description = "The entry.", body = wire::InboundView),
         (status = 404, description = "`MESSAGE_NOT_FOUND`"),
     ),
 )]

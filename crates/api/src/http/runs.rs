@@ -42,12 +42,12 @@ pub(super) const CHANNEL: &str = "api";
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RunsQuery {
-    /// Only those that do this.
+    /// Lists only runs with this status.
     #[param(inline)]
     status: Option<wire::RunStatusValue>,
-    /// The `next_cursor` of the page before; the first page unless given.
+    /// The `next_cursor` of the previous page; default: the first page.
     cursor: Option<String>,
-    /// How many at the most; 100 unless given. A page ends sooner when it has 1 MiB.
+    /// Maximum number of items; default 100. A page ends earlier at 1 MiB.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<u32>,
 }
@@ -57,9 +57,9 @@ pub(super) struct RunsQuery {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct PageQuery {
-    /// The `next_cursor` of the page before; the first page unless given.
+    /// The `next_cursor` of the previous page; default: the first page.
     cursor: Option<String>,
-    /// How many at the most; 100 unless given. A page ends sooner when it has 1 MiB.
+    /// Maximum number of items; default 100. A page ends earlier at 1 MiB.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<u32>,
 }
@@ -80,16 +80,16 @@ pub(super) fn page_of(cursor: Option<String>, most: Option<u32>) -> Result<PageR
 
 /// Starts a run.
 ///
-/// The same `Idempotency-Key` with the same body is the same run, however often it is sent.
+/// A repeated request with the same `Idempotency-Key` and body returns the same run.
 #[utoipa::path(
     post, path = "/v1/runs", tag = "runs", operation_id = "create_run",
     params(("Idempotency-Key" = Option<String>, Header,
-        description = "A key of your own, 1 to 200 visible ASCII characters: the same request under the same key is one run, for ever.",
+        description = "1 to 200 visible ASCII characters. A repeated request with the same key creates no second run; keys do not expire.",
         min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
     request_body = wire::CreateRunRequest,
     responses(
-        (status = 201, description = "The run was made.", body = wire::RunView, headers(("Location" = String, description = "Where the run is."))),
-        (status = 200, description = "The same request was met before; this is its run.", body = wire::RunView),
+        (status = 201, description = "The run was created.", body = wire::RunView, headers(("Location" = String, description = "Where the run is."))),
+        (status = 200, description = "The request was accepted before. This is its run.", body = wire::RunView),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `UNKNOWN_ENGINE`, `WORKSPACE_UNUSABLE`"),
         (status = 409, description = "`IDEMPOTENCY_CONFLICT`: the key was used for another request"),
         (status = 507, description = "`RESOURCE_PRESSURE`: too little disk space is free in the home or the workspace; `STORE_FULL`"),
@@ -140,7 +140,7 @@ pub(super) async fn create(
     }
 }
 
-/// Lists runs, the newest first.
+/// Lists runs, newest first.
 #[utoipa::path(
     get, path = "/v1/runs", tag = "runs", operation_id = "list_runs",
     params(RunsQuery),
@@ -166,7 +166,7 @@ pub(super) async fn list(
     get, path = "/v1/runs/{run_id}", tag = "runs", operation_id = "show_run",
     params(("run_id" = String, Path, description = "The run.")),
     responses(
-        (status = 200, description = "The run as it stands.", body = wire::RunView),
+        (status = 200, description = "The run.", body = wire::RunView),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
 )]
@@ -180,12 +180,12 @@ pub(super) async fn show(
     Ok(pages::json_response(&run_view(&interface, &run), reservation))
 }
 
-/// Lists a run's turns, the first first.
+/// Lists the turns of a run, oldest first.
 #[utoipa::path(
     get, path = "/v1/runs/{run_id}/turns", tag = "runs", operation_id = "list_turns",
     params(("run_id" = String, Path, description = "The run."), PageQuery),
     responses(
-        (status = 200, description = "A page of the ledger of turns.", body = service::ListResponse<wire::TurnView>),
+        (status = 200, description = "A page of turns.", body = service::ListResponse<wire::TurnView>),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`"),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
@@ -208,18 +208,18 @@ pub(super) async fn turns(
     Ok(pages::json_response(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
 }
 
-/// Stops the turn at work.
+/// Interrupts the running turn.
 ///
-/// The run then waits for a person to say what should happen next. Where no turn is at work, nothing is done.
+/// The run then waits for a person to decide how it continues. Without a running turn, the request has no effect.
 #[utoipa::path(
     post, path = "/v1/runs/{run_id}/interrupt", tag = "runs", operation_id = "interrupt_run",
     params(
         ("run_id" = String, Path, description = "The run."),
-        ("Abide-Person" = Option<String>, Header, description = "Who asks, for the ledger.", min_length = 1, max_length = 100),
+        ("Abide-Person" = Option<String>, Header, description = "Name of the person who asks, for the ledger.", min_length = 1, max_length = 100),
     ),
     responses(
         (status = 400, description = "`INVALID_REQUEST`"),
-        (status = 200, description = "Whether there was a turn to stop.", body = wire::AcceptedResponse),
+        (status = 200, description = "Whether a turn was running.", body = wire::AcceptedResponse),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
 )]
@@ -231,16 +231,16 @@ pub(super) async fn interrupt(
     accepted_response(&id, interface.daemon().interrupt(parse_run_id(&id)?, &by).await)
 }
 
-/// Ends a run for good.
+/// Cancels a run.
 #[utoipa::path(
     post, path = "/v1/runs/{run_id}/cancel", tag = "runs", operation_id = "cancel_run",
     params(
         ("run_id" = String, Path, description = "The run."),
-        ("Abide-Person" = Option<String>, Header, description = "Who asks, for the ledger.", min_length = 1, max_length = 100),
+        ("Abide-Person" = Option<String>, Header, description = "Name of the person who asks, for the ledger.", min_length = 1, max_length = 100),
     ),
     responses(
         (status = 400, description = "`INVALID_REQUEST`"),
-        (status = 200, description = "Whether there was anything to end; false for a run that was over.", body = wire::AcceptedResponse),
+        (status = 200, description = "Whether the run was canceled; false if it had ended before.", body = wire::AcceptedResponse),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
 )]

@@ -16,20 +16,20 @@ use super::{
     translate,
 };
 
-/// Says that the daemon lives. Needs no token.
+/// Reports that the daemon is alive. Needs no token.
 #[utoipa::path(
     get, path = "/healthz", tag = "service", operation_id = "health",
-    responses((status = 200, description = "It lives.", body = wire::HealthResponse)),
+    responses((status = 200, description = "The daemon is alive.", body = wire::HealthResponse)),
 )]
 pub(super) async fn health() -> Json<wire::HealthResponse> {
     Json(wire::HealthResponse { status: "ok".to_owned(), resource_pressure: None })
 }
 
-/// Says whether everything found at start-up has been taken up again.
+/// Reports whether the recovery at start-up is complete.
 #[utoipa::path(
     get, path = "/readyz", tag = "service", operation_id = "ready",
     responses(
-        (status = 200, description = "It is ready.", body = wire::HealthResponse),
+        (status = 200, description = "The recovery is complete.", body = wire::HealthResponse),
         (status = 503, description = "`NOT_READY`, `STORE_GONE`, `STORE_IN_USE`"),
     ),
 )]
@@ -45,10 +45,10 @@ pub(super) async fn ready(
     }
 }
 
-/// Tells the figures of this process, for whoever collects them.
+/// Returns the metrics of the daemon.
 #[utoipa::path(
     get, path = "/metrics", tag = "service", operation_id = "metrics",
-    responses((status = 200, description = "Figures in the OpenMetrics text format.", body = String,
+    responses((status = 200, description = "Metrics in the OpenMetrics text format.", body = String,
         content_type = "application/openmetrics-text")),
 )]
 pub(super) async fn metrics(State(interface): State<HttpState>) -> Result<impl IntoResponse, HttpProblem> {
@@ -56,10 +56,10 @@ pub(super) async fn metrics(State(interface): State<HttpState>) -> Result<impl I
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text))
 }
 
-/// Says what runs and waits.
+/// Returns the status of the daemon.
 #[utoipa::path(
     get, path = "/v1/status", tag = "service", operation_id = "status",
-    responses((status = 200, description = "What runs and waits.", body = wire::DaemonStatus)),
+    responses((status = 200, description = "The status of the daemon.", body = wire::DaemonStatus)),
 )]
 pub(super) async fn status(
     State(interface): State<HttpState>,
@@ -104,16 +104,16 @@ async fn sessions(interface: &HttpState) -> u64 {
 
 /// Stops the daemon.
 ///
-/// In order, which is the usual way, every process that a run holds is ended, and so are terminal sessions; the answer
-/// comes when that is done and says what became of each run. A turn at work becomes `interrupted`: an interactive run
-/// asks whether to continue, a chat becomes idle, an `auto` run fails with `STOPPED_BY_SHUTDOWN`. A wait with a process is
-/// void: a run that can be resumed asks whether to continue, a sticky one fails with `STOPPED_BY_SHUTDOWN`. Queued runs
-/// and questions without a process stay as they are. With `keep`, all of it goes on and is taken up by the next daemon.
+/// Ends all processes of runs and all terminal sessions, then returns the result for each run. A running turn becomes
+/// `interrupted`: an interactive run asks whether to continue, a chat becomes idle, an `auto` run fails with
+/// `STOPPED_BY_SHUTDOWN`. A question for which a process waits becomes void: a resumable run asks whether to continue,
+/// a sticky one fails with `STOPPED_BY_SHUTDOWN`. Queued runs and questions without a process do not change. With
+/// `keep`, processes and sessions continue, and the next daemon takes them over.
 #[utoipa::path(
     post, path = "/v1/stop", tag = "service", operation_id = "stop",
     request_body(content = Option<wire::StopDaemonRequest>),
     responses(
-        (status = 200, description = "What was ended. The daemon goes right after this answer.", body = wire::StopDaemonResponse),
+        (status = 200, description = "The ended processes. The daemon exits after this response.", body = wire::StopDaemonResponse),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
         (status = 413, description = "`TOO_LARGE`"),
         (status = 415, description = "`UNSUPPORTED_MEDIA_TYPE`"),

@@ -26,16 +26,16 @@ use super::{
 };
 use crate::rpc::RpcConnection;
 
-/// Makes one call of a terminal method.
+/// Calls a terminal method.
 ///
-/// Streams are offered over the WebSocket only.
+/// `x-terminal-methods` has the parameters and the result of each method. `exec.stream` needs the WebSocket.
 #[utoipa::path(
     post, path = "/v1/rpc", tag = "terminals", operation_id = "call",
     request_body = wire::JsonRpcRequest,
     responses(
-        (status = 200, description = "The answer, which may be an error of the method's.", body = wire::JsonRpcResponse),
-        (status = 204, description = "A request without an id was taken and gets no answer."),
-        (status = 400, description = "`INVALID_REQUEST`: not one request, or one that needs the WebSocket"),
+        (status = 200, description = "The response, with a result or an error of the method.", body = wire::JsonRpcResponse),
+        (status = 204, description = "A notification (a request without an id) was accepted."),
+        (status = 400, description = "`INVALID_REQUEST`: not a single request, or a method that needs the WebSocket"),
         (status = 413, description = "`TOO_LARGE`"),
         (status = 415, description = "`UNSUPPORTED_MEDIA_TYPE`"),
     ),
@@ -153,12 +153,12 @@ fn check_request(body: &[u8]) -> Result<(), HttpProblem> {
 
 /// Opens a WebSocket for terminal methods.
 ///
-/// Every message is one JSON-RPC object. Requests are served at the same time, and streams come as notifications.
+/// Each message is one JSON-RPC object. Requests are served concurrently, and streams are sent as notifications.
 #[utoipa::path(
     get, path = "/v1/rpc", tag = "terminals", operation_id = "connect",
     responses(
         (status = 101, description = "The WebSocket is open."),
-        (status = 426, description = "`UPGRADE_REQUIRED`: this is for WebSockets"),
+        (status = 426, description = "`UPGRADE_REQUIRED`: the request does not ask for a WebSocket"),
     ),
 )]
 pub(super) async fn connect(

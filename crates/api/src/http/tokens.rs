@@ -23,9 +23,9 @@ use crate::access::{AccessError, AccessRegistry, Principal, SIGN_IN_MAX_AGE};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct TokensQuery {
-    /// The `next_cursor` of the page before; the first page unless given.
+    /// The `next_cursor` of the previous page; default: the first page.
     cursor: Option<String>,
-    /// How many at the most; 100 unless given.
+    /// Maximum number of items; default 100.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<u32>,
 }
@@ -47,7 +47,7 @@ pub(super) async fn list(
     Ok(Json(page(tokens, &part, |token| token.name.clone())?))
 }
 
-/// Makes a token. Its secret is in this answer and nowhere else.
+/// Creates a token. Only this response contains its secret.
 #[utoipa::path(
     post, path = "/v1/tokens", tag = "access", operation_id = "create_token",
     request_body = wire::CreateTokenRequest,
@@ -68,10 +68,10 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(issued)))
 }
 
-/// Makes a new secret for a token.
+/// Replaces the secret of a token.
 ///
-/// The old secret and the sign-ins that it was exchanged for are void at once. The new secret of `owner` is also written to
-/// the file `token` of Abide's home. A token that expires gets its whole time again.
+/// The old secret and the sign-ins of the token end at once. The new secret of `owner` is also written to the file
+/// `token` of Abide's home. The lifetime of a token that expires begins again.
 #[utoipa::path(
     post, path = "/v1/tokens/{name}/rotate", tag = "access", operation_id = "rotate_token",
     params(("name" = String, Path, description = "The token.")),
@@ -88,14 +88,14 @@ pub(super) async fn rotate(
     Ok(Json(change(&interface, move |access| access.rotate(&name, now)).await?))
 }
 
-/// Takes a token away, and ends the sign-ins that it was exchanged for.
+/// Revokes a token and ends its sign-ins.
 #[utoipa::path(
     delete, path = "/v1/tokens/{name}", tag = "access", operation_id = "revoke_token",
     params(("name" = String, Path, description = "The token.")),
     responses(
-        (status = 204, description = "The token is void."),
+        (status = 204, description = "The token is revoked."),
         (status = 404, description = "`TOKEN_NOT_FOUND`"),
-        (status = 409, description = "`OWNER_TOKEN`: that one can only be rotated"),
+        (status = 409, description = "`OWNER_TOKEN`: the owner token can only be rotated"),
     ),
 )]
 pub(super) async fn revoke(
@@ -133,7 +133,7 @@ pub(super) async fn sign_ins(
     delete, path = "/v1/sign-ins/{sign_in_id}", tag = "access", operation_id = "end_sign_in",
     params(("sign_in_id" = String, Path, description = "The sign-in.")),
     responses(
-        (status = 204, description = "The sign-in is void."),
+        (status = 204, description = "The sign-in has ended."),
         (status = 404, description = "`TOKEN_NOT_FOUND`"),
     ),
 )]
@@ -150,11 +150,11 @@ pub(super) async fn end_sign_in(
 
 /// Exchanges the token for a sign-in, for browsers.
 ///
-/// The cookie cannot be read by pages and is not sent along from other sites, but browsers send it to every port of the
-/// host. It is therefore worth nothing alone: the page keeps the value of `Abide-Session-Key` in storage of its origin and
-/// sends it with each request as the header of that name, or for a WebSocket as the subprotocol `abide.key.KEY` beside
-/// `abide.rpc`. A sign-in permits what its token permits. It ends after 14 days without use, after 90 days, with `DELETE`,
-/// and when its token is rotated or revoked.
+/// Pages cannot read the cookie, and other sites cannot send it, but browsers send it to every port of the host. The
+/// cookie alone is therefore not sufficient. The page keeps the value of `Abide-Session-Key` in the storage of its
+/// origin and sends it with each request as the header of that name, or for a WebSocket as the subprotocol
+/// `abide.key.KEY` beside `abide.rpc`. A sign-in has the permissions of its token. It ends after 14 days without use,
+/// after 90 days, with `DELETE`, and when its token is rotated or revoked.
 #[utoipa::path(
     post, path = "/v1/session", tag = "access", operation_id = "open_session",
     responses((status = 204, description = "The browser is signed in.", headers(
@@ -180,10 +180,10 @@ pub(super) async fn open_session(
     Ok(response)
 }
 
-/// Signs the browser out that asks: its sign-in is void.
+/// Signs the requesting browser out.
 #[utoipa::path(
     delete, path = "/v1/session", tag = "access", operation_id = "close_session",
-    responses((status = 204, description = "The sign-in is void and the cookie taken back.", headers(("Set-Cookie" = String, description = "Nothing, from now on.")))),
+    responses((status = 204, description = "The sign-in has ended, and the cookie is deleted.", headers(("Set-Cookie" = String, description = "Nothing, from now on.")))),
 )]
 pub(super) async fn close_session(
     State(interface): State<HttpState>,

@@ -127,7 +127,7 @@ impl RpcConnection {
             return self.send_terminal_error(id, &error);
         }
         if request.method == "system.ping" {
-            return self.send_result(id, &json!({ "pong": true }));
+            return self.send_result(id, &wire::SystemPingResult { pong: true });
         }
         match parse(&request.method, request.params) {
             Ok(Some((parsed_call, shape))) => {
@@ -193,18 +193,14 @@ impl RpcConnection {
                 self.send_result(id, &wire::SessionListResult { sessions });
             }
             (_, TerminalReply::Destroyed(session)) => {
-                self.send_result(id, &json!({ "session_id": session.as_str(), "state": "TERMINATED" }));
+                self.send_result(id, &translate::destroyed(&session));
             }
-            (_, TerminalReply::Done) => self.send_result(id, &json!({})),
-            (_, TerminalReply::Cancelled) => self.send_result(id, &json!({ "cancelled": true })),
+            (_, TerminalReply::Done) => self.send_result(id, &wire::EmptyResult {}),
+            (_, TerminalReply::Cancelled) => {
+                self.send_result(id, &wire::ExecCancelResult { cancelled: true })
+            }
             (_, TerminalReply::Screen(screen)) => self.send_result(id, &translate::screen(&screen)),
-            (_, TerminalReply::Stats(stats)) => self.send_result(
-                id,
-                &json!({
-                    "sessions": stats.sessions, "running": stats.running, "terminated": stats.terminated,
-                    "max_sessions": stats.max_sessions, "commands": stats.commands, "adopted": stats.adopted,
-                }),
-            ),
+            (_, TerminalReply::Stats(stats)) => self.send_result(id, &translate::stats(&stats)),
             (_, _) => self.send_terminal_error(
                 id,
                 &TerminalError::new(

@@ -86,14 +86,14 @@ pub(super) struct RequestIdOnly {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use serde_json::json;
 
     use super::*;
 
-    const METHODS: [&str; 12] = [
+    pub(in crate::rpc) const METHODS: [&str; 12] = [
         "session.create",
         "session.info",
         "session.list",

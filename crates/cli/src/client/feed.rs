@@ -147,7 +147,7 @@ impl FeedReader {
                 Ok(count) => buffer.get(..count).unwrap_or_default(),
             };
             for data in parser.feed(bytes) {
-                // Events that do not parse are ignored: a later daemon may send new kinds.
+                // Events of unknown kinds are parsed and kept. Messages that are no events are ignored.
                 if let Ok(event) = serde_json::from_str::<EventEnvelope>(&data)
                     && event.seq > self.after
                 {

@@ -25,7 +25,7 @@ use tracing::level_filters::LevelFilter;
 /// The configuration of Abide: `config.toml` in its home.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "Config")]
+#[schemars(title = "Configuration of Abide")]
 pub struct CliConfig {
     /// The address and port that the daemon listens on; 127.0.0.1:4870 unless set.
     #[schemars(with = "String")]

@@ -7,7 +7,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use abide_wire::{
-    event::EventEnvelope,
+    event::{EventEnvelope, RunEventView, TurnOutcomeValue},
     interaction::InteractionView,
     run::{ExecutionModeValue, RunStatusValue, RunView},
 };
@@ -169,7 +169,11 @@ impl<'a> FollowSession<'a> {
         }
         let Some(event_line) = story::format_event(event) else { return };
         // The result of a turn and its question are printed elsewhere, so they are not repeated here.
-        let is_result = event.kind == "turn_ended" && event_line.severity == EventSeverity::Step;
+        let is_printed_elsewhere = match event.event.known() {
+            Some(RunEventView::TurnEnded(_)) => event_line.severity == EventSeverity::Step,
+            Some(RunEventView::GateRaised(_)) => true,
+            Some(_) | None => false,
+        };
         match event_line.severity {
             EventSeverity::Detail => {}
             EventSeverity::Progress if self.shows_status() => {
@@ -177,7 +181,7 @@ impl<'a> FollowSession<'a> {
                 self.draw_status();
             }
             EventSeverity::Progress | EventSeverity::Step | EventSeverity::Problem
-                if !is_result && event.kind != "gate_raised" =>
+                if !is_printed_elsewhere =>
             {
                 self.end_prompt_line();
                 let line = self.status_line.colour.text(event_line.severity.style(), event_line.line);
@@ -185,9 +189,10 @@ impl<'a> FollowSession<'a> {
             }
             EventSeverity::Progress | EventSeverity::Step | EventSeverity::Problem => {}
         }
-        if event.data.get("outcome").is_some_and(|outcome| outcome == "asked") {
-            self.question_turns
-                .extend(event.data.get("turn_id").and_then(|id| id.as_str()).map(str::to_owned));
+        if let Some(RunEventView::TurnEnded(end)) = event.event.known()
+            && end.outcome == TurnOutcomeValue::Asked
+        {
+            self.question_turns.push(end.turn_id.clone());
             if let Some(words) = event_line.full_text {
                 self.end_prompt_line();
                 self.status_line.line(&text::escape_control_chars(&words));

@@ -3,7 +3,7 @@
 use std::{io::Write, process::ExitCode};
 
 use abide_wire::{
-    interaction::{InteractionStateValue, InteractionView, ResolutionModeValue},
+    interaction::{AutoDecideReasonValue, InteractionStateValue, InteractionView, ResolutionModeValue},
     run::{
         AttemptView, ExecutionModeValue, IsolationValue, OnBusyValue, ProfileKindValue, RunErrorView,
         RunOptions, RunView, SandboxValue, TurnView,
@@ -198,7 +198,7 @@ impl ShowPage {
                 )
             }
             (InteractionStateValue::Answered, Some(ResolutionModeValue::AutoDecideTimeout)) => {
-                let why = text::one_line(question.auto_decide_reason.as_deref().unwrap_or("no reply"));
+                let why = question.auto_decide_reason.map_or("no reply", AutoDecideReasonValue::as_str);
                 format!("answered by policy ({why}), not by a person, at {at}: {reply}")
             }
             (InteractionStateValue::Answered, Some(ResolutionModeValue::UserReply) | None) => {

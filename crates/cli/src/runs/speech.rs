@@ -3,7 +3,11 @@
 //! Each input has an idempotency key, so that it can be sent again after a lost connection. Reading the terminal is not
 //! part of this module.
 
-use abide_wire::{event::EventEnvelope, interaction::InteractionView, message::SendMessageRequest};
+use abide_wire::{
+    event::{EventEnvelope, RunEventView},
+    interaction::InteractionView,
+    message::SendMessageRequest,
+};
 
 use super::{new_idempotency_key, question};
 use crate::{client::DaemonClient, error::CliError};
@@ -117,9 +121,21 @@ impl InputBuffer {
 
     /// Returns whether the event only reports input sent from here.
     pub(super) fn is_own_event(&self, event: &EventEnvelope) -> bool {
-        let name = event.data.get("interaction_id").or_else(|| event.data.get("message_id"));
-        let name = name.and_then(|name| name.as_str());
-        name.is_some_and(|name| self.sent_ids.iter().any(|own| own == name))
+        let id = event.event.known().and_then(input_id);
+        id.is_some_and(|id| self.sent_ids.iter().any(|own| own == id))
+    }
+}
+
+/// Returns the id of the input that an event is about: an interaction for an answer, otherwise a message.
+fn input_id(event: &RunEventView) -> Option<&str> {
+    if let RunEventView::ReplyArrived(reply) = event {
+        Some(&reply.interaction_id)
+    } else if let RunEventView::DeadlinePassed(deadline) = event {
+        deadline.interaction_id.as_deref()
+    } else if let RunEventView::MessageArrived(message) = event {
+        Some(&message.message_id)
+    } else {
+        None
     }
 }
 

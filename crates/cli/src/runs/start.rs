@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, io::IsTerminal, path::Path, process::ExitCode};
 use abide_engines::catalogue::EngineCatalogue;
 use abide_os::suggestion;
 use abide_ports::catalogue::EngineLookup;
-use abide_wire::run::{CreateRunRequest, ExecutionModeValue, RunOptions};
+use abide_wire::{
+    event::{RunEventView, TurnOutcomeValue},
+    run::{CreateRunRequest, ExecutionModeValue, RunOptions},
+};
 use anyhow::Context;
 
 use super::{
@@ -78,9 +81,11 @@ pub(crate) fn attach(arguments: &AttachArguments, given: &[GivenSetting]) -> any
             .text(lines.severity.style(), format!("{} {}", when::time_of_day(&event.at), lines.line));
         status_line.line(&line);
         // The result of a finished run is printed once, to standard output.
-        let is_result =
-            run.status.is_final() && event.data.get("outcome").is_some_and(|it| it == "completed");
-        if let Some(words) = lines.full_text.filter(|_| !is_result) {
+        let is_completion = matches!(
+            event.event.known(),
+            Some(RunEventView::TurnEnded(end)) if end.outcome == TurnOutcomeValue::Completed
+        );
+        if let Some(words) = lines.full_text.filter(|_| !(is_completion && run.status.is_final())) {
             status_line.line(&text::escape_control_chars(&words));
         }
     }

@@ -2,8 +2,14 @@
 //!
 //! An event of an unknown kind is printed by its name, because a daemon may be newer than its command line.
 
-use abide_wire::event::EventEnvelope;
-use serde_json::{Map, Value};
+use abide_wire::{
+    event::{
+        EventBody, EventEnvelope, QuestionView, ReplyArrivedEvent, RunEventView, TurnEndedEvent,
+        TurnOutcomeValue,
+    },
+    interaction::{AutoDecideReasonValue, DecisionPolicyValue, ResolutionModeValue},
+    run::RunErrorView,
+};
 
 use crate::{table::TextStyle, text};
 
@@ -42,133 +48,165 @@ impl EventSeverity {
 
 /// Returns whether the event may change the run. Most output of a working engine does not.
 pub(super) fn may_change_run(event: &EventEnvelope) -> bool {
-    !matches!(event.kind.as_str(), "progressed" | "handle_announced")
+    !matches!(event.event, EventBody::Known(RunEventView::Progressed(_) | RunEventView::HandleAnnounced(_)))
 }
 
 /// Formats an event; `None` for internal events of the daemon.
 pub(super) fn format_event(event: &EventEnvelope) -> Option<EventLine> {
-    let data = &event.data;
-    let text = |key: &str| data.get(key).and_then(Value::as_str).unwrap_or_default();
-    let line = |key: &str| text::one_line(text(key));
-    let number = |key: &str| data.get(key).map_or_else(|| "?".to_owned(), Value::to_string);
-    let event_line = |weight, line: String| Some(EventLine { severity: weight, line, full_text: None });
-    match event.kind.as_str() {
-        "run_created" => {
-            event_line(EventSeverity::Detail, format!("created for {}: {}", line("engine"), line("prompt")))
-        }
-        "admitted" => event_line(EventSeverity::Detail, "got a slot".to_owned()),
-        "message_arrived" => event_line(EventSeverity::Step, format!("message: {}", line("text"))),
-        "reply_arrived" => {
-            let line = match (text("source"), text("reason")) {
-                ("auto_decide_timeout", "auto_mode") => format!(
-                    "answered automatically (auto_decide_timeout: auto_mode, policy {}, {}): {}",
-                    line("policy"),
-                    line("interaction_id"),
-                    line("instruction")
-                ),
-                ("auto_decide_timeout", _) => format!(
-                    "nobody answered in time; answered automatically (auto_decide_timeout: {}, policy {}, {}): {}",
-                    line("reason"),
-                    line("policy"),
-                    line("interaction_id"),
-                    line("instruction")
-                ),
-                _ => format!("answered by {}: {}", line("by"), line("text")),
-            };
-            event_line(EventSeverity::Step, line)
-        }
-        "interrupt_requested" => event_line(EventSeverity::Step, format!("stopped by {}", line("by"))),
-        "cancel_requested" => event_line(EventSeverity::Step, format!("canceled by {}", line("by"))),
-        "shutdown_requested" => {
-            event_line(EventSeverity::Step, "stopped because the daemon was shut down".to_owned())
-        }
-        "profile_resolved" => {
-            event_line(EventSeverity::Detail, format!("wait mode {}: {}", line("kind"), line("reason")))
-        }
-        "engine_unusable" => {
-            event_line(EventSeverity::Problem, format!("the engine cannot be used: {}", format_error(data)))
-        }
-        "attempt_started" => event_line(
-            EventSeverity::Detail,
-            format!("attempt {} started, pid {}", number("attempt"), number("pid")),
-        ),
-        "launch_failed" => event_line(
-            EventSeverity::Problem,
-            format!("attempt {} did not start: {}", number("attempt"), format_error(data)),
-        ),
-        "process_exited" => event_line(
-            EventSeverity::Detail,
-            format!("the process of attempt {} ended with {}", number("attempt"), number("exit_code")),
-        ),
-        "contact_lost" => {
-            event_line(EventSeverity::Detail, "lost contact with the process; looking for it".to_owned())
-        }
-        "contact_restored" => event_line(EventSeverity::Detail, "found the process again".to_owned()),
-        "recovery_failed" => event_line(
-            EventSeverity::Problem,
-            format!("what became of the turn is not known: {}", line("reason")),
-        ),
-        "progressed" => event_line(EventSeverity::Progress, line("text")),
-        "gate_raised" => event_line(EventSeverity::Step, format!("question: {}", format_question(data))),
-        "gate_withdrawn" => event_line(EventSeverity::Step, "question withdrawn".to_owned()),
-        "turn_ended" => Some(format_turn_end(data)),
-        "deadline_passed" => event_line(EventSeverity::Step, format!("time is up: {}", line("deadline"))),
-        "delivery_confirmed" => event_line(EventSeverity::Detail, "delivered".to_owned()),
-        "delivery_failed" => {
-            event_line(EventSeverity::Problem, format!("could not be delivered ({})", line("certainty")))
-        }
-        "handle_announced" | "conversation_spoke" | "effect_performed" | "effect_missed"
-        | "rules_adopted" => None,
-        other => event_line(EventSeverity::Detail, text::one_line(other)),
+    match &event.event {
+        EventBody::Known(event) => format_known(event),
+        EventBody::Unknown(event) => event_line(EventSeverity::Detail, text::one_line(&event.kind)),
     }
 }
 
-fn format_turn_end(data: &Map<String, Value>) -> EventLine {
-    let words = data.get("text").and_then(Value::as_str).filter(|words| !words.is_empty()).map(str::to_owned);
-    let (weight, line) = match data.get("outcome").and_then(Value::as_str).unwrap_or_default() {
-        "completed" => (EventSeverity::Step, "done:".to_owned()),
-        "asked" => (EventSeverity::Step, format!("question: {}", format_question(data))),
-        "failed" => (EventSeverity::Problem, format!("the turn failed: {}", format_error(data))),
-        "interrupted" => (EventSeverity::Step, "the turn was stopped".to_owned()),
-        other => (EventSeverity::Step, format!("the turn ended: {}", text::one_line(other))),
-    };
-    EventLine { severity: weight, line, full_text: words }
+fn event_line(severity: EventSeverity, line: String) -> Option<EventLine> {
+    Some(EventLine { severity, line, full_text: None })
 }
 
-fn format_question(data: &Map<String, Value>) -> String {
-    let Some(question) = data.get("question") else { return String::new() };
-    let prompt = text::one_line(question["prompt"].as_str().unwrap_or_default());
-    let options: Vec<String> = question["options"].as_array().map_or_else(Vec::new, |options| {
-        options.iter().map(|option| text::one_line(option["label"].as_str().unwrap_or_default())).collect()
-    });
+fn format_known(event: &RunEventView) -> Option<EventLine> {
+    use EventSeverity::{Detail, Problem, Progress, Step};
+    use text::one_line;
+    match event {
+        RunEventView::RunCreated(event) => event_line(
+            Detail,
+            format!("created for {}: {}", one_line(&event.engine), one_line(&event.prompt)),
+        ),
+        RunEventView::Admitted(_) => event_line(Detail, "got a slot".to_owned()),
+        RunEventView::MessageArrived(event) => {
+            event_line(Step, format!("message: {}", one_line(&event.text)))
+        }
+        RunEventView::ReplyArrived(event) => event_line(Step, format_reply(event)),
+        RunEventView::InterruptRequested(event) => {
+            event_line(Step, format!("stopped by {}", one_line(&event.by)))
+        }
+        RunEventView::CancelRequested(event) => {
+            event_line(Step, format!("canceled by {}", one_line(&event.by)))
+        }
+        RunEventView::ShutdownRequested(_) => {
+            event_line(Step, "stopped because the daemon was shut down".to_owned())
+        }
+        RunEventView::ProfileResolved(event) => {
+            event_line(Detail, format!("wait mode {}: {}", event.kind.as_str(), one_line(&event.reason)))
+        }
+        RunEventView::EngineUnusable(event) => {
+            event_line(Problem, format!("the engine cannot be used: {}", format_error(&event.error)))
+        }
+        RunEventView::AttemptStarted(event) => {
+            event_line(Detail, format!("attempt {} started, pid {}", event.attempt, event.pid))
+        }
+        RunEventView::LaunchFailed(event) => event_line(
+            Problem,
+            format!("attempt {} did not start: {}", event.attempt, format_error(&event.error)),
+        ),
+        RunEventView::ProcessExited(event) => {
+            let code = event.exit_code.map_or_else(|| "an unknown exit code".to_owned(), |it| it.to_string());
+            event_line(Detail, format!("the process of attempt {} ended with {code}", event.attempt))
+        }
+        RunEventView::ContactLost(_) => {
+            event_line(Detail, "lost contact with the process; looking for it".to_owned())
+        }
+        RunEventView::ContactRestored(_) => event_line(Detail, "found the process again".to_owned()),
+        RunEventView::RecoveryFailed(event) => {
+            event_line(Problem, format!("what became of the turn is not known: {}", one_line(&event.reason)))
+        }
+        RunEventView::SessionLost(event) => {
+            event_line(Problem, format!("the engine's session is lost: {}", format_error(&event.error)))
+        }
+        RunEventView::Progressed(event) => event_line(Progress, one_line(&event.text)),
+        RunEventView::GateRaised(event) => {
+            event_line(Step, format!("question: {}", format_question(&event.question)))
+        }
+        RunEventView::GateWithdrawn(_) => event_line(Step, "question withdrawn".to_owned()),
+        RunEventView::TurnEnded(event) => Some(format_turn_end(event)),
+        RunEventView::DeadlinePassed(event) => {
+            event_line(Step, format!("time is up: {}", event.deadline.as_str()))
+        }
+        RunEventView::DeliveryConfirmed(_) => event_line(Detail, "delivered".to_owned()),
+        RunEventView::DeliveryFailed(event) => {
+            event_line(Problem, format!("could not be delivered ({})", event.outcome.as_str()))
+        }
+        RunEventView::HandleAnnounced(_)
+        | RunEventView::ConversationSpoke(_)
+        | RunEventView::EffectPerformed(_)
+        | RunEventView::EffectMissed(_)
+        | RunEventView::RulesAdopted(_) => None,
+    }
+}
+
+fn format_reply(event: &ReplyArrivedEvent) -> String {
+    let ReplyArrivedEvent { interaction_id, text, source, by, reason, policy, instruction } = event;
+    match source {
+        ResolutionModeValue::UserReply => {
+            format!("answered by {}: {}", text::one_line(by), text::one_line(text))
+        }
+        ResolutionModeValue::AutoDecideTimeout => {
+            let cause = match reason {
+                Some(AutoDecideReasonValue::AutoMode) => "",
+                Some(AutoDecideReasonValue::UserNoReply) | None => "nobody answered in time; ",
+            };
+            format!(
+                "{cause}answered automatically (auto_decide_timeout: {}, policy {}, {}): {}",
+                reason.map_or("unknown", AutoDecideReasonValue::as_str),
+                policy.map_or("unknown", DecisionPolicyValue::as_str),
+                text::one_line(interaction_id),
+                text::one_line(instruction.as_deref().unwrap_or(text)),
+            )
+        }
+    }
+}
+
+fn format_turn_end(event: &TurnEndedEvent) -> EventLine {
+    let (severity, line) = match event.outcome {
+        TurnOutcomeValue::Completed => (EventSeverity::Step, "done:".to_owned()),
+        TurnOutcomeValue::Asked => {
+            let question = event.question.as_ref().map(format_question).unwrap_or_default();
+            (EventSeverity::Step, format!("question: {question}"))
+        }
+        TurnOutcomeValue::Failed => {
+            let error = event.error.as_ref().map(format_error).unwrap_or_default();
+            (EventSeverity::Problem, format!("the turn failed: {error}"))
+        }
+        TurnOutcomeValue::Interrupted => (EventSeverity::Step, "the turn was stopped".to_owned()),
+    };
+    EventLine { severity, line, full_text: event.text.clone().filter(|text| !text.is_empty()) }
+}
+
+fn format_question(question: &QuestionView) -> String {
+    let prompt = text::one_line(&question.prompt);
+    let options: Vec<String> = question.options.iter().map(|option| text::one_line(&option.label)).collect();
     if options.is_empty() { prompt } else { format!("{prompt} [{}]", options.join(" | ")) }
 }
 
-fn format_error(data: &Map<String, Value>) -> String {
-    let error = data.get("error").cloned().unwrap_or_default();
-    let field = |name: &str| text::one_line(error[name].as_str().unwrap_or_default());
-    format!("{} ({})", field("message"), field("code"))
+fn format_error(error: &RunErrorView) -> String {
+    format!("{} ({})", text::one_line(&error.message), text::one_line(&error.code))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
+    /// Formats an event in the format of the event feed.
     fn formatted(kind: &str, data: Value) -> Option<EventLine> {
-        let Value::Object(data) = data else { panic!("data is an object") };
-        let (run_id, at) = ("run_1".to_owned(), "2026-11-16T05:17:02Z".to_owned());
-        format_event(&EventEnvelope { seq: 1, run_id, at, kind: kind.to_owned(), data })
+        let event = json!({
+            "seq": 1, "run_id": "run_1", "at": "2026-11-16T05:17:02Z", "type": kind, "data": data,
+        });
+        format_event(&serde_json::from_value(event).unwrap())
     }
 
     fn line(kind: &str, data: Value) -> String {
         formatted(kind, data).unwrap().line
     }
 
+    fn turn_end(outcome: &str) -> Value {
+        json!({ "attempt": 1, "turn_id": "turn_1", "outcome": outcome })
+    }
+
     #[test]
     fn d6_the_author_of_an_answer_is_printed_and_a_policy_is_no_person() {
-        let by_person = json!({ "text": "tea", "source": "user_reply", "by": "api" });
+        let by_person =
+            json!({ "interaction_id": "int_1", "text": "tea", "source": "user_reply", "by": "api" });
         assert_eq!(line("reply_arrived", by_person), "answered by api: tea");
         // In the format of the event feed; `tests/daemon/policies.rs` tests the feed itself.
         let by_policy = json!({
@@ -184,11 +222,15 @@ mod tests {
 
     #[test]
     fn a_question_is_formatted_with_options_and_preceding_text() {
-        let question = json!({ "prompt": "tea\x1b[1m?", "options": [{ "label": "yes" }, { "label": "no" }] });
-        let told = formatted("turn_ended", json!({ "outcome": "asked", "text": "hm", "question": question }))
-            .unwrap();
+        let option = |label: &str| json!({ "label": label, "safe": false, "approves": null });
+        let mut end = turn_end("asked");
+        end["text"] = json!("hm");
+        end["question"] = json!({
+            "kind": "confirm", "prompt": "tea\x1b[1m?", "options": [option("yes"), option("no")],
+        });
+        let asked = formatted("turn_ended", end).unwrap();
         assert_eq!(
-            (told.line.as_str(), told.full_text.as_deref()),
+            (asked.line.as_str(), asked.full_text.as_deref()),
             ("question: tea␛[1m? [yes | no]", Some("hm"))
         );
     }
@@ -196,9 +238,17 @@ mod tests {
     #[test]
     fn an_unknown_event_is_printed_by_name_and_an_internal_one_is_hidden() {
         assert_eq!(line("moon_rose", json!({})), "moon_rose");
-        assert_eq!(formatted("effect_performed", json!({})), None);
-        let failed =
-            json!({ "outcome": "failed", "error": { "code": "ENGINE_FAILED", "message": "no\nway" } });
-        assert_eq!(line("turn_ended", failed), "the turn failed: no way (ENGINE_FAILED)");
+        // A known type whose data belong to another version.
+        assert_eq!(line("turn_ended", turn_end("exploded")), "turn_ended");
+        assert_eq!(formatted("effect_performed", json!({ "effect": 1 })), None);
+    }
+
+    #[test]
+    fn a_failed_turn_is_a_problem_with_its_error_in_one_line() {
+        let mut end = turn_end("failed");
+        end["error"] = json!({ "code": "ENGINE_FAILED", "message": "no\nway" });
+        let failed = formatted("turn_ended", end).unwrap();
+        assert_eq!(failed.severity, EventSeverity::Problem);
+        assert_eq!(failed.line, "the turn failed: no way (ENGINE_FAILED)");
     }
 }

@@ -58,7 +58,7 @@ fn an_approval_that_is_not_shown_whole_is_approved_only_with_the_digits_at_its_e
     assert!(prompt.len() <= 64 << 10, "{}", prompt.len());
     assert!(prompt.contains(&hidden["bytes"].to_string()) && prompt.contains(&sha256));
     assert!(!prompt.contains("curl evil"));
-    assert_eq!(question["context"]["cut"], true);
+    assert_eq!(question["context"]["truncated"], true);
 
     // The content survives a crash.
     home.restart(DaemonEnding::Killed);

@@ -98,18 +98,18 @@ fn engines_are_listed_with_how_they_wait_and_what_they_can_do() {
         found.unwrap_or_else(|| panic!("{name} is not in {engines}")).clone()
     };
     let parrot = engine("parrot");
-    assert_eq!((&parrot["available"], &parrot["waits"]), (&json!(true), &json!("resumable")), "{parrot}");
+    assert_eq!((&parrot["available"], &parrot["wait_mode"]), (&json!(true), &json!("resumable")), "{parrot}");
     assert_eq!(parrot["version"], env!("CARGO_PKG_VERSION"), "{parrot}");
     assert!(parrot["abilities"].as_array().unwrap().contains(&json!("resume")), "{parrot}");
     let sticky = engine("parrot-sticky");
     assert_eq!(
-        (&sticky["available"], &sticky["waits"]),
+        (&sticky["available"], &sticky["wait_mode"]),
         (&json!(true), &json!("sticky_process")),
         "{sticky}"
     );
     assert!(!sticky["abilities"].as_array().unwrap().contains(&json!("resume")), "{sticky}");
     let missing = engine("claude");
-    assert_eq!((&missing["available"], &missing["waits"]), (&json!(false), &json!(null)), "{missing}");
+    assert_eq!((&missing["available"], &missing["wait_mode"]), (&json!(false), &json!(null)), "{missing}");
     assert!(missing["probe"].as_str().unwrap().contains("/no/such/claude"), "{missing}");
     assert!(!engines.to_string().contains("codex"), "what is switched off is not listed");
     daemon.stop();

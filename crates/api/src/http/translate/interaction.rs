@@ -11,6 +11,7 @@ use abide_domain::{
         DecisionPolicy, GatePurpose, Interaction, InteractionKind, InteractionOrigin, InteractionState,
         Question, ResolutionMode,
     },
+    policy::AutoDecideReason,
 };
 use abide_wire::interaction as wire;
 use serde_json::{Map, Value};
@@ -42,11 +43,7 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
         }),
         context: question.context.as_deref().map(context),
         hidden: question.hidden.as_deref().map(hidden),
-        default_decision_policy: match question.default_decision_policy {
-            DecisionPolicy::EngineJudgement => wire::DecisionPolicyValue::EngineJudgement,
-            DecisionPolicy::SafeDefault => wire::DecisionPolicyValue::SafeDefault,
-            DecisionPolicy::Abort => wire::DecisionPolicyValue::Abort,
-        },
+        default_decision_policy: decision_policy(question.default_decision_policy),
         asked_by: origin_name(&interaction.asker).to_owned(),
         state,
         opened_at: time(interaction.opened_at),
@@ -57,9 +54,7 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
         }),
         resolved_at: answer.map(|answer| answer.resolved_at).or(closed_at).map(time),
         resolved_by: answer.map(|answer| answer.resolved_by.clone()),
-        auto_decide_reason: answer
-            .and_then(|answer| answer.auto_decide_reason)
-            .map(|reason| serde_name(&reason)),
+        auto_decide_reason: answer.and_then(|answer| answer.auto_decide_reason).map(auto_decide_reason),
         reply: answer.map(|answer| answer.text.clone()),
         closed_because: closed.map(|(_, because)| because),
         verdict: answer.and_then(|answer| answer.verdict).map(verdict),
@@ -77,9 +72,9 @@ pub(super) fn context(context: &ApprovalContext) -> wire::ApprovalContextView {
         name: None,
         input: None,
         tool: tool.clone(),
-        rest: fields(rest),
+        other_fields: fields(rest),
         remarks: remarks.clone(),
-        cut: *cut,
+        truncated: *cut,
     };
     match subject {
         ApprovalSubject::Command { line, cwd } => {
@@ -101,7 +96,7 @@ pub(super) fn context(context: &ApprovalContext) -> wire::ApprovalContextView {
                 }
                 .to_owned(),
                 diff: file.diff.clone(),
-                cut: file.cut,
+                truncated: file.cut,
             });
             view.files = Some(files.collect());
         }
@@ -156,7 +151,22 @@ pub(super) fn options(question: &Question, is_approval: bool) -> Vec<wire::Inter
     question.options.iter().map(choice).collect()
 }
 
-fn kind(kind: InteractionKind) -> wire::InteractionKindValue {
+pub(super) fn decision_policy(policy: DecisionPolicy) -> wire::DecisionPolicyValue {
+    match policy {
+        DecisionPolicy::EngineJudgement => wire::DecisionPolicyValue::EngineJudgement,
+        DecisionPolicy::SafeDefault => wire::DecisionPolicyValue::SafeDefault,
+        DecisionPolicy::Abort => wire::DecisionPolicyValue::Abort,
+    }
+}
+
+pub(super) fn auto_decide_reason(reason: AutoDecideReason) -> wire::AutoDecideReasonValue {
+    match reason {
+        AutoDecideReason::UserNoReply => wire::AutoDecideReasonValue::UserNoReply,
+        AutoDecideReason::AutoMode => wire::AutoDecideReasonValue::AutoMode,
+    }
+}
+
+pub(super) fn kind(kind: InteractionKind) -> wire::InteractionKindValue {
     match kind {
         InteractionKind::ChooseOne => wire::InteractionKindValue::ChooseOne,
         InteractionKind::Confirm => wire::InteractionKindValue::Confirm,

@@ -81,11 +81,7 @@ fn options(settings: &RunSettings) -> wire::RunOptions {
         }),
         session_timeout_sec: Some(settings.session_timeout_sec.0),
         turn_timeout_sec: settings.turn_timeout_sec.map(|limit| limit.0),
-        on_busy: Some(match settings.on_busy {
-            OnBusy::Queue => wire::OnBusyValue::Queue,
-            OnBusy::Steer => wire::OnBusyValue::Steer,
-            OnBusy::Supersede => wire::OnBusyValue::Supersede,
-        }),
+        on_busy: Some(on_busy_value(settings.on_busy)),
         model: settings.model.clone(),
         sandbox: settings.sandbox.as_deref().and_then(|word| match word {
             "read-only" => Some(wire::SandboxValue::ReadOnly),
@@ -113,11 +109,7 @@ pub(in crate::http) fn run(
         run_id: run.run_id.to_string(),
         engine: settings.engine.clone(),
         workspace: settings.workspace.clone(),
-        execution_mode: match settings.execution_mode {
-            ExecutionMode::Auto => wire::ExecutionModeValue::Auto,
-            ExecutionMode::Interactive => wire::ExecutionModeValue::Interactive,
-            ExecutionMode::Chat => wire::ExecutionModeValue::Chat,
-        },
+        execution_mode: execution_mode(settings.execution_mode),
         status: match run.status() {
             RunStatus::Queued => wire::RunStatusValue::Queued,
             RunStatus::Running => wire::RunStatusValue::Running,
@@ -131,10 +123,7 @@ pub(in crate::http) fn run(
         turn_index: run.turn_index,
         pending_interaction_id: run.pending_interaction_id().map(|id| id.to_string()),
         profile: run.profile.as_ref().map(|profile| wire::ProfileView {
-            kind: match profile.kind {
-                ProfileKind::Resumable => wire::ProfileKindValue::Resumable,
-                ProfileKind::StickyProcess => wire::ProfileKindValue::StickyProcess,
-            },
+            kind: profile_kind(profile.kind),
             reason: profile.reason.clone(),
             session_timeout_sec: profile.session_timeout_sec.0,
         }),
@@ -158,5 +147,28 @@ pub(in crate::http) fn run(
         held_back: None,
         created_at: time(run.created_at),
         updated_at: time(run.updated_at),
+    }
+}
+
+pub(super) fn on_busy_value(on_busy: OnBusy) -> wire::OnBusyValue {
+    match on_busy {
+        OnBusy::Queue => wire::OnBusyValue::Queue,
+        OnBusy::Steer => wire::OnBusyValue::Steer,
+        OnBusy::Supersede => wire::OnBusyValue::Supersede,
+    }
+}
+
+pub(super) fn execution_mode(mode: ExecutionMode) -> wire::ExecutionModeValue {
+    match mode {
+        ExecutionMode::Auto => wire::ExecutionModeValue::Auto,
+        ExecutionMode::Interactive => wire::ExecutionModeValue::Interactive,
+        ExecutionMode::Chat => wire::ExecutionModeValue::Chat,
+    }
+}
+
+pub(in crate::http) fn profile_kind(kind: ProfileKind) -> wire::ProfileKindValue {
+    match kind {
+        ProfileKind::Resumable => wire::ProfileKindValue::Resumable,
+        ProfileKind::StickyProcess => wire::ProfileKindValue::StickyProcess,
     }
 }

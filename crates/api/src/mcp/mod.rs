@@ -1,15 +1,18 @@
 //! The terminal as MCP tools, with the official SDK. The runtime has its own thread; tools wait for its replies.
 
+mod params;
+
 use abide_terminal::{RuntimeHandle, SessionId, TerminalCall, TerminalError, TerminalReply};
-use abide_wire::{strict::StrictJson, terminal as wire};
+use abide_wire::terminal as wire;
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::CallToolResult;
 use rmcp::{ServiceExt, tool, tool_handler, tool_router};
-use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::translate;
+use params::ToolParams;
 
 /// Serves MCP on standard input and output until the client closes them.
 pub async fn serve(runtime: RuntimeHandle) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -22,19 +25,18 @@ struct TerminalTools {
     runtime: RuntimeHandle,
 }
 
-/// What `terminal_run` takes: the part of `exec.run` that a model needs.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[schemars(rename = "RunParams")]
+/// Parameters of `terminal_run`: the part of `exec.run` that a model needs.
+#[derive(Debug, Deserialize, ToSchema)]
 struct TerminalRunParams {
-    /// The session, as `terminal_create` named it.
+    /// The id that `terminal_create` returned.
     session_id: String,
-    /// The command, as one would type it. The shell remembers directory, variables and functions.
+    /// The command, as typed in a shell. Directory, variables and functions persist for later commands.
     command: String,
-    /// After how many milliseconds the command is stopped; the session stays usable.
+    /// The command is stopped after this time in milliseconds. The session stays usable.
     timeout_ms: Option<u64>,
-    /// What the command reads; without it, it reads end-of-file.
+    /// Standard input; without it, the command reads end-of-file.
     stdin: Option<String>,
-    /// How many bytes of each stream are returned (1 MiB).
+    /// Maximum number of bytes returned for each stream; default 1 MiB.
     max_output_bytes: Option<u64>,
 }
 
@@ -43,7 +45,7 @@ impl TerminalTools {
     #[tool(description = "Start a persistent shell session. Returns its session_id.")]
     async fn terminal_create(
         &self,
-        Parameters(StrictJson(params)): Parameters<StrictJson<wire::CreateSessionParams>>,
+        Parameters(ToolParams(params)): Parameters<ToolParams<wire::CreateSessionParams>>,
     ) -> CallToolResult {
         self.call(translate::create(params)).await
     }
@@ -54,7 +56,7 @@ impl TerminalTools {
     )]
     async fn terminal_run(
         &self,
-        Parameters(StrictJson(params)): Parameters<StrictJson<TerminalRunParams>>,
+        Parameters(ToolParams(params)): Parameters<ToolParams<TerminalRunParams>>,
     ) -> CallToolResult {
         let execute = translate::execute(wire::ExecParams {
             session_id: params.session_id,
@@ -71,7 +73,7 @@ impl TerminalTools {
     #[tool(description = "Stop the command that runs in a session. The session stays usable.")]
     async fn terminal_cancel(
         &self,
-        Parameters(StrictJson(params)): Parameters<StrictJson<wire::SessionParams>>,
+        Parameters(ToolParams(params)): Parameters<ToolParams<wire::SessionParams>>,
     ) -> CallToolResult {
         self.call(TerminalCall::Cancel(SessionId::from_text(&params.session_id))).await
     }
@@ -79,7 +81,7 @@ impl TerminalTools {
     #[tool(description = "End a session and everything that it started.")]
     async fn terminal_destroy(
         &self,
-        Parameters(StrictJson(params)): Parameters<StrictJson<wire::DestroySessionParams>>,
+        Parameters(ToolParams(params)): Parameters<ToolParams<wire::DestroySessionParams>>,
     ) -> CallToolResult {
         let session = SessionId::from_text(&params.session_id);
         self.call(TerminalCall::Destroy { session, force: params.force }).await
@@ -130,10 +132,8 @@ fn reply_value(reply: TerminalReply) -> Value {
         TerminalReply::CommandFinished(run) => {
             serde_json::to_value(translate::run_result(run, wire::OutputEncoding::Utf8))
         }
-        TerminalReply::Destroyed(session) => {
-            Ok(json!({ "session_id": session.as_str(), "state": "TERMINATED" }))
-        }
-        TerminalReply::Cancelled => Ok(json!({ "cancelled": true })),
+        TerminalReply::Destroyed(session) => serde_json::to_value(translate::destroyed(&session)),
+        TerminalReply::Cancelled => serde_json::to_value(wire::ExecCancelResult { cancelled: true }),
         TerminalReply::Screen(screen) => serde_json::to_value(translate::screen(&screen)),
         TerminalReply::StreamStarted(..)
         | TerminalReply::Done
