@@ -368,7 +368,7 @@ fn explain_parse_error(line: &[u8], error: &serde_json::Error) -> String {
                 file was left as it is"
             .to_owned();
     }
-    format!("this is no event of a journal ({error}); the file was left as it is")
+    format!("this is not a journal event ({error}); the file was left as it is")
 }
 
 /// The bytes of the journal; `None` if the file does not exist.

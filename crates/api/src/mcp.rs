@@ -22,7 +22,7 @@ struct TerminalTools {
     runtime: RuntimeHandle,
 }
 
-/// What `terminal_run` takes: the part of `exec.run` that a model needs.
+/// The parameters of `terminal_run`: the part of `exec.run` that a model needs.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(rename = "RunParams")]
 struct TerminalRunParams {
@@ -32,7 +32,7 @@ struct TerminalRunParams {
     command: String,
     /// After how many milliseconds the command is stopped; the session stays usable.
     timeout_ms: Option<u64>,
-    /// What the command reads; without it, it reads end-of-file.
+    /// The standard input of the command; empty unless given.
     stdin: Option<String>,
     /// How many bytes of each stream are returned (1 MiB).
     max_output_bytes: Option<u64>,

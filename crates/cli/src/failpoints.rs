@@ -49,7 +49,7 @@ static WATCH: OnceLock<FailpointWatch> = OnceLock::new();
 pub(crate) fn install() -> anyhow::Result<()> {
     let place = match home::variable("ABIDE_TEST_FAILPOINT") {
         Some(text) => {
-            Some(parse(&text).with_context(|| format!("cannot understand ABIDE_TEST_FAILPOINT={text}"))?)
+            Some(parse(&text).with_context(|| format!("cannot parse ABIDE_TEST_FAILPOINT={text}"))?)
         }
         None => None,
     };
@@ -58,7 +58,7 @@ pub(crate) fn install() -> anyhow::Result<()> {
         Some("all") => FailpointVictims::All,
         Some("keepers") => FailpointVictims::Keepers,
         Some("children") => FailpointVictims::Children,
-        Some(text) => anyhow::bail!("cannot understand ABIDE_TEST_FAILPOINT_VICTIMS={text}"),
+        Some(text) => anyhow::bail!("cannot parse ABIDE_TEST_FAILPOINT_VICTIMS={text}"),
     };
     let keepers = home::home()?.join("keepers");
     let path = home::home()?.join("failpoints");

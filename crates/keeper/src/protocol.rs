@@ -382,7 +382,7 @@ pub enum KeeperRefusal {
     #[error("{0}")]
     Full(String),
     /// The output does not exist or has been dropped.
-    #[error("no such output is kept")]
+    #[error("this output is no longer kept")]
     Unknown,
     /// The program does not exist or cannot be executed.
     #[error("cannot start {0}")]

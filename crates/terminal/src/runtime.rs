@@ -140,7 +140,7 @@ impl TerminalRuntime {
         let broken = || {
             Err(TerminalError::new(
                 TerminalErrorCode::Internal,
-                "the call broke an assumption; the log says which",
+                "the call failed because of a bug of Abide; see the log",
             ))
         };
         if let Err(error) = dispatched.unwrap_or_else(broken) {

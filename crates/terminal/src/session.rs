@@ -332,7 +332,7 @@ impl RuntimeSession {
             (PendingReply::Housekeeping | PendingReply::Inherited, _) => return,
             (_, _) => Err(TerminalError::new(
                 TerminalErrorCode::Internal,
-                "the keeper gave another answer than was asked for",
+                "the keeper returned a response of another kind",
             )),
         };
         out.extend(ticket.map(|ticket| reply(ticket, answer)));

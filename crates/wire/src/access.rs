@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What the holder of a credential may do. `admin` includes all others; the others include nothing else.
+/// A right of a credential. `admin` includes all others; the others include nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Permission {
@@ -40,7 +40,6 @@ impl Permission {
 pub struct AccessToken {
     /// Unique; `owner` is the token in the file `token` of Abide's home.
     pub name: String,
-    /// What it permits.
     pub permissions: Vec<Permission>,
     /// When its present secret was made; none if that is not known.
     pub created_at: Option<String>,
@@ -58,7 +57,7 @@ pub struct CreateTokenRequest {
     /// Unique; letters, digits, `.`, `_` and `-`, at most 64.
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")]
     pub name: String,
-    /// What it permits; at least one.
+    /// At least one.
     #[schema(min_items = 1, max_items = 5)]
     pub permissions: Vec<Permission>,
     /// After how many seconds it expires; never unless given. At most ten years.
@@ -72,7 +71,7 @@ pub struct CreateTokenRequest {
 pub struct IssuedToken {
     /// The token.
     pub token: AccessToken,
-    /// What its holder shows: `authorization: Bearer SECRET`.
+    /// Sent as `authorization: Bearer SECRET`.
     pub secret: String,
 }
 
@@ -83,7 +82,7 @@ pub struct SignIn {
     pub sign_in_id: String,
     /// The name of the token that was exchanged. The sign-in permits what that token permits, and ends with it.
     pub token: String,
-    /// What the browser calls itself.
+    /// The `User-Agent` of the browser.
     pub browser: Option<String>,
     /// When the token was exchanged.
     pub created_at: String,

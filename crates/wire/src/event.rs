@@ -13,9 +13,9 @@ pub struct EventEnvelope {
     pub run_id: String,
     /// When.
     pub at: String,
-    /// What, such as `turn_ended`.
+    /// The kind of event, such as `turn_ended`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What is particular to this kind of event. What the run then is is not part of it: ask for the run.
+    /// The fields of this kind of event. The run's new state is not included; use `GET /v1/runs/{id}`.
     pub data: serde_json::Map<String, serde_json::Value>,
 }

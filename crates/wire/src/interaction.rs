@@ -21,16 +21,16 @@ pub struct InteractionView {
     pub options: Vec<InteractionOptionView>,
     /// Display hints of the engine.
     pub ui_hints: Option<serde_json::Value>,
-    /// What an approval covers. The prompt is its text.
+    /// The subject of an approval. The prompt is its text.
     #[serde(default)]
     pub context: Option<ApprovalContextView>,
-    /// What the prompt does not show because it is too long. Its full text is the interaction's content, and a yes counts
+    /// Present if the prompt is too long to be shown completely. Its full text is the interaction's content, and a yes counts
     /// only with the digits that stand at the end of it.
     #[serde(default)]
     pub hidden: Option<HiddenContentView>,
-    /// What to do if nobody answers and the run allows it.
+    /// Applied if no answer comes and the run allows it.
     pub default_decision_policy: DecisionPolicyValue,
-    /// Who asks: `turn_end`, `approval`, `input` or `abide`.
+    /// Origin of the question: `turn_end`, `approval`, `input` or `abide`.
     pub asked_by: String,
     /// Whether it can be answered.
     pub state: InteractionStateValue,
@@ -50,16 +50,16 @@ pub struct InteractionView {
     pub reply: Option<String>,
     /// Why it was closed without an answer.
     pub closed_because: Option<String>,
-    /// What the answer to an approval means.
+    /// The decision of an answer to an approval.
     #[serde(default)]
     pub verdict: Option<VerdictValue>,
 }
 
-/// What an approval covers. Which fields are there depends on the type.
+/// The subject of an approval. The fields depend on the type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Context)]
 pub struct ApprovalContextView {
-    /// What would be done.
+    /// The action that needs approval.
     #[serde(rename = "type")]
     pub kind: ApprovalContextType,
     /// `command`: the text that a shell reads.
@@ -77,7 +77,7 @@ pub struct ApprovalContextView {
     /// `tool`: its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// `tool`: what it is called with. A name that is there twice has its number behind it the second time.
+    /// `tool`: its arguments. A repeated name has a number appended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<serde_json::Map<String, serde_json::Value>>,
     /// The engine's name for the tool that would run the command or change the files.
@@ -86,7 +86,7 @@ pub struct ApprovalContextView {
     /// Every other part of the request.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub rest: serde_json::Map<String, serde_json::Value>,
-    /// What the engine says about it in its own words.
+    /// The description by the engine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
     /// Whether texts were shortened because the whole is too large; it is the interaction's content.
@@ -94,7 +94,7 @@ pub struct ApprovalContextView {
     pub cut: bool,
 }
 
-/// What an approval is about.
+/// The kind of action that needs approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = ContextType)]
@@ -133,7 +133,7 @@ pub struct HiddenContentView {
     pub sha256: String,
 }
 
-/// What the answer to an approval means.
+/// The decision of an answer to an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = Verdict)]
@@ -161,7 +161,7 @@ pub enum InteractionKindValue {
     RiskAck,
 }
 
-/// What to do if nobody answers.
+/// The decision if no answer comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = DecisionPolicy)]
@@ -178,7 +178,6 @@ pub enum DecisionPolicyValue {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Choice)]
 pub struct InteractionOptionView {
-    /// What it says.
     pub label: String,
     /// Marked by the asker as the one that does no harm.
     pub safe: bool,
@@ -207,7 +206,7 @@ pub enum InteractionStateValue {
 pub enum ResolutionModeValue {
     /// A person answered.
     UserReply,
-    /// Nobody did; the question's policy was applied.
+    /// No person answered; the question's policy was applied.
     AutoDecideTimeout,
 }
 
@@ -216,7 +215,7 @@ pub enum ResolutionModeValue {
 #[serde(deny_unknown_fields)]
 #[schema(as = Reply)]
 pub struct ReplyRequest {
-    /// What is answered: any text.
+    /// Any text.
     #[schema(max_length = 1_000_000)]
     pub text: String,
     /// The same answer under the same key may be sent again without harm.
@@ -225,18 +224,18 @@ pub struct ReplyRequest {
     pub idempotency_key: Option<String>,
 }
 
-/// What became of an answer.
+/// The result of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Replied)]
 pub struct ReplyResponse {
     /// Whether it was the first.
     pub resolution: ReplyResolution,
-    /// What it means, if it answers an approval.
+    /// The decision, if it answers an approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<VerdictValue>,
 }
 
-/// What became of an answer.
+/// The result of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyResolution {

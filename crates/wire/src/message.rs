@@ -14,10 +14,10 @@ pub struct SendMessageRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 200)]
     pub message_id: Option<String>,
-    /// What is said.
+    /// The text of the message.
     #[schema(min_length = 1, max_length = 1_000_000)]
     pub text: String,
-    /// What it does if a turn is at work; the run's own setting unless given.
+    /// Effect while a turn runs; the run's own setting unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_busy: Option<OnBusyValue>,
 }

@@ -17,7 +17,7 @@ pub struct JsonRpcRequest {
     /// Such as `exec.run`.
     #[schema(example = "session.list")]
     pub method: String,
-    /// What the method takes.
+    /// The parameters of the method.
     pub params: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
@@ -30,7 +30,7 @@ pub struct JsonRpcResponse {
     /// The request's name.
     #[schema(schema_with = any_id)]
     pub id: Option<serde_json::Value>,
-    /// What the method gives.
+    /// The result of the method.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<serde_json::Value>,
     /// Why it was not done.
@@ -44,13 +44,13 @@ pub struct JsonRpcResponse {
 pub struct JsonRpcError {
     /// The number that JSON-RPC has for it.
     pub code: i64,
-    /// What people read.
+    /// For people.
     pub message: String,
-    /// What programs go by.
+    /// For programs.
     pub data: JsonRpcErrorData,
 }
 
-/// What programs go by.
+/// For programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = ErrorData)]
 pub struct JsonRpcErrorData {

@@ -43,7 +43,7 @@ pub struct CreateRunRequest {
     pub options: RunOptions,
 }
 
-/// What can be set for a run. It holds for every turn.
+/// Options of a run. They apply to every turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunOptions {
@@ -59,14 +59,14 @@ pub struct RunOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub turn_timeout_sec: Option<u32>,
-    /// What a message does that finds a turn at work and does not say; `queue` unless given.
+    /// Effect of a message without its own setting while a turn runs; `queue` unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_busy: Option<OnBusyValue>,
     /// The model, if not the engine's own choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 200, pattern = "^[^-]")]
     pub model: Option<String>,
-    /// What the engine may touch: `read-only`, `workspace-write` or `danger-full-access`.
+    /// Files that the engine may change: `read-only`, `workspace-write` or `danger-full-access`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxValue>,
     /// How the engine is kept from Abide's own files: `auto`, `namespace`, `landlock` or `off`; as configured unless given.
@@ -88,7 +88,7 @@ pub enum ExecutionModeValue {
     Chat,
 }
 
-/// What a message does when it finds a turn at work.
+/// Effect of a message while a turn runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = OnBusy)]
@@ -101,7 +101,7 @@ pub enum OnBusyValue {
     Supersede,
 }
 
-/// What an engine may touch.
+/// Files that an engine may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schema(as = Sandbox)]
@@ -129,7 +129,7 @@ pub enum IsolationValue {
     Off,
 }
 
-/// What a run does, in one word.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = RunStatus)]
@@ -172,7 +172,6 @@ pub struct RunView {
     pub workspace: String,
     /// Whether and how it may ask.
     pub execution_mode: ExecutionModeValue,
-    /// What it does.
     pub status: RunStatusValue,
     /// Why it failed or was canceled.
     pub error: Option<RunErrorView>,
@@ -192,13 +191,13 @@ pub struct RunView {
     pub last_auto_decision_at: Option<String>,
     /// Where results go.
     pub conversation_ref: Option<String>,
-    /// What its latest completed turn said.
+    /// The result of the latest completed turn.
     pub result: Option<RunResultView>,
     /// Your own notes.
     pub labels: BTreeMap<String, String>,
     /// The skill that its engine was given.
     pub skill: Option<String>,
-    /// What holds for every turn: what was asked for, and the usual for everything else.
+    /// The options in force for every turn: those of the request, and defaults for the others.
     pub options: RunOptions,
     /// Its place in the queue, 1 being next; none if it does not wait for a slot.
     pub queue_position: Option<u64>,
@@ -213,11 +212,11 @@ pub struct RunView {
     pub updated_at: String,
 }
 
-/// What a run has come to.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = RunResult)]
 pub struct RunResultView {
-    /// What was said.
+    /// The answer of the engine.
     pub text: String,
 }
 
@@ -225,9 +224,9 @@ pub struct RunResultView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = RunError)]
 pub struct RunErrorView {
-    /// What programs go by, such as `ENGINE_NOT_FOUND`.
+    /// For programs, such as `ENGINE_NOT_FOUND`.
     pub code: String,
-    /// What people read.
+    /// For people.
     pub message: String,
 }
 
@@ -272,9 +271,9 @@ pub struct TurnView {
     pub prompt_preview: String,
     /// Whether its work is done.
     pub execution_status: String,
-    /// What its process does, as far as is known.
+    /// The last known state of its process.
     pub runtime_status: String,
-    /// What it said, whole.
+    /// The complete answer.
     pub reply: Option<String>,
     /// The beginning of that.
     pub reply_preview: Option<String>,
@@ -314,7 +313,7 @@ pub struct AttemptView {
     pub exit_code: Option<i32>,
 }
 
-/// What became of a request to stop something.
+/// The result of a request to stop a turn or run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Stopped)]
 pub struct AcceptedResponse {

@@ -29,13 +29,13 @@ pub struct EngineView {
     pub available: bool,
     /// How it waits for a person.
     pub waits: Option<String>,
-    /// What it can do.
+    /// Names of its abilities.
     pub abilities: Vec<String>,
     /// How that was found out, or what to do if it cannot be used.
     pub probe: String,
 }
 
-/// What runs and waits.
+/// State of the daemon, its runs and questions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Status)]
 pub struct DaemonStatus {
@@ -95,7 +95,7 @@ pub struct StopDaemonRequest {
     pub keep: bool,
 }
 
-/// What an orderly stop ended.
+/// Processes and runs that an orderly stop ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Stopping)]
 pub struct StopDaemonResponse {
@@ -103,20 +103,20 @@ pub struct StopDaemonResponse {
     pub turns: Vec<String>,
     /// Runs whose waiting process was ended.
     pub waits: Vec<String>,
-    /// What became of each run that held a process or was about to start one.
+    /// The runs that had a process or were about to start one.
     #[serde(default)]
     pub runs: Vec<StoppedRunView>,
     /// Terminal sessions that were ended.
     pub sessions: u64,
 }
 
-/// What became of a run in an orderly stop.
+/// The result of an orderly stop for a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = StoppedRun)]
 pub struct StoppedRunView {
     /// The run.
     pub run_id: String,
-    /// What it did before: `turn` (a turn was at work), `wait` (its process waited) or `start` (nothing was started yet).
+    /// Its state before: `turn` (a turn was running), `wait` (its process waited) or `start` (nothing was started yet).
     pub was: String,
     /// Its status now.
     pub status: String,
@@ -139,8 +139,8 @@ pub struct ProblemDetails {
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// What programs go by, such as `STALE_INTERACTION`.
+    /// For programs, such as `STALE_INTERACTION`.
     pub code: String,
-    /// What people read, with what to do about it.
+    /// For people: the cause and the remedy.
     pub detail: String,
 }

@@ -62,7 +62,7 @@ pub struct ExecParams {
     pub command: String,
     /// After how many milliseconds it is stopped.
     pub timeout_ms: Option<u64>,
-    /// What it reads; without it, `exec.run` reads end-of-file.
+    /// Standard input; without it, `exec.run` reads end-of-file.
     pub stdin: Option<String>,
     /// Environment variables for this command only.
     pub env: Option<BTreeMap<String, String>>,
@@ -79,7 +79,7 @@ pub struct ExecParams {
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "Encoding")]
 pub enum OutputEncoding {
-    /// As text; bytes that are none become U+FFFD.
+    /// As text; invalid UTF-8 becomes U+FFFD.
     #[default]
     Utf8,
     /// As base64.
@@ -208,9 +208,7 @@ pub struct SessionListResult {
 pub struct ExecRunResult {
     /// The command's id.
     pub exec_id: String,
-    /// What it printed.
     pub stdout: String,
-    /// What it printed to standard error.
     pub stderr: String,
     /// Exit code, 128 + n for death by signal n.
     pub exit_code: i32,
@@ -218,7 +216,7 @@ pub struct ExecRunResult {
     pub duration_ms: f64,
     /// Its time was over.
     pub timed_out: bool,
-    /// Somebody stopped it.
+    /// Stopped by a request.
     pub cancelled: bool,
     /// The shell could not be called back and was replaced by a new one in the same directory: variables, functions and
     /// options are lost.
@@ -285,7 +283,7 @@ pub struct ExecExit {
     pub duration_ms: f64,
     /// Its time was over.
     pub timed_out: bool,
-    /// Somebody stopped it.
+    /// Stopped by a request.
     pub cancelled: bool,
     /// The shell could not be called back and was replaced by a new one in the same directory: variables, functions and
     /// options are lost.
@@ -301,7 +299,7 @@ pub struct ExecOutputResult {
     pub stream: StreamName,
     /// Where the data begins; later than asked if what was asked for has been dropped.
     pub offset: u64,
-    /// Where to go on reading.
+    /// The offset of the next read.
     pub next_offset: u64,
     /// The data.
     pub data: String,

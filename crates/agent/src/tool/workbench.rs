@@ -367,7 +367,7 @@ impl ToolWorkbench {
         let text = if is_complete {
             format!("Session {id} terminated.")
         } else {
-            format!("Session {id} was told to end, but something of it may be left.")
+            format!("Session {id} was asked to end, but some of its processes may still run.")
         };
         ToolCallResult {
             status: if is_complete { ToolStatus::Success } else { ToolStatus::Error },
@@ -528,7 +528,7 @@ fn compose_result(output: &str, ended: &CommandEnd, timeout_sec: u64) -> ToolCal
         }
         CommandEnd::Lost => {
             return ToolCallResult::refused(format!(
-                "{output}[the process that supervises the program was killed, and the program was ended; how far it came is not known]"
+                "{output}[the process that supervises the program was killed, and the program was ended; its progress is unknown]"
             ));
         }
         CommandEnd::Exit { code, timed_out, interrupted } => (*code, *timed_out, *interrupted),

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 const DOCS_HTML: &str = include_str!("docs/page.html");
 const SIGN_IN_HTML: &str = include_str!("docs/login.html");
 
-/// What a request to the interface can look like, to read and to try.
+/// The interactive documentation of the interface.
 #[utoipa::path(
     get, path = "/docs", tag = "service", operation_id = "docs",
     responses((status = 200, description = "A page.", content_type = "text/html", body = String)),

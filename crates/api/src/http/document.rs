@@ -27,8 +27,8 @@ pub(super) fn complete(declared: OpenApi) -> Value {
     document["tags"] = json!([
         { "name": "runs", "description": "Tasks and conversations given to an engine." },
         { "name": "interactions", "description": "Questions and approvals that wait for a person." },
-        { "name": "messages", "description": "What is said to a run, and the ledger of it." },
-        { "name": "events", "description": "What happens, with cursors that stay valid for ever." },
+        { "name": "messages", "description": "Messages to a run, and their status." },
+        { "name": "events", "description": "The journal's events. Cursors never expire." },
         { "name": "artifacts", "description": "Files that a run made for the person." },
         { "name": "engines", "description": "Agent programs on this machine." },
         { "name": "terminals", "description": "Persistent shells, as JSON-RPC." },
@@ -38,7 +38,7 @@ pub(super) fn complete(declared: OpenApi) -> Value {
     document["components"]["securitySchemes"] = json!({
         "token": { "type": "http", "scheme": "bearer", "description": "The text in the file `token` of Abide's home, or the secret of a token that `abide token new` made. A token has permissions; 403 `PERMISSION_DENIED` names the one that is missing." },
         "session": { "type": "apiKey", "in": "cookie", "name": "abide_session_HOME",
-            "description": "For browsers: `POST /v1/session` gives it in exchange for the token, with a name of this home's own. It is worth something only beside the page's key." },
+            "description": "For browsers: `POST /v1/session` gives it in exchange for the token, with a name of this home's own. It is valid only together with the page's key." },
         "page_key": { "type": "apiKey", "in": "header", "name": "Abide-Session-Key",
             "description": "For browsers, beside the cookie: the key that `POST /v1/session` gave to the page." },
     });
@@ -64,10 +64,10 @@ pub(super) fn complete(declared: OpenApi) -> Value {
 
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 
-const API_DESCRIPTION: &str = "What people and programs ask of the daemon. Refusals are `application/problem+json` (RFC 9457) \
+const API_DESCRIPTION: &str = "The HTTP interface of the daemon. Refusals are `application/problem+json` (RFC 9457) \
 with a `code` for programs and a `detail` that says what to do. Lists take `cursor` and `limit` and answer `items` and \
 `next_cursor`, which is null on the last page. Times are RFC 3339 in UTC. Ids are prefixed and ordered by time. Answers \
-may gain fields; requests with fields that nobody knows are refused.";
+may gain fields; requests with unknown fields are refused.";
 
 /// Adds the error responses that every route can return.
 fn complete_operation(path: &str, method: &str, operation: &mut Value) {

@@ -22,7 +22,7 @@ const CACHE_MAX_AGE: Duration = Duration::from_secs(60);
 
 /// Lists engines: whether each can be used here, and what for.
 ///
-/// What is told may be up to a minute old.
+/// The result of the last check, at most one minute old.
 #[utoipa::path(
     get, path = "/v1/engines", tag = "engines", operation_id = "list_engines",
     responses((status = 200, description = "All engines; there is never a second page.", body = wire::ListResponse<wire::EngineView>)),

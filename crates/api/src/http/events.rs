@@ -65,7 +65,7 @@ pub(super) struct EventsQuery {
             (service::ListResponse<wire::EventEnvelope> = "application/json"),
             (String = "text/event-stream"),
         )),
-        (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`: nothing ever had that position"),
+        (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`: no event ever had that position"),
         (status = 406, description = "`NOT_ACCEPTABLE`"),
     ),
 )]
@@ -91,7 +91,7 @@ pub(super) async fn all(
             (service::ListResponse<wire::EventEnvelope> = "application/json"),
             (String = "text/event-stream"),
         )),
-        (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`: nothing ever had that position"),
+        (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`: no event ever had that position"),
         (status = 404, description = "`RUN_NOT_FOUND`"),
         (status = 406, description = "`NOT_ACCEPTABLE`"),
     ),
@@ -122,7 +122,7 @@ async fn respond(
         return Err(HttpProblem::new(
             ProblemCode::InvalidCursor,
             format!(
-                "the journal ends at {}; this position is of another one, so start from the beginning",
+                "the journal ends at {}; this position belongs to another journal; start from the beginning",
                 head.0
             ),
         ));

@@ -113,14 +113,14 @@ pub(super) async fn of_run(
     post, path = "/v1/interactions/{interaction_id}/reply", tag = "interactions", operation_id = "reply",
     params(
         ("interaction_id" = String, Path, description = "The question."),
-        ("Abide-Person" = Option<String>, Header, description = "Who answers, for the ledger.", min_length = 1, max_length = 100),
+        ("Abide-Person" = Option<String>, Header, description = "The person who answers, for the record.", min_length = 1, max_length = 100),
     ),
     request_body = wire::ReplyRequest,
     responses(
         (status = 200, description = "The answer counts, or did so already.", body = wire::ReplyResponse),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
         (status = 404, description = "`INTERACTION_NOT_FOUND`"),
-        (status = 409, description = "`STALE_INTERACTION`: somebody else was first, or the question is closed; `APPROVAL_NOT_SHOWN`: the approval covers more than its question shows, and the yes does not name the digits at the end of its content; `IDEMPOTENCY_CONFLICT`: the same key came with another text"),
+        (status = 409, description = "`STALE_INTERACTION`: another answer came first, or the question is closed; `APPROVAL_NOT_SHOWN`: the approval covers more than its question shows, and the yes does not name the digits at the end of its content; `IDEMPOTENCY_CONFLICT`: the same key came with another text"),
         (status = 422, description = "`APPROVAL_UNCLEAR`: the answer to an approval is neither a yes nor a no"),
         (status = 413, description = "`TOO_LARGE`"),
         (status = 415, description = "`UNSUPPORTED_MEDIA_TYPE`"),
@@ -172,7 +172,7 @@ pub(super) async fn reply(
     responses(
         (status = 200, description = "The text, in UTF-8.", body = String, content_type = "text/plain"),
         (status = 404, description = "`INTERACTION_NOT_FOUND`"),
-        (status = 410, description = "`CONTENT_GONE`: the run is over, and what it left behind was removed"),
+        (status = 410, description = "`CONTENT_GONE`: the run is over, and its files were removed"),
     ),
 )]
 pub(super) async fn content(
@@ -193,7 +193,7 @@ pub(super) async fn content(
     };
     let (contents, run, sha256) = (interface.daemon().contents(), interaction.run_id, hidden.sha256.clone());
     let opened = tokio::task::spawn_blocking(move || contents.open(run, &sha256)).await;
-    let reader = opened.map_err(|_| HttpProblem::internal("the content could not be looked at"))?;
+    let reader = opened.map_err(|_| HttpProblem::internal("the content could not be read"))?;
     let reader = reader.map_err(|error| match error {
         ContentError::Gone => HttpProblem::new(
             ProblemCode::ContentGone,

@@ -89,7 +89,7 @@ pub(super) fn page_of(cursor: Option<String>, most: Option<u32>) -> Result<PageR
     request_body = wire::CreateRunRequest,
     responses(
         (status = 201, description = "The run was made.", body = wire::RunView, headers(("Location" = String, description = "Where the run is."))),
-        (status = 200, description = "The same request was met before; this is its run.", body = wire::RunView),
+        (status = 200, description = "The same request was received before; this is its run.", body = wire::RunView),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `UNKNOWN_ENGINE`, `WORKSPACE_UNUSABLE`"),
         (status = 409, description = "`IDEMPOTENCY_CONFLICT`: the key was used for another request"),
         (status = 507, description = "`RESOURCE_PRESSURE`: too little disk space is free in the home or the workspace; `STORE_FULL`"),
@@ -110,7 +110,7 @@ pub(super) async fn create(
         let engine_names = daemon.catalogue().names().join(", ");
         return Err(HttpProblem::new(
             ProblemCode::UnknownEngine,
-            format!("there is no engine of that name here, or it is switched off; known are {engine_names}"),
+            format!("there is no enabled engine of that name; the engines are {engine_names}"),
         ));
     };
     check_isolation(&principal, new.options.isolation, engine.installation.isolation)?;
@@ -134,9 +134,9 @@ pub(super) async fn create(
             let run = load_run(&interface, run_id).await?;
             Ok(Json(run_view(&interface, &run)).into_response())
         }
-        RequestOutcome::Absorbed => {
-            Err(HttpProblem::internal("a new run was taken for an old one; please report it"))
-        }
+        RequestOutcome::Absorbed => Err(HttpProblem::internal(
+            "the new run was reported as an old one, which is a bug; please report it",
+        )),
     }
 }
 
@@ -215,7 +215,7 @@ pub(super) async fn turns(
     post, path = "/v1/runs/{run_id}/interrupt", tag = "runs", operation_id = "interrupt_run",
     params(
         ("run_id" = String, Path, description = "The run."),
-        ("Abide-Person" = Option<String>, Header, description = "Who asks, for the ledger.", min_length = 1, max_length = 100),
+        ("Abide-Person" = Option<String>, Header, description = "The person who asks, for the record.", min_length = 1, max_length = 100),
     ),
     responses(
         (status = 400, description = "`INVALID_REQUEST`"),
@@ -236,7 +236,7 @@ pub(super) async fn interrupt(
     post, path = "/v1/runs/{run_id}/cancel", tag = "runs", operation_id = "cancel_run",
     params(
         ("run_id" = String, Path, description = "The run."),
-        ("Abide-Person" = Option<String>, Header, description = "Who asks, for the ledger.", min_length = 1, max_length = 100),
+        ("Abide-Person" = Option<String>, Header, description = "The person who asks, for the record.", min_length = 1, max_length = 100),
     ),
     responses(
         (status = 400, description = "`INVALID_REQUEST`"),
@@ -307,7 +307,7 @@ fn validate_request(new: &wire::CreateRunRequest) -> Result<(), HttpProblem> {
     // The model becomes a command-line argument of the engine and must not look like an option.
     if options.model.as_ref().is_some_and(|model| model.starts_with('-')) {
         return Err(HttpProblem::invalid(
-            "options.model must not begin with a dash: it would be read as an option",
+            "options.model must not begin with a dash, because it would be parsed as an option",
         ));
     }
     let is_skill = |skill: &String| !skill.starts_with('-') && RunSkill::new(skill, "skills").is_some();
@@ -407,10 +407,9 @@ async fn resolve_workspace(workspace: String) -> Result<String, HttpProblem> {
         let resolved = std::fs::canonicalize(&workspace).ok().filter(|path| path.is_dir())?;
         Some(resolved.into_os_string().into_string())
     });
-    let found =
-        resolution.await.map_err(|_| HttpProblem::internal("the workspace could not be looked at"))?;
-    let resolved = found.ok_or_else(|| unusable("the workspace is not a directory that is there"))?;
-    resolved.map_err(|_| unusable("the workspace leads to a directory whose name is not UTF-8"))
+    let found = resolution.await.map_err(|_| HttpProblem::internal("the workspace could not be read"))?;
+    let resolved = found.ok_or_else(|| unusable("the workspace does not exist or is not a directory"))?;
+    resolved.map_err(|_| unusable("the workspace resolves to a path that is not UTF-8"))
 }
 
 #[cfg(test)]

@@ -40,11 +40,14 @@ pub(super) async fn ready(
         let resource_pressure = interface.daemon().shortage(None).map(|shortage| shortage.to_string());
         Ok(Json(wire::HealthResponse { status: "ready".to_owned(), resource_pressure }))
     } else {
-        Err(HttpProblem::new(ProblemCode::NotReady, "the daemon is still taking up what it found; try again"))
+        Err(HttpProblem::new(
+            ProblemCode::NotReady,
+            "the daemon is still recovering from the previous shutdown; try again",
+        ))
     }
 }
 
-/// Tells the figures of this process, for whoever collects them.
+/// Returns the metrics of this process.
 #[utoipa::path(
     get, path = "/metrics", tag = "service", operation_id = "metrics",
     responses((status = 200, description = "Figures in the OpenMetrics text format.", body = String,
@@ -58,7 +61,7 @@ pub(super) async fn metrics(State(interface): State<HttpState>) -> Result<impl I
 /// Says what runs and waits.
 #[utoipa::path(
     get, path = "/v1/status", tag = "service", operation_id = "status",
-    responses((status = 200, description = "What runs and waits.", body = wire::DaemonStatus)),
+    responses((status = 200, description = "The runs and questions of the daemon.", body = wire::DaemonStatus)),
 )]
 pub(super) async fn status(
     State(interface): State<HttpState>,
@@ -107,12 +110,12 @@ async fn sessions(interface: &HttpState) -> u64 {
 /// comes when that is done and says what became of each run. A turn at work becomes `interrupted`: an interactive run
 /// asks whether to continue, a chat becomes idle, an `auto` run fails with `STOPPED_BY_SHUTDOWN`. A wait with a process is
 /// void: a run that can be resumed asks whether to continue, a sticky one fails with `STOPPED_BY_SHUTDOWN`. Queued runs
-/// and questions without a process stay as they are. With `keep`, all of it goes on and is taken up by the next daemon.
+/// and questions without a process stay as they are. With `keep`, everything continues and the next daemon takes over.
 #[utoipa::path(
     post, path = "/v1/stop", tag = "service", operation_id = "stop",
     request_body(content = Option<wire::StopDaemonRequest>),
     responses(
-        (status = 200, description = "What was ended. The daemon goes right after this answer.", body = wire::StopDaemonResponse),
+        (status = 200, description = "The processes and runs that were ended. The daemon exits after this response.", body = wire::StopDaemonResponse),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
         (status = 413, description = "`TOO_LARGE`"),
         (status = 415, description = "`UNSUPPORTED_MEDIA_TYPE`"),
@@ -133,7 +136,8 @@ pub(super) async fn stop(
         interface.0.stop.send_replace(StopMode::Orderly);
         stopped.map(|stopped| (stopped, sessions))
     });
-    let stopped = stopping.await.map_err(|_| HttpProblem::internal("the stop came to a bad end"))?;
+    let stopped =
+        stopping.await.map_err(|_| HttpProblem::internal("the shutdown failed; see the daemon's log"))?;
     let (stopped, sessions) = stopped?;
     let names = |was: ActivityBeforeStop| {
         let runs = stopped.runs.iter().filter(move |stopped| stopped.was == was);

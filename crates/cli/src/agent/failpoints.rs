@@ -33,7 +33,7 @@ pub(super) fn install(state: &Path) -> anyhow::Result<()> {
     let log = File::options().create(true).append(true).open(state.join("failpoints"))?;
     let place = match text.as_str() {
         "none" => None,
-        text => Some(parse(text).with_context(|| format!("cannot understand ABIDE_TEST_FAILPOINT={text}"))?),
+        text => Some(parse(text).with_context(|| format!("cannot parse ABIDE_TEST_FAILPOINT={text}"))?),
     };
     // A watch that was installed before stays.
     WATCH.set(AgentFailpointWatch { place, reached: Mutex::default(), log }).ok();

@@ -107,7 +107,7 @@ pub(super) fn examine(
             let (sender, keepers, directory, cancel) = (sender.clone(), &keepers, &directory, &cancel);
             workers.push(scope.spawn(move || {
                 let unique = number.to_string();
-                let examination = ProbeRequest { directory, unique: &unique, patience: timeout, cancel };
+                let examination = ProbeRequest { directory, unique: &unique, timeout, cancel };
                 let health = probe::examine(keepers, entry, &examination);
                 // The receiver is dropped after an interrupt.
                 sender.send(ExaminationUpdate::Examined(number, health)).ok();
@@ -157,7 +157,7 @@ fn collect(
             }
             // A finished worker has sent its result unless it panicked.
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) if over => {
-                anyhow::bail!("an examination broke off")
+                anyhow::bail!("a check of an engine failed")
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }

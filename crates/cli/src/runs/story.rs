@@ -67,7 +67,7 @@ pub(super) fn format_event(event: &EventEnvelope) -> Option<EventLine> {
                     line("instruction")
                 ),
                 ("auto_decide_timeout", _) => format!(
-                    "nobody answered in time; answered automatically (auto_decide_timeout: {}, policy {}, {}): {}",
+                    "no answer in time; answered automatically (auto_decide_timeout: {}, policy {}, {}): {}",
                     line("reason"),
                     line("policy"),
                     line("interaction_id"),
@@ -106,7 +106,7 @@ pub(super) fn format_event(event: &EventEnvelope) -> Option<EventLine> {
         "contact_restored" => event_line(EventSeverity::Detail, "found the process again".to_owned()),
         "recovery_failed" => event_line(
             EventSeverity::Problem,
-            format!("what became of the turn is not known: {}", line("reason")),
+            format!("the outcome of the turn is unknown: {}", line("reason")),
         ),
         "progressed" => event_line(EventSeverity::Progress, line("text")),
         "gate_raised" => event_line(EventSeverity::Step, format!("question: {}", format_question(data))),
@@ -177,7 +177,7 @@ mod tests {
         });
         assert_eq!(
             line("reply_arrived", by_policy),
-            "nobody answered in time; answered automatically (auto_decide_timeout: user_no_reply, policy \
+            "no answer in time; answered automatically (auto_decide_timeout: user_no_reply, policy \
              safe_default, int_1): no"
         );
     }

@@ -29,7 +29,7 @@ fn notify(socket: Option<&str>, text: &str) {
     };
     let result = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address));
     if let Err(error) = result {
-        tracing::warn!(%error, "service manager not told");
+        tracing::warn!(%error, "cannot notify the service manager");
     }
 }
 

@@ -153,7 +153,7 @@ impl EffectExecutor {
         let (catalogue, processes) = (world.catalogue.clone(), world.processes.clone());
         let examined = Arc::new(ProbeCache::new(catalogue, processes, world.clock.clone()));
         let known = examined.clone();
-        world.desk.foresee(Arc::new(move |run| known.foresee(run)));
+        world.desk.set_cached_probes(Arc::new(move |run| known.cached_result(run)));
         let shared = ExecutorInner {
             examined,
             threads: threads::ListenerThreads::default(),
@@ -203,7 +203,7 @@ impl EffectExecutor {
         let all = self.runtime.spawn(async move {
             while let Some(done) = tasks.join_next().await {
                 if let Err(error) = done {
-                    tracing::error!(%error, "a run could not be taken up");
+                    tracing::error!(%error, "a run could not be recovered");
                 }
             }
             // Now the processes of all runs are known.
@@ -212,11 +212,11 @@ impl EffectExecutor {
         match tokio::time::timeout(RECONCILE_BOUND, all).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(error)) => {
-                tracing::error!(%error, "not everything could be taken up");
+                tracing::error!(%error, "not all runs could be recovered");
                 Ok(())
             }
             Err(_) => {
-                tracing::warn!("some keepers do not answer; their runs are taken up when they do");
+                tracing::warn!("some keepers do not answer; their runs are recovered when they do");
                 Ok(())
             }
         }
@@ -281,7 +281,9 @@ impl EffectExecutor {
             let trouble = match passed.await {
                 Ok(Ok(_)) => None,
                 Ok(Err(error)) => Some(error.to_string()),
-                Err(_) => Some("its deadline broke an assumption; the log says which".to_owned()),
+                Err(_) => {
+                    Some("handling its deadline failed because of a bug of Abide; see the log".to_owned())
+                }
             };
             match trouble {
                 Some(reason) => self.shared.set_aside.put(run, &reason, now),
@@ -345,7 +347,7 @@ impl EffectExecutor {
                 Ok(Some(state)) => state,
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::warn!(%run, %error, "orders not read");
+                    tracing::warn!(%run, %error, "pending effects could not be read");
                     return self.look_later(run, RETRY_PAUSE);
                 }
             };
@@ -396,7 +398,7 @@ impl EffectExecutor {
                         }
                         // The effect stays pending. It is idempotent.
                         Err(error) => {
-                            tracing::warn!(%run, effect = owed.number.0, %error, "order not reported");
+                            tracing::warn!(%run, effect = owed.number.0, %error, "the result of an effect was not reported");
                             return self.look_later(run, RETRY_PAUSE);
                         }
                     }
@@ -475,9 +477,9 @@ impl EffectExecutor {
 
     /// Waits, with a timeout, until all ending processes and their keepers have exited. A run that waits for a person
     /// holds no slot, but its last process may still be ending.
-    pub(crate) async fn wait_for_ends(&self, patience: Duration) -> Result<(), RequestError> {
+    pub(crate) async fn wait_for_ends(&self, timeout: Duration) -> Result<(), RequestError> {
         let mut changes = self.changes();
-        let waited = tokio::time::timeout(patience, async {
+        let waited = tokio::time::timeout(timeout, async {
             loop {
                 changes.mark_unchanged();
                 if lock(&self.shared.talks).is_empty() && !self.owes_an_end().await? {

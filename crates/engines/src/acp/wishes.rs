@@ -256,7 +256,7 @@ fn model_setting(
         }
         (None, Some(option)) => setting(words::set_option(index, session, &option.id, requested)),
         (None, None) => Err(format!(
-            "the agent lets nobody choose its model, so {requested:?} cannot be had; choose it by the agent's own \
+            "the agent does not offer a choice of its model, so {requested:?} is not available; set it in the agent's own \
              arguments or configuration"
         )),
     }
@@ -286,10 +286,10 @@ mod tests {
 
     /// The mode that a run with this sandbox sets for an agent with these modes; the first one is the present mode.
     fn check(sandbox: Option<SandboxMode>, modes: &[(&str, &str)]) -> Result<Option<String>, String> {
-        let wishes = SessionPreferences { sandbox, model: None, may_ask: true };
+        let preferences = SessionPreferences { sandbox, model: None, may_ask: true };
         let modes: Vec<_> = modes.iter().map(|(id, description)| ListedMode { id, description }).collect();
         let list = ModeList { config_id: None, current: modes.first().map(|mode| mode.id), modes };
-        wishes.mode(Some(&list)).map(|id| id.map(str::to_owned))
+        preferences.mode(Some(&list)).map(|id| id.map(str::to_owned))
     }
 
     const CODEX: [(&str, &str); 4] = [

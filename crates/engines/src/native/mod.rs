@@ -63,7 +63,7 @@ impl Engine for AbideAgentEngine {
         let [version, help] = results else { return EngineHealth::unchecked() };
         let resumes = help.success().is_some_and(|help| help.contains("--resume"));
         let detail = if resumes {
-            "`abide agent run --resume` goes on with a session"
+            "`abide agent run --resume` continues a session"
         } else {
             "`abide agent run --help` shows no --resume"
         };

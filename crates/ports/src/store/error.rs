@@ -29,7 +29,7 @@ pub enum StoreError {
     #[error("the store is not available: {reason}")]
     Unavailable { reason: String },
     /// Contact was lost during the commit, so it may have been written. Read before retrying.
-    #[error("whether the commit was written is not known: {reason}")]
+    #[error("it is unknown whether the commit was written: {reason}")]
     OutcomeUnknown { reason: String },
     /// There is no space left. Acknowledged input is not lost.
     #[error("the store is full: {reason}; free some space, nothing acknowledged is lost")]
@@ -67,7 +67,7 @@ pub enum StoreError {
         detail: String,
     },
     /// The store was written by a newer program, or its migrations were edited.
-    #[error("the store does not fit this program: {reason}")]
+    #[error("incompatible store version: {reason}")]
     IncompatibleVersion {
         /// The difference.
         reason: String,
