@@ -4,18 +4,24 @@
 //! Generated files are checked by the tests that generate them.
 
 mod arrows;
+mod bindings;
 mod engines;
+mod exceptions;
 mod header;
 mod length;
 mod links;
 mod markdown;
 mod marks;
 mod names;
+mod passages;
 mod places;
 mod purity;
 mod source;
 mod table;
 mod tree;
+mod type_names;
+mod word_list;
+mod words;
 
 use std::fmt;
 
@@ -28,6 +34,7 @@ pub(crate) fn run(workspace: &CargoWorkspace) -> Result<()> {
     let tree = FileTree::load(&workspace.root)?;
     let mut findings: Vec<TidyFinding> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
     findings.extend(arrows::check(&tree, workspace));
+    findings = exceptions::apply(exceptions::EXCEPTIONS, findings);
     findings.sort();
     findings.dedup();
     for finding in &findings {
@@ -35,7 +42,7 @@ pub(crate) fn run(workspace: &CargoWorkspace) -> Result<()> {
     }
     match findings.len() {
         0 => {
-            eprintln!("tidy: {} files, {} crates, nothing to say", tree.len(), workspace.members.len());
+            eprintln!("tidy: {} files, {} crates, no findings", tree.len(), workspace.members.len());
             Ok(())
         }
         1 => bail!("tidy has one finding"),
@@ -45,6 +52,7 @@ pub(crate) fn run(workspace: &CargoWorkspace) -> Result<()> {
 
 /// The rules that need only the files. The dependency rule also needs the workspace.
 const RULES: &[fn(&FileTree) -> Vec<TidyFinding>] = &[
+    bindings::check,
     engines::check,
     header::check,
     length::check,
@@ -53,6 +61,8 @@ const RULES: &[fn(&FileTree) -> Vec<TidyFinding>] = &[
     names::check,
     places::check,
     purity::check,
+    type_names::check,
+    words::check,
 ];
 
 /// A violation of a rule.
@@ -63,11 +73,17 @@ struct TidyFinding {
     line: usize,
     problem: String,
     remedy: String,
+    /// The rule and the name or phrase, by which an exception is looked up. Rules without exceptions set none.
+    subject: Option<(&'static str, String)>,
 }
 
 impl TidyFinding {
     fn new(path: &str, line: usize, wrong: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), line, problem: wrong.into(), remedy: remedy.into() }
+        Self { path: path.to_owned(), line, problem: wrong.into(), remedy: remedy.into(), subject: None }
+    }
+
+    fn about(self, rule: &'static str, subject: &str) -> Self {
+        Self { subject: Some((rule, subject.to_owned())), ..self }
     }
 }
 
