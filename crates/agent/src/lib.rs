@@ -31,3 +31,7 @@ mod clock;
 mod lock;
 mod recovery;
 mod secrets;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct AgentReadme;

@@ -13,3 +13,7 @@ pub mod translate;
 
 mod escape;
 mod line;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ApiReadme;

@@ -44,3 +44,7 @@ pub mod suggestion;
 mod error;
 
 pub use error::OsError;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct OsReadme;

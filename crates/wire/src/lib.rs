@@ -10,3 +10,7 @@ pub mod run;
 pub mod service;
 pub mod strict;
 pub mod terminal;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct WireReadme;

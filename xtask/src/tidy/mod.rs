@@ -6,6 +6,7 @@
 mod arrows;
 mod bindings;
 mod engines;
+mod examples;
 mod exceptions;
 mod header;
 mod length;
@@ -54,6 +55,7 @@ pub(crate) fn run(workspace: &CargoWorkspace) -> Result<()> {
 const RULES: &[fn(&FileTree) -> Vec<TidyFinding>] = &[
     bindings::check,
     engines::check,
+    examples::check,
     header::check,
     length::check,
     links::check,
