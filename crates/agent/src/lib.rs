@@ -14,7 +14,6 @@ pub mod tool;
 
 pub mod context;
 pub mod event;
-pub mod failpoint;
 pub mod hands;
 pub mod human;
 pub mod intake;

@@ -19,6 +19,7 @@ use abide_domain::{
     slots::{AdmissionQueue, SlotOccupancy},
     time::{EventStamp, Timestamp},
 };
+use abide_os::failpoint;
 use abide_ports::{
     clock::Clock,
     store::{ClaimHolder, JournalCommit, RunChange, Store, StoreError},
@@ -27,7 +28,6 @@ use abide_ports::{
 use crate::{
     board::AdmissionControl,
     error::RequestError,
-    failpoint::{self, DaemonFailpoint},
     lanes::StripedRunLocks,
     pressure::{DiskShortage, SpaceLimit},
     recent::RecentRuns,
@@ -310,10 +310,10 @@ impl RunService {
         }
         let after = changes[changes.len() - 1].run.clone();
         let tales: Vec<EventLogLine> = changes.iter().map(|change| EventLogLine::of(&change.event)).collect();
-        failpoint::reach(DaemonFailpoint::BeforeCommit);
+        failpoint::reach("before_commit");
         match self.store.commit(JournalCommit { changes }).await {
             Ok(_) => {
-                failpoint::reach(DaemonFailpoint::AfterCommit);
+                failpoint::reach("after_commit");
                 if let Some(grant) = grant {
                     grant.done();
                 }

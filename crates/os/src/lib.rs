@@ -16,6 +16,7 @@
 //! - [`file_lock`] lets one process at a time use something.
 //! - [`clock`] reads the kernel's clocks, [`random`] its random numbers.
 //! - [`program_lookup`] finds a program in a search path.
+//! - [`failpoint`] marks positions at which a crash test can interrupt the program.
 //! - [`sse`] parses server-sent events.
 //! - [`suggestion`] finds the name that was probably meant.
 //!
@@ -31,6 +32,7 @@ pub mod beneath;
 pub mod cgroup;
 pub mod clock;
 pub mod confine;
+pub mod failpoint;
 pub mod file_lock;
 pub mod peer;
 pub mod private_file;

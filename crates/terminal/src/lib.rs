@@ -10,10 +10,6 @@ mod call;
 mod clock;
 mod dialect;
 mod error;
-#[cfg(feature = "failpoints")]
-pub mod failpoint;
-#[cfg(not(feature = "failpoints"))]
-mod failpoint;
 mod handle;
 mod room;
 mod runtime;

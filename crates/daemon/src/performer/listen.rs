@@ -18,6 +18,7 @@ use abide_domain::{
     run::Run,
     turn::Turn,
 };
+use abide_os::failpoint;
 use abide_ports::{
     processes::{OutputFollower, OutputOffsets, ProcessOutput, ProcessUnreachable, StdinWrite},
     store::{PageRequest, StoreError},
@@ -32,7 +33,6 @@ use super::{
 use crate::{
     content,
     error::RequestError,
-    failpoint::{self, DaemonFailpoint},
     guard::GuardedEffect,
     talk::{ProcessSession, SessionAction, SessionCheckpoint},
 };
@@ -244,10 +244,10 @@ impl ProcessListener {
         let mut news = UncommittedEvents { lane: Some(lane), ..UncommittedEvents::default() };
         let started = starting.start_or_say(&*world.processes, &*world.workspaces);
         performance.succeeded();
-        failpoint::reach(DaemonFailpoint::EffectPerformed);
+        failpoint::reach("effect_performed");
         match started {
             Ok(process) => {
-                failpoint::reach(DaemonFailpoint::EffectPerformed);
+                failpoint::reach("effect_performed");
                 news.events.push(RunEvent::AttemptStarted { attempt: self.attempt, process });
                 news.events.extend(starting.warning(&*world.processes));
                 self.listen_on(news, None);

@@ -34,6 +34,7 @@ use abide_domain::{
     run::{Run, RunState, RunningPhase},
     time::{Seconds, Timestamp},
 };
+use abide_os::failpoint;
 use abide_ports::{
     catalogue::EngineLookup,
     clock::Clock,
@@ -54,7 +55,6 @@ use tokio::{
 use crate::{
     desk::{RequestOutcome, RunService},
     error::RequestError,
-    failpoint::{self, DaemonFailpoint},
     guard::{CrashGuard, CrashGuardDecision},
     pressure::SpaceLimit,
     talk::ProcessSession,
@@ -368,7 +368,7 @@ impl EffectExecutor {
                 CrashGuardDecision::Now(performance) => performance,
                 CrashGuardDecision::Later(wait) => return self.look_later(run, wait),
             };
-            failpoint::reach(DaemonFailpoint::EffectStarted);
+            failpoint::reach("effect_started");
             match self.carry_out(&state, owed).await {
                 EffectResult::Closing => return,
                 EffectResult::NotBefore(at) => return self.look_later(run, self.wait_until(at)),
@@ -386,7 +386,7 @@ impl EffectExecutor {
                 }
                 EffectResult::Told(event) => {
                     performance.succeeded();
-                    failpoint::reach(DaemonFailpoint::EffectPerformed);
+                    failpoint::reach("effect_performed");
                     let listens = matches!(event, RunEvent::ContactRestored { .. });
                     match self.world.desk.take(run, event).await {
                         Ok(outcome) => {
