@@ -1,6 +1,7 @@
 //! Notifies the service manager of readiness and shutdown: one datagram to the socket that it names.
 //!
-//! Without a socket nothing is sent.
+//! Without a socket nothing is sent. The crate `sd-notify` (0.5) is not used, because it does not support sockets with an
+//! abstract name (`@…`).
 
 use std::os::{
     linux::net::SocketAddrExt,
