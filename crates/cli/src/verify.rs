@@ -170,7 +170,6 @@ impl VerifyProgress {
         self.line(&text);
     }
 
-    /// Replaces the line.
     pub(crate) fn line(&mut self, text: &str) {
         self.calls += 1;
         if std::io::stderr().is_terminal() {
@@ -181,7 +180,6 @@ impl VerifyProgress {
         }
     }
 
-    /// Removes the line.
     pub(crate) fn clear(&mut self) {
         if self.line_drawn {
             eprint!("\r\x1b[K");

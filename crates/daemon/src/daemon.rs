@@ -303,7 +303,6 @@ impl Daemon {
         self.followed_up(outcome).await
     }
 
-    /// Cancels a run.
     pub async fn cancel(&self, run: RunId, by: &str) -> Result<RequestOutcome, RequestError> {
         let outcome = self.0.world.desk.take(run, RunEvent::CancelRequested { by: by.to_owned() }).await?;
         self.followed_up(outcome).await
@@ -324,12 +323,10 @@ impl Daemon {
         Ok(outcome)
     }
 
-    /// For queries.
     pub fn store(&self) -> &dyn Store {
         &*self.0.world.store
     }
 
-    /// The configured engines.
     pub fn catalogue(&self) -> &dyn EngineLookup {
         &*self.0.world.catalogue
     }
@@ -351,7 +348,6 @@ impl Daemon {
         self.0.world.clock.stamp()
     }
 
-    /// The configuration.
     pub fn habits(&self) -> &DaemonConfig {
         &self.0.habits
     }

@@ -317,7 +317,6 @@ impl ChildSupervisor {
         Ok(supervisor)
     }
 
-    /// The loop.
     fn run_loop(&mut self) -> Result<(), KeeperError> {
         self.report_started();
         let mut events = Vec::with_capacity(MAX_EPOLL_EVENTS);

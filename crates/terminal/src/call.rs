@@ -34,7 +34,6 @@ impl std::str::FromStr for ExecId {
 /// A call to the runtime.
 #[derive(Debug)]
 pub enum TerminalCall {
-    /// Creates a session.
     Create(CreateSessionRequest),
     /// Returns the state of a session.
     Info(SessionId),

@@ -77,7 +77,6 @@ pub(crate) struct RuntimeSession {
     pub(crate) watches_writable: bool,
     /// The keeper has confirmed the end of the session.
     pub(crate) end_confirmed: bool,
-    /// The creation failed.
     pub(crate) creation_failed: bool,
     pub(crate) pending_replies: BTreeMap<u64, PendingReply>,
     /// The permit of a partly read response.

@@ -9,9 +9,9 @@ use utoipa::ToSchema;
 pub struct EventEnvelope {
     /// Its place among all events, for ever.
     pub seq: u64,
-    /// The run.
+    /// `run_` and 26 digits.
     pub run_id: String,
-    /// When.
+    /// RFC 3339 in UTC.
     pub at: String,
     /// The kind of event, such as `turn_ended`.
     #[serde(rename = "type")]

@@ -7,9 +7,9 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Interaction)]
 pub struct InteractionView {
-    /// Its name.
+    /// `int_` and 26 digits.
     pub interaction_id: String,
-    /// Its run.
+    /// `run_` and 26 digits.
     pub run_id: String,
     /// The turn that asks.
     pub turn_id: String,
@@ -42,7 +42,7 @@ pub struct InteractionView {
     pub resolution_mode: Option<ResolutionModeValue>,
     /// When it was answered or closed.
     pub resolved_at: Option<String>,
-    /// By whom.
+    /// The name of the person, or of the policy.
     pub resolved_by: Option<String>,
     /// Why policy answered, if it did.
     pub auto_decide_reason: Option<String>,
@@ -138,9 +138,9 @@ pub struct HiddenContentView {
 #[serde(rename_all = "snake_case")]
 #[schema(as = Verdict)]
 pub enum VerdictValue {
-    /// Permission is given.
+    /// The action may be performed.
     Approved,
-    /// It is not.
+    /// The action is not performed.
     Declined,
 }
 
@@ -155,7 +155,7 @@ pub enum InteractionKindValue {
     Confirm,
     /// Several values.
     FillFields,
-    /// Anything.
+    /// Free text.
     OpenText,
     /// A risk to be acknowledged.
     RiskAck,
@@ -191,9 +191,9 @@ pub struct InteractionOptionView {
 #[serde(rename_all = "snake_case")]
 #[schema(as = InteractionState)]
 pub enum InteractionStateValue {
-    /// It can.
+    /// Not answered yet.
     Open,
-    /// It was.
+    /// Answered by a person or a policy.
     Answered,
     /// It never was, and no longer matters.
     Closed,

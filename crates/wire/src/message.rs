@@ -26,7 +26,7 @@ pub struct SendMessageRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = MessageTaken)]
 pub struct SendMessageResponse {
-    /// Its name.
+    /// Unique in its channel.
     pub message_id: String,
     /// How far it has got.
     pub execution_status: String,
@@ -40,7 +40,7 @@ pub struct SendMessageResponse {
 pub struct InboundView {
     /// Where it came from.
     pub channel: String,
-    /// Its name there.
+    /// Unique in its channel.
     pub message_id: String,
     /// The run that it is for.
     pub run_id: String,

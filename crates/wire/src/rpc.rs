@@ -27,7 +27,7 @@ pub struct JsonRpcRequest {
 pub struct JsonRpcResponse {
     /// Always `2.0`.
     pub jsonrpc: String,
-    /// The request's name.
+    /// The id of the request.
     #[schema(schema_with = any_id)]
     pub id: Option<serde_json::Value>,
     /// The result of the method.

@@ -13,7 +13,7 @@ pub struct CreateRunRequest {
     /// The engine, by its name in `GET /v1/engines`.
     #[schema(min_length = 1, max_length = 100, example = "parrot")]
     pub engine: String,
-    /// The task.
+    /// The task for the engine.
     #[schema(min_length = 1, max_length = 1_000_000, example = "say hello")]
     pub prompt: String,
     /// The directory that every turn works in, an absolute path; a fresh one of the run's own unless given. Abide's home
@@ -24,7 +24,7 @@ pub struct CreateRunRequest {
     /// Whether and how it may ask; `interactive` unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution_mode: Option<ExecutionModeValue>,
-    /// Where results go.
+    /// The conversation that receives the results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 1000)]
     pub conversation_ref: Option<String>,
@@ -106,11 +106,11 @@ pub enum OnBusyValue {
 #[serde(rename_all = "kebab-case")]
 #[schema(as = Sandbox)]
 pub enum SandboxValue {
-    /// Nothing.
+    /// No files.
     ReadOnly,
-    /// Its workspace.
+    /// Files of the workspace.
     WorkspaceWrite,
-    /// Everything.
+    /// All files; no sandbox.
     DangerFullAccess,
 }
 
@@ -125,7 +125,7 @@ pub enum IsolationValue {
     Namespace,
     /// By Landlock, or the run is refused.
     Landlock,
-    /// Not at all.
+    /// No isolation.
     Off,
 }
 
@@ -134,7 +134,7 @@ pub enum IsolationValue {
 #[serde(rename_all = "snake_case")]
 #[schema(as = RunStatus)]
 pub enum RunStatusValue {
-    /// No slot yet.
+    /// Waits for a slot.
     Queued,
     /// Holds a slot and works.
     Running,
@@ -142,11 +142,11 @@ pub enum RunStatusValue {
     WaitingUser,
     /// A chat between turns.
     Idle,
-    /// Over, as wanted.
+    /// Ended with a result.
     Succeeded,
-    /// Over, badly.
+    /// Ended with an error.
     Failed,
-    /// Over, on purpose.
+    /// Ended by a person or a policy.
     Canceled,
 }
 
@@ -164,9 +164,9 @@ impl RunStatusValue {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Run)]
 pub struct RunView {
-    /// Its name.
+    /// `run_` and 26 digits.
     pub run_id: String,
-    /// Its engine.
+    /// Name of the engine.
     pub engine: String,
     /// The directory that it works in.
     pub workspace: String,
@@ -189,11 +189,11 @@ pub struct RunView {
     pub auto_decision_count: u32,
     /// When that last happened.
     pub last_auto_decision_at: Option<String>,
-    /// Where results go.
+    /// The conversation that receives the results.
     pub conversation_ref: Option<String>,
     /// The result of the latest completed turn.
     pub result: Option<RunResultView>,
-    /// Your own notes.
+    /// Labels of the client.
     pub labels: BTreeMap<String, String>,
     /// The skill that its engine was given.
     pub skill: Option<String>,
@@ -247,9 +247,9 @@ pub struct ProfileView {
 #[serde(rename_all = "snake_case")]
 #[schema(as = ProfileKind)]
 pub enum ProfileKindValue {
-    /// Without a process.
+    /// Waits without a process.
     Resumable,
-    /// With its process.
+    /// Keeps its process while it waits.
     StickyProcess,
 }
 
@@ -257,9 +257,9 @@ pub enum ProfileKindValue {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Turn)]
 pub struct TurnView {
-    /// Its name.
+    /// `turn_` and 26 digits.
     pub turn_id: String,
-    /// Its run.
+    /// `run_` and 26 digits.
     pub run_id: String,
     /// Its place in the run, from 1.
     pub turn_index: u32,
@@ -279,7 +279,7 @@ pub struct TurnView {
     pub reply_preview: Option<String>,
     /// Why it failed.
     pub error: Option<RunErrorView>,
-    /// When it began.
+    /// RFC 3339 in UTC.
     pub started_at: String,
     /// When its ending became durable.
     pub result_persisted_at: Option<String>,
@@ -291,7 +291,7 @@ pub struct TurnView {
     pub superseded_by_message_id: Option<String>,
     /// The turn that took its place.
     pub superseded_by_turn_id: Option<String>,
-    /// Why.
+    /// The reason.
     pub superseded_reason: Option<String>,
     /// Every process launched for it.
     pub attempts: Vec<AttemptView>,

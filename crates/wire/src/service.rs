@@ -21,7 +21,7 @@ pub struct ListResponse<T> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Engine)]
 pub struct EngineView {
-    /// Its name.
+    /// The name in requests and settings.
     pub name: String,
     /// The version that its program tells.
     pub version: Option<String>,
@@ -41,7 +41,7 @@ pub struct EngineView {
 pub struct DaemonStatus {
     /// This program's version.
     pub version: String,
-    /// The daemon's process.
+    /// The process id of the daemon.
     pub pid: u32,
     /// Since when it runs.
     pub started_at: String,
@@ -114,7 +114,7 @@ pub struct StopDaemonResponse {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = StoppedRun)]
 pub struct StoppedRunView {
-    /// The run.
+    /// `run_` and 26 digits.
     pub run_id: String,
     /// Its state before: `turn` (a turn was running), `wait` (its process waited) or `start` (nothing was started yet).
     pub was: String,

@@ -36,7 +36,7 @@ pub struct PtySize {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SessionParams {
-    /// Which session.
+    /// `s-…`, from `session.create`.
     pub session_id: String,
 }
 
@@ -45,7 +45,7 @@ pub struct SessionParams {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "DestroyParams")]
 pub struct DestroySessionParams {
-    /// Which session.
+    /// `s-…`, from `session.create`.
     pub session_id: String,
     /// At once, without SIGTERM and grace.
     #[serde(default)]
@@ -56,7 +56,7 @@ pub struct DestroySessionParams {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExecParams {
-    /// Which session.
+    /// `s-…`, from `session.create`.
     pub session_id: String,
     /// The command, as one would type it.
     pub command: String,
@@ -91,7 +91,7 @@ pub enum OutputEncoding {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "InputParams")]
 pub struct ExecInputParams {
-    /// Which session.
+    /// `s-…`, from `session.create`.
     pub session_id: String,
     /// Text for the running command.
     #[serde(default)]
@@ -109,14 +109,14 @@ pub struct ExecInputParams {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "OutputParams")]
 pub struct ExecOutputParams {
-    /// Which session.
+    /// `s-…`, from `session.create`.
     pub session_id: String,
-    /// Which command.
+    /// From `exec.run` or `exec.stream`.
     pub exec_id: String,
-    /// Which stream.
+    /// `stdout` unless given.
     #[serde(default)]
     pub stream: StreamName,
-    /// From which byte.
+    /// The first byte to read; 0 is the first byte of the command.
     #[serde(default)]
     pub offset: u64,
     /// How many bytes at most; 1 MiB unless given, and never more than that.
@@ -142,7 +142,7 @@ pub enum StreamName {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ResizeParams")]
 pub struct ResizeSessionParams {
-    /// Which session.
+    /// `s-…`, from `session.create`.
     pub session_id: String,
     /// Height in lines.
     pub rows: u16,
@@ -154,19 +154,19 @@ pub struct ResizeSessionParams {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Session")]
 pub struct SessionView {
-    /// Its id.
+    /// `s-…`.
     pub session_id: String,
-    /// Its name.
+    /// The name given at creation.
     pub name: Option<String>,
     /// `CREATING`, `IDLE`, `RUNNING` or `TERMINATED`.
     pub state: String,
-    /// Its shell.
+    /// Path or name of the shell.
     pub shell: String,
-    /// Where it began.
+    /// The directory in which it was started.
     pub cwd: String,
     /// The shell's pid.
     pub pid: u32,
-    /// When it began.
+    /// RFC 3339 in UTC.
     pub created_at: String,
     /// The names of the variables that were set for it, never their values.
     pub env_keys: Vec<String>,
@@ -188,9 +188,9 @@ pub struct SessionView {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Running")]
 pub struct RunningExec {
-    /// Its id.
+    /// Unique in its session.
     pub exec_id: String,
-    /// When it began.
+    /// RFC 3339 in UTC.
     pub started_at: String,
 }
 
@@ -252,7 +252,7 @@ pub struct ExecStreamResult {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Chunk")]
 pub struct ExecChunkNotification {
-    /// Which stream.
+    /// From `exec.stream`.
     pub stream_id: String,
     /// From 0, without gaps.
     pub seq: u64,
@@ -261,7 +261,7 @@ pub struct ExecChunkNotification {
     pub kind: String,
     /// Where in the stream the data begins, in bytes.
     pub offset: u64,
-    /// The data.
+    /// In the requested encoding.
     pub data: String,
     /// How it is written.
     pub encoding: OutputEncoding,
@@ -295,13 +295,12 @@ pub struct ExecExit {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Output")]
 pub struct ExecOutputResult {
-    /// Which stream.
     pub stream: StreamName,
     /// Where the data begins; later than asked if what was asked for has been dropped.
     pub offset: u64,
     /// The offset of the next read.
     pub next_offset: u64,
-    /// The data.
+    /// In the requested encoding.
     pub data: String,
     /// How it is written.
     pub encoding: OutputEncoding,
@@ -334,8 +333,8 @@ pub struct ScreenResult {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Cursor")]
 pub struct ScreenCursor {
-    /// Line.
+    /// Counted from 0.
     pub row: u16,
-    /// Column.
+    /// Counted from 0.
     pub col: u16,
 }

@@ -15,7 +15,6 @@ use crate::model;
 /// Names of built-in tools.
 const BUILT_IN_TOOLS: [&str; 3] = ["ask_human", "session_end", "session.end"];
 
-/// All violations.
 pub(super) fn check(document: &YamlDocument<'_>) -> Vec<DefinitionProblem> {
     let mut rules = RuleCheck { document, problems: Vec::new() };
     rules.check_model();

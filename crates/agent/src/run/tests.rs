@@ -31,7 +31,6 @@ struct AgentLoopFixture {
     replies: RefCell<VecDeque<Result<ModelReply, ModelError>>>,
     /// The messages of each request.
     requests: RefCell<Vec<Vec<Value>>>,
-    /// The executed calls.
     executed_calls: RefCell<Vec<String>>,
     /// Numbers in executed calls, in their original spelling.
     exact_numbers: RefCell<Vec<String>>,

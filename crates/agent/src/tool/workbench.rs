@@ -99,7 +99,6 @@ pub enum ToolError {
     /// A file could not be written.
     #[error("{action}: {source}")]
     System {
-        /// The failed operation.
         action: &'static str,
         #[source]
         source: std::io::Error,
@@ -171,7 +170,6 @@ pub struct RecoveredCall {
 pub enum ProgramState {
     /// It waits for input.
     WaitingForInput,
-    /// It is busy.
     Busy,
     /// It is silent, and the system does not tell whether it waits for input.
     Unknown,

@@ -82,7 +82,6 @@ impl DaemonMetrics {
         self.0.dropped.get_or_create(&KindLabel { kind }).inc_by(count);
     }
 
-    /// Updates the gauges.
     async fn update_gauges(&self, daemon: &Daemon) -> Result<(), StoreError> {
         let families = &*self.0;
         let store = daemon.store();

@@ -27,7 +27,6 @@ use crate::{
     processes::{KeeperProcesses, StandbyPolicy},
 };
 
-/// An examined engine.
 #[derive(Debug)]
 pub(super) struct ExaminedEngine {
     pub(super) name: String,

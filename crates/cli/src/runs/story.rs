@@ -7,7 +7,6 @@ use serde_json::{Map, Value};
 
 use crate::{table::TextStyle, text};
 
-/// A formatted event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EventLine {
     pub(super) severity: EventSeverity,

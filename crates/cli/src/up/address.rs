@@ -36,7 +36,6 @@ impl DaemonAddress {
         address.process.is_alive().then_some(address)
     }
 
-    /// Writes the file.
     pub(super) fn publish(&self, home: &Path) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(self).context("an address can be written as JSON")?;
         // After a power failure the daemon that it names is gone.

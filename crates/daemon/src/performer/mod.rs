@@ -65,10 +65,8 @@ use crate::{
 pub struct DaemonDeps {
     /// Applies and commits events.
     pub desk: Arc<RunService>,
-    /// For queries.
     pub store: Arc<dyn Store>,
     pub clock: Arc<dyn Clock>,
-    /// The configured engines.
     pub catalogue: Arc<dyn EngineLookup>,
     /// Starts and controls processes that outlive the daemon.
     pub processes: Arc<dyn Processes>,

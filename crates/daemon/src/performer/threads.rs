@@ -12,7 +12,6 @@ use super::lock;
 
 type ThreadTask = Box<dyn FnOnce() + Send>;
 
-/// The idle threads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ListenerThreads(Arc<Mutex<Vec<Arc<IdleThread>>>>);
 

@@ -19,7 +19,6 @@ use crate::protocol::{
 };
 use crate::spool::Spool;
 
-/// All client connections.
 #[derive(Debug, Default)]
 pub(super) struct ClientConnections {
     by_number: BTreeMap<u64, ClientConnection>,

@@ -39,10 +39,7 @@ pub enum StoreError {
         "the store is damaged: {detail}; restore a backup with `abide restore FILE`, or run `abide verify` to see how far \
          it reaches"
     )]
-    Damaged {
-        /// The finding.
-        detail: String,
-    },
+    Damaged { detail: String },
     /// Acknowledged input is missing: the store is older than its witness, or is another store.
     #[error(
         "acknowledged input is missing: {detail}. Either put a backup in place with `abide restore FILE`, or continue \
@@ -56,10 +53,7 @@ pub enum StoreError {
     #[error(
         "the store is gone: {detail}; nothing is accepted until the daemon is restarted on an intact store"
     )]
-    FilesGone {
-        /// The finding.
-        detail: String,
-    },
+    FilesGone { detail: String },
     /// Another daemon uses the store. This process will not accept commits again.
     #[error("another daemon uses this store: {detail}")]
     InUse {
@@ -68,16 +62,10 @@ pub enum StoreError {
     },
     /// The store was written by a newer program, or its migrations were edited.
     #[error("incompatible store version: {reason}")]
-    IncompatibleVersion {
-        /// The difference.
-        reason: String,
-    },
+    IncompatibleVersion { reason: String },
     /// This kind of store does not support the operation.
     #[error("this store cannot do that: {hint}")]
-    Unsupported {
-        /// The alternative.
-        hint: String,
-    },
+    Unsupported { hint: String },
     /// The request is invalid, for example because of a malformed cursor.
     #[error("{detail} is not valid")]
     Invalid { detail: String },
