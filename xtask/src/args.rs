@@ -88,11 +88,11 @@ enum XtaskCommand {
         /// How often it dies at least.
         #[arg(long, default_value_t = 100)]
         kills: u64,
-        /// What chance is made of.
+        /// The seed of the random choices.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Stop commands of terminal sessions at random times, on every shell, and look whether anything of them goes on.
+    /// Stop commands of terminal sessions at random times, on every shell, and check that none of their processes continues.
     #[command(after_help = "Examples:\n  cargo xtask stops                 # 72 stops, as in CI\n  \
         cargo xtask stops --count 1000")]
     Stops {
@@ -140,7 +140,7 @@ enum XtaskCommand {
         ABIDE_TEST_ENGINES names a list of them; they are no part of CI."
     )]
     Bench {
-        /// What to measure; an unknown name lists the known ones.
+        /// The benchmark; an unknown name lists the known ones.
         name: String,
         /// Compare with this commit: build it, measure both in turns, and fail if the present tree is slower.
         #[arg(long, value_name = "COMMIT")]

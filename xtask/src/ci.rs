@@ -16,7 +16,7 @@ use crate::{crash_tests, schemathesis, sim, test, tidy, tools};
 pub(crate) enum CiStep {
     /// The sources are formatted.
     Fmt,
-    /// What the compiler does not check: documents, arrows, headers, links.
+    /// Checks that the compiler does not make: documents, dependencies, headers, names, words.
     Tidy,
     /// No lint fires in any target.
     Clippy,

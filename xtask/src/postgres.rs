@@ -299,6 +299,6 @@ mod tests {
     #[test]
     fn a_folder_tells_which_chore_made_it() {
         assert_eq!(owner("server-of-4711-Xy3"), Pid::from_raw(4711));
-        assert_eq!(owner("somebody-elses"), None);
+        assert_eq!(owner("another-cluster"), None);
     }
 }

@@ -44,7 +44,7 @@ impl ToolRunner for ToolWorkbench {
                 session_id: recovered.session,
             }),
             Err(error) => Some(AbandonedAction {
-                description: format!("What is left of it could not be looked at: {error}."),
+                description: format!("Its remains could not be examined: {error}."),
                 ..AbandonedAction::default()
             }),
         }
@@ -94,20 +94,20 @@ fn describe_recovered_call(recovered: &RecoveredCall) -> String {
     let session = recovered.session.as_deref().unwrap_or_default();
     let mut text = match (recovered.program_state, recovered.was_running, recovered.exit_code) {
         (Some(ProgramState::Busy), ..) => format!(
-            "Session {session} is alive and its program is still at work on this call. It was not stopped. Call the tool \
-             again without text to see what has come since, or end the session."
+            "Session {session} is alive and its program is still working on this call. It was not stopped. Call the tool \
+             again without text to see newer output, or end the session."
         ),
         (Some(ProgramState::WaitingForInput), ..) => {
-            format!("Session {session} is alive; its program has dealt with the call and waits for input.")
+            format!("Session {session} is alive; its program has processed the call and waits for input.")
         }
         (Some(ProgramState::Unknown), ..) => format!(
-            "Session {session} is alive; whether its program is still at work on this call is not known. Call the tool \
-             again without text to see what has come since."
+            "Session {session} is alive; it is unknown whether its program is still working on this call. Call the tool \
+             again without text to see newer output."
         ),
         (Some(ProgramState::Ended), ..) => format!("The program of session {session} has ended."),
-        (None, true, _) => "It was still running, and what ran of it was ended now.".to_owned(),
+        (None, true, _) => "It was still running and was ended now.".to_owned(),
         (None, false, Some(code)) => format!("Its program had ended with exit code {code}."),
-        (None, false, None) => "It was begun, and nothing of it runs any more.".to_owned(),
+        (None, false, None) => "It had been started, and none of its processes runs any more.".to_owned(),
     };
     if let Some(session) = &recovered.ended_session {
         text.push_str(&format!(" The session {session} that it started was ended."));

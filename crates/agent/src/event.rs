@@ -42,7 +42,6 @@ pub struct RunStart {
     pub model: String,
 }
 
-/// Ends a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunEnd {
     pub run_id: String,

@@ -34,7 +34,7 @@ impl HumanQuestion {
         })?;
         let AskHumanArguments { question, options, sensitive } = arguments;
         if question.trim().is_empty() {
-            return Err("the question is empty; say what you want to know".to_owned());
+            return Err("the question is empty; write what you want to know".to_owned());
         }
         let options = options.unwrap_or_default();
         let sensitive = sensitive.unwrap_or(false);

@@ -117,7 +117,7 @@ fn plan_first_run(run_request: &AgentRunRequest) -> Result<AgentRunPlan, String>
         return Err("there is no run here yet, so there is no question to answer".to_owned());
     }
     let Some(message) = run_request.message.clone() else {
-        return Err("there is no run here yet; say what to do with --message TEXT".to_owned());
+        return Err("there is no run here yet; give the task with --message TEXT".to_owned());
     };
     Ok(AgentRunPlan { start_mode: AgentStartMode::Fresh, answer: None, message: Some(message) })
 }
@@ -147,11 +147,11 @@ fn accept_answer(
         None if is_repeated => Ok(None),
         None => Err(match last_answer {
             Some(LastAnswer::Known(_)) => {
-                "the question was answered already, with another text; use --message TEXT to say more"
+                "the question was answered already, with another text; use --message TEXT to add more"
                     .to_owned()
             }
             Some(LastAnswer::Deleted) | None => {
-                "there is no open question to answer; use --message TEXT to say something".to_owned()
+                "there is no open question to answer; use --message TEXT to send a message".to_owned()
             }
         }),
     }

@@ -15,10 +15,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use abide_os::failpoint;
+
 use crate::{
     clock,
     event::{AgentEvent, AgentJournalEntry},
-    failpoint::{self, AgentFailpoint},
     memory::JOURNAL_FILE,
     provenance::{ForeignStatePolicy, JournalVerdict, ProvenanceRecord, StateStanding},
     state::StateDirectory,
@@ -171,14 +172,14 @@ impl AgentJournal {
         let path = self.path.clone();
         let fail = |source| JournalError::Io { path: path.clone(), source };
         self.record.announce(text.as_bytes()).map_err(fail)?;
-        failpoint::reach(AgentFailpoint::BeforeWrite);
+        failpoint::reach("before_write");
         if let Err(source) = self.write(text.as_bytes()) {
             // After a write error, for instance of a full disk, a partial line must not precede the next event. The
             // next start repairs a failed truncation.
             self.file.set_len(self.length_bytes).ok();
             return Err(fail(source));
         }
-        failpoint::reach(AgentFailpoint::AfterWrite);
+        failpoint::reach("after_write");
         self.record.confirm(text.as_bytes()).map_err(fail)?;
         self.length_bytes += text.len() as u64;
         self.next_seq += entries.len() as u64;
@@ -199,10 +200,10 @@ impl AgentJournal {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if cfg!(feature = "failpoints") {
+        if failpoint::is_installed() {
             let (first, second) = bytes.split_at(bytes.len() / 2);
             self.file.write_all(first)?;
-            failpoint::reach(AgentFailpoint::MidWrite);
+            failpoint::reach("mid_write");
             self.file.write_all(second)?;
         } else {
             self.file.write_all(bytes)?;
@@ -368,7 +369,7 @@ fn explain_parse_error(line: &[u8], error: &serde_json::Error) -> String {
                 file was left as it is"
             .to_owned();
     }
-    format!("this is no event of a journal ({error}); the file was left as it is")
+    format!("this is not a journal event ({error}); the file was left as it is")
 }
 
 /// The bytes of the journal; `None` if the file does not exist.

@@ -14,7 +14,6 @@ pub mod tool;
 
 pub mod context;
 pub mod event;
-pub mod failpoint;
 pub mod hands;
 pub mod human;
 pub mod intake;
@@ -31,3 +30,7 @@ mod clock;
 mod lock;
 mod recovery;
 mod secrets;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct AgentReadme;

@@ -51,7 +51,7 @@ pub struct AgentState {
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     #[error(
-        "another process{} works in {}; two at once would not know of each other", pid_suffix(*pid), state.display()
+        "another process{} uses {}; stop it first, because two agents would overwrite each other", pid_suffix(*pid), state.display()
     )]
     Held { state: PathBuf, pid: Option<u32> },
     #[error("{}: abide has no record that it wrote this here. {}", path.display(), crate::journal::ADOPT_ADVICE)]

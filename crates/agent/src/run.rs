@@ -221,18 +221,20 @@ impl<'a> AgentRunner<'a> {
         let iterations = run_request.max_iterations.unwrap_or(limits.max_iterations);
         if run.iterations >= iterations {
             return Some(format!(
-                "{iterations} iterations are used up; run the same command again to go on with as many"
+                "{iterations} iterations are used up; run the same command again to continue with a fresh budget"
             ));
         }
         let tokens = limits.max_total_tokens.filter(|max_tokens| run.usage.total() >= *max_tokens)?;
         let used = run.usage.total();
-        Some(format!("{used} of {tokens} tokens are used; run the same command again to go on with as many"))
+        Some(format!(
+            "{used} of {tokens} tokens are used; run the same command again to continue with a fresh budget"
+        ))
     }
 
     fn record_reminder(&mut self, content: String) -> Result<(), AgentRunError> {
         let empty = self.state.journal_state.run().map_or(0, |run| run.empty_replies);
         if empty >= MAX_EMPTY_REPLIES {
-            let reason = format!("the model said nothing {empty} times, one after the other");
+            let reason = format!("the model returned {empty} empty answers in a row");
             return self.end_run(EndStatus::Failed, Some(reason), None);
         }
         let message =
@@ -302,7 +304,7 @@ impl<'a> AgentRunner<'a> {
 
 /// The conversation is in the journal, so an unchanged request would be withheld again.
 const FILTERED_REASON: &str =
-    "the model's service withheld its answer (content_filter); ask otherwise, or choose another model";
+    "the model's service withheld its answer (content_filter); change the prompt, or choose another model";
 
 /// Number of consecutive empty replies after which a run fails.
 const MAX_EMPTY_REPLIES: u64 = 3;
@@ -312,8 +314,8 @@ fn reminder_text(thought: &ModelThought) -> String {
     if thought.is_empty() {
         return "Your last answer was empty. Call a tool, or give your final answer in words.".to_owned();
     }
-    "Your last answer was cut off at the limit of its length. Go on exactly where it ended and repeat nothing: what you \
-     say now is appended to it."
+    "Your last answer was cut off at the limit of its length. Continue exactly where it ended and do not repeat anything: your \
+     next answer is appended to it."
         .to_owned()
 }
 

@@ -34,7 +34,7 @@ use crate::{
     human,
     state::StateDirectory,
 };
-use substitution::Substitution;
+use substitution::SecretSubstitution;
 
 /// The sensitive answers of a run.
 #[derive(Debug)]
@@ -43,8 +43,8 @@ pub(crate) struct SecretStore {
     stored: Vec<StoredSecret>,
     /// Keys of model servers.
     redacted_keys: Vec<String>,
-    hide_substitution: Substitution,
-    reveal_substitution: Substitution,
+    hide_substitution: SecretSubstitution,
+    reveal_substitution: SecretSubstitution,
 }
 
 struct StoredSecret {
@@ -77,8 +77,8 @@ impl SecretStore {
             folder,
             stored: Vec::new(),
             redacted_keys: Vec::new(),
-            hide_substitution: Substitution::default(),
-            reveal_substitution: Substitution::default(),
+            hide_substitution: SecretSubstitution::default(),
+            reveal_substitution: SecretSubstitution::default(),
         };
         let files = match fs::read_dir(&secrets.folder) {
             Ok(files) => files,
@@ -284,7 +284,7 @@ impl SecretStore {
             }
         }
         (self.hide_substitution, self.reveal_substitution) =
-            (Substitution::new(hiding), Substitution::new(revealing));
+            (SecretSubstitution::new(hiding), SecretSubstitution::new(revealing));
     }
 }
 

@@ -132,7 +132,6 @@ impl StateDirectory {
 }
 
 impl StateSubfolder {
-    /// Creates the folder.
     pub(crate) fn create(&self) -> Result<(), OsError> {
         self.state.directory().create_directories(&self.relative, FOLDER_MODE).map(drop)
     }

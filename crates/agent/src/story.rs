@@ -196,7 +196,7 @@ impl JournalState {
     fn apply_result(&mut self, result: &ActionResult) -> Result<(), String> {
         let open = self.batch.iter_mut().find(|open| open.request.action_id == result.action_id);
         let Some(open) = open.filter(|open| !open.has_result) else {
-            return Err(format!("a result of {}, which is no open request", result.action_id));
+            return Err(format!("a result of {}, which is not an open request", result.action_id));
         };
         open.has_result = true;
         let request = open.request.clone();
@@ -243,7 +243,7 @@ impl JournalState {
     }
 
     fn run_mut(&mut self) -> Result<&mut AgentRunState, String> {
-        self.run.as_mut().ok_or_else(|| "something happens before any run has started".to_owned())
+        self.run.as_mut().ok_or_else(|| "an event precedes the start of the run".to_owned())
     }
 }
 

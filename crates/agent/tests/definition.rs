@@ -298,7 +298,7 @@ fn a_stateful_tool_needs_a_stdin_parameter() {
     assert_tool_problems(
         "command: [bash]\nstateful: true\nshell: true\nparameters:\n  - {name: session_id, type: integer, inject_as: option}",
         expect![[r#"
-            config.yaml:6:5: a stateful tool needs a parameter for what is said to its program; add a parameter with inject_as: stdin
+            config.yaml:6:5: a stateful tool needs a parameter for the input of its program; add a parameter with inject_as: stdin
              6 |     stateful: true
                |     ^^^^^^^^
             config.yaml:7:5: shell: true is for a command that ends; a stateful tool's program stays; remove shell, and let the command be a shell: command: ["bash"]
@@ -392,7 +392,7 @@ fn missing_files_are_reported_with_a_remedy() {
         &[],
         &expect![[r#"
             config.yaml: there is no such file; rename config.yml to config.yaml
-            system_prompt.md: it is empty; tell the model who it is and how to work"#]],
+            system_prompt.md: it is empty; write the role of the model and the rules for its work"#]],
     );
     std::fs::write(empty.path().join("config.yaml"), b"a\n\xff").unwrap();
     assert_problems_in(
@@ -400,7 +400,7 @@ fn missing_files_are_reported_with_a_remedy() {
         &[],
         &expect![[r#"
             config.yaml: line 2 is no UTF-8
-            system_prompt.md: it is empty; tell the model who it is and how to work"#]],
+            system_prompt.md: it is empty; write the role of the model and the rules for its work"#]],
     );
 }
 

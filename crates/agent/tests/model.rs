@@ -98,7 +98,7 @@ fn text_and_calls_have_token_usage() {
 }
 
 #[test]
-fn what_was_answered_can_be_sent_back() {
+fn an_answer_can_be_sent_back() {
     let server = start_strict_server(
         ModelScript::new()
             .then(ScriptedAnswer::call("ls", json!("{\"path\": ")))
@@ -221,12 +221,12 @@ fn a_stalled_stream_is_retried() {
     let stalled = ScriptedAnswer::say("this will not be said to its end").held_midway(&gate);
     let server = start_strict_server(ModelScript::new().then(stalled).then(ScriptedAnswer::say("again")));
     let config = config(&server.url("/v1"));
-    let patience = RetryPolicy {
+    let policy = RetryPolicy {
         idle_timeout: Duration::from_millis(300),
         initial_backoff: Duration::ZERO,
         ..RetryPolicy::from_config(&config)
     };
-    let mut client = ModelClient::new(&config, None, Arc::default()).unwrap().with_retry_policy(patience);
+    let mut client = ModelClient::new(&config, None, Arc::default()).unwrap().with_retry_policy(policy);
     let asked = ask_with(&mut client);
     assert_eq!(text_and_finish(&asked), stopped_text("again"));
     assert_eq!(asked.retries[0].3, "the server said nothing for 0.3 s (model.timeout_sec)");
@@ -262,8 +262,8 @@ fn a_refused_connection_is_retried_and_then_reported() {
     let asked = ask_with(&mut client(&config, None, &Arc::default()));
     assert_eq!(asked.retries.len(), 3);
     let expected = format!(
-        "no whole answer after 4 attempts: cannot reach http://127.0.0.1:{port}/v1/chat/completions: \
-         Connection refused (os error 111); run the same command again to go on"
+        "no complete answer after 4 attempts: cannot reach http://127.0.0.1:{port}/v1/chat/completions: \
+         Connection refused (os error 111); run the same command again to continue"
     );
     assert_eq!(asked.outcome.unwrap_err().to_string(), expected);
 }

@@ -34,7 +34,7 @@ pub fn input(params: wire::ExecInputParams) -> Result<TerminalCall, TerminalErro
     let bytes = match params.encoding {
         wire::OutputEncoding::Utf8 => params.data.into_bytes(),
         wire::OutputEncoding::Base64 => STANDARD.decode(params.data).map_err(|error| {
-            TerminalError::new(TerminalErrorCode::InvalidParams, format!("data is no base64: {error}"))
+            TerminalError::new(TerminalErrorCode::InvalidParams, format!("data is not base64: {error}"))
         })?,
     };
     Ok(TerminalCall::Input { session: SessionId::from_text(&params.session_id), bytes, eof: params.eof })

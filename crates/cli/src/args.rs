@@ -40,9 +40,9 @@ pub(crate) enum CliCommand {
         after_help = "Without --keep, every process of a run is ended, and what became of each run is printed:\n  a turn at work     is interrupted. An interactive run asks whether to continue or stop, a chat becomes\n                     idle, an auto run fails with STOPPED_BY_SHUTDOWN.\n  a waiting process  is ended and its question is void. A run that can be resumed asks whether to continue\n                     or stop, a sticky run fails with STOPPED_BY_SHUTDOWN.\n  everything else    stays: queued runs, turns that had not started, questions without a process.\n\nExamples:\n  abide down\n  abide down --keep && abide up --detach   # a new version, and nothing notices"
     )]
     Down(DownArguments),
-    /// What runs and waits
+    /// Show the daemon, its runs and its open questions
     #[command(
-        after_help = "Starts no daemon: without one it says so and exits with 1.\n\nExamples:\n  abide status\n  abide status --json | jq .open_interactions"
+        after_help = "Does not start a daemon; exits with 1 if none is running.\n\nExamples:\n  abide status\n  abide status --json | jq .open_interactions"
     )]
     Status {
         #[command(flatten)]
@@ -59,14 +59,14 @@ pub(crate) enum CliCommand {
     /// The whole story of a run: settings, turns, processes, questions, who answered
     #[command(after_help = "Examples:\n  abide show last\n  abide show 8x2k --json | jq .turns")]
     Show(ShowArguments),
-    /// What a run's turns said and did
+    /// Show the events of a run's turns
     #[command(
-        after_help = "With --follow it goes on until the run is over, across restarts of the daemon too.\n\nExamples:\n  abide logs last\n  abide logs last --follow\n  abide logs last --follow --json | jq -r .type"
+        after_help = "With --follow it continues until the run is over, also across restarts of the daemon.\n\nExamples:\n  abide logs last\n  abide logs last --follow\n  abide logs last --follow --json | jq -r .type"
     )]
     Logs(LogsArguments),
     /// Follow a run live, answer its questions, and say things to it
     #[command(
-        after_help = "What is typed is sent: as the answer while a question is open, else as a message. ctrl-d or ctrl-c leaves, and the run goes on.\n\nExample:\n  abide attach last"
+        after_help = "Each input is sent as the answer while a question is open, and otherwise as a message. ctrl-d or ctrl-c detaches; the run continues.\n\nExample:\n  abide attach last"
     )]
     Attach(AttachArguments),
     /// The open questions of all runs, the oldest first
@@ -122,7 +122,7 @@ pub(crate) enum CliCommand {
         #[command(subcommand)]
         command: TokenCommand,
     },
-    /// The settings: what holds and who said so, or what is wrong with them
+    /// Show the settings in force with their sources, or check them
     #[command(
         after_help = "Settings are flags (--set KEY=VALUE) over environment over config.toml in $ABIDE_HOME over defaults. slots.max_running is ABIDE_SLOTS_MAX_RUNNING; a list in a variable is words between blanks or a JSON array, a table a JSON object.\n\nExamples:\n  abide config show\n  ABIDE_ENGINES_CODEX_COMMAND='npx codex' abide config show --json\n  abide --set slots.max_running=2 config check"
     )]
@@ -145,17 +145,17 @@ pub(crate) enum CliCommand {
     },
     /// Rebuild the tables from the journal and compare, and check indexes and witness; exits with 1 if anything differs
     #[command(
-        after_help = "Works with and without a daemon, and changes nothing. With --repair, which needs the daemon stopped (`abide down --keep`), the tables of every run are derived from the journal anew.\n\nExamples:\n  abide verify\n  abide verify --json | jq .findings\n  abide down --keep && abide verify --repair"
+        after_help = "Works with and without a daemon, and changes nothing. With --repair, which needs the daemon stopped (`abide down --keep`), the tables of every run are rebuilt from the journal.\n\nExamples:\n  abide verify\n  abide verify --json | jq .findings\n  abide down --keep && abide verify --repair"
     )]
     Verify(VerifyArguments),
-    /// Write a consistent copy of the store to a new file, while the daemon goes on
+    /// Write a consistent copy of the store to a new file, while the daemon runs
     #[command(
         after_help = "The copy is a complete SQLite store: `abide restore` puts it in place. A Postgres store is backed up with pg_dump.\n\nExample:\n  abide backup /mnt/backups/abide-$(date +%F).db"
     )]
     Backup(BackupArguments),
     /// Put a backup in the place of the store, and keep what was there under another name
     #[command(
-        after_help = "Needs the daemon stopped (`abide down`). The backup is checked first; nothing is changed if it is damaged, or of a newer version. What was acknowledged after the backup was made is not in it. A Postgres store is restored with pg_restore.\n\nExample:\n  abide down && abide restore /mnt/backups/abide-2026-01-31.db && abide up --detach"
+        after_help = "Needs the daemon stopped (`abide down`). The backup is checked first; nothing is changed if it is damaged, or of a newer version. Input that was acknowledged after the backup is not in it. A Postgres store is restored with pg_restore.\n\nExample:\n  abide down && abide restore /mnt/backups/abide-2026-01-31.db && abide up --detach"
     )]
     Restore(RestoreArguments),
 }
@@ -256,7 +256,7 @@ pub(crate) struct DoctorArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArguments {
-    /// Derive the tables from the journal anew if they differ
+    /// Rebuild the tables from the journal if they differ
     #[arg(long)]
     pub(crate) repair: bool,
     #[command(flatten)]

@@ -58,7 +58,7 @@ fn as_json(database: &str, backup: &Path, restored: &RestoreReport) -> serde_jso
 fn as_text(database: &str, backup: &Path, restored: &RestoreReport) -> String {
     let mut text = format!("{database} is now {} ({} entries)\n", backup.display(), restored.head.0);
     if let Some(kept) = &restored.previous_path {
-        text += &format!("what was there is kept as {}\n", kept.display());
+        text += &format!("the previous database is kept as {}\n", kept.display());
     }
     if let Some((first, last)) = missing(restored) {
         text += &format!(

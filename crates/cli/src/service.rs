@@ -24,7 +24,7 @@ pub(crate) fn status(output: &OutputArguments, given: &[GivenSetting]) -> anyhow
     let Some(client) = DaemonClient::connect_existing(given)? else {
         return Err(CliError::failure(
             "NOT_RUNNING",
-            "no daemon runs here; `abide up --detach` starts one, as do commands that need it",
+            "no daemon is running; start it with `abide up --detach`",
         )
         .into());
     };
@@ -64,14 +64,14 @@ fn lines(status: &DaemonStatus, url: &str) -> Vec<String> {
         row("state", state),
         plain("address", url.to_owned()),
         plain("daemon", format!("abide {version}, pid {pid}, since {}", when::date_time(started_at))),
-        plain("slots", format!("{slots_held} of {slots_max} taken, {queued} runs queued")),
+        plain("slots", format!("{slots_held} of {slots_max} in use, {queued} runs queued")),
         row("questions", questions),
         plain("runs", runs),
         plain("sessions", status.sessions.to_string()),
     ];
     if let Some(pressure) = &status.resource_pressure {
         let held_back =
-            format!("{}; no run starts and nothing new is taken until then", text::one_line(pressure));
+            format!("{}; no run starts and no new input is accepted until then", text::one_line(pressure));
         rows.push(row("disk space", TextStyle::Error.cell(held_back)));
     }
     if !status.stalled.is_empty() {
@@ -89,7 +89,7 @@ pub(crate) fn down(arguments: &DownArguments, given: &[GivenSetting]) -> anyhow:
     let mut out = std::io::stdout().lock();
     let nothing = StopDaemonResponse::default();
     let Some(client) = DaemonClient::connect_existing(given)? else {
-        eprint_line("abide: no daemon runs here");
+        eprint_line("abide: no daemon is running");
         if arguments.output.json {
             writeln!(out, "{}", serde_json::to_string(&nothing)?)?;
         }
@@ -108,7 +108,7 @@ pub(crate) fn down(arguments: &DownArguments, given: &[GivenSetting]) -> anyhow:
         return Err(CliError::failure(
             "STILL_RUNNING",
             format!(
-                "the daemon, pid {}, has not ended yet; `abide status` shows what it does",
+                "the daemon, pid {}, has not ended yet; `abide status` shows its state",
                 daemon.process.pid
             ),
         )
@@ -119,7 +119,7 @@ pub(crate) fn down(arguments: &DownArguments, given: &[GivenSetting]) -> anyhow:
         return Ok(SUCCEEDED);
     }
     if arguments.keep {
-        writeln!(out, "stopped; sessions and running turns go on, and `abide up` takes them up again")?;
+        writeln!(out, "stopped; sessions and running turns continue, and the next `abide up` takes over")?;
         return Ok(SUCCEEDED);
     }
     let StopDaemonResponse { turns, waits, runs, sessions } = &stopping;
@@ -138,7 +138,7 @@ pub(crate) fn down(arguments: &DownArguments, given: &[GivenSetting]) -> anyhow:
 /// Describes the state of a run after the stop.
 fn describe_stopped_run(run: &StoppedRunView) -> String {
     if !run.stopped {
-        return "its process did not end in time; its keeper holds it, and the next daemon takes it up"
+        return "its process did not end in time; its keeper supervises it until the next daemon takes over"
             .to_owned();
     }
     let before = match run.was.as_str() {

@@ -82,7 +82,7 @@ fn new(create: CreateSessionRequest, json: bool, given: &[GivenSetting]) -> anyh
         });
         match answers.next() {
             Some(Ok(TerminalReply::Session(info))) => break info,
-            Some(Ok(_)) => bail!("the runtime gave another answer than was asked for"),
+            Some(Ok(_)) => bail!("the runtime returned a response of another kind; please report it"),
             Some(Err(error)) => return Err(error.into()),
             None => drop(wait_readable(&[runtime.as_fd()], None)?),
         }

@@ -95,7 +95,7 @@ impl VerifyAdvice {
     fn text(self) -> &'static str {
         match self {
             Self::Repair => {
-                "the journal is whole, so the tables can be derived anew: abide down --keep && abide verify --repair"
+                "the journal is whole, so the tables can be rebuilt: abide down --keep && abide verify --repair"
             }
             Self::Restore => {
                 "the journal itself is damaged: abide down, and restore a backup with abide restore FILE, which keeps what is there"
@@ -131,7 +131,7 @@ fn print_report(
     }
     let mut text = String::new();
     if let Some(rebuilt) = rebuilt {
-        text += &format!("the tables of {rebuilt} runs were derived anew\n");
+        text += &format!("the tables of {rebuilt} runs were rebuilt\n");
     }
     for finding in &found.findings {
         text += &format!("{finding}\n");
@@ -139,7 +139,7 @@ fn print_report(
     if found.further_findings > 0 {
         text += &format!("and {} more\n", found.further_findings);
     }
-    let verdict = if clean { "all as it should be" } else { "not as it should be" };
+    let verdict = if clean { "consistent" } else { "inconsistent" };
     text += &format!("{} entries, {} runs: {verdict}\n", found.entries, found.runs);
     std::io::Write::write_all(&mut out, text.as_bytes())?;
     for remark in &found.notes {
@@ -170,7 +170,6 @@ impl VerifyProgress {
         self.line(&text);
     }
 
-    /// Replaces the line.
     pub(crate) fn line(&mut self, text: &str) {
         self.calls += 1;
         if std::io::stderr().is_terminal() {
@@ -181,7 +180,6 @@ impl VerifyProgress {
         }
     }
 
-    /// Removes the line.
     pub(crate) fn clear(&mut self) {
         if self.line_drawn {
             eprint!("\r\x1b[K");

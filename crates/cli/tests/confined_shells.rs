@@ -186,7 +186,7 @@ fn a_confined_shell_keeps_its_state_and_is_stopped_like_any_other() {
 
 /// A program in the session can find the process that holds the pipes, and kill or stop it.
 #[test]
-fn a_session_whose_pipe_proxy_is_killed_or_stopped_goes_on_with_a_new_shell() {
+fn a_session_whose_pipe_proxy_is_killed_or_stopped_continues_with_a_new_shell() {
     for name in SHELLS {
         for signal in ["KILL", "STOP"] {
             let mut session = ConfinedShell::start(name, HidingMethod::Namespace, FileAccess::All);

@@ -60,7 +60,7 @@ impl ParrotChild {
     /// Reads the next line; `None` at the end of the output.
     fn next_message(&mut self) -> Option<Value> {
         let mut line = String::new();
-        self.output.read_line(&mut line).expect("what it prints is text");
+        self.output.read_line(&mut line).expect("the output is text");
         (!line.is_empty()).then(|| serde_json::from_str(&line).expect("every line is JSON"))
     }
 
@@ -108,12 +108,12 @@ fn refusal_message(folder: &TempDir, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_script_goes_on_behind_its_question_in_another_process() {
+fn a_script_continues_behind_its_question_in_another_process() {
     let folder = new_folder();
     let asked = run_turn(
         &folder,
         &["--session-id", "s1"],
-        "say one\nappend log 1\nask confirm Go on? | yes\nappend log $reply\nsay two",
+        "say one\nappend log 1\nask confirm Continue? | yes\nappend log $reply\nsay two",
     );
     assert!(asked.starts_with("one\n```abide-question\n"), "{asked}");
     assert_eq!(file(&folder, "log"), "1\n");
@@ -157,8 +157,8 @@ fn the_session_is_announced_first_and_under_the_name_that_was_chosen() {
 #[test]
 fn a_session_that_is_not_there_is_refused() {
     let folder = new_folder();
-    assert!(refusal_message(&folder, &["--resume", "nobody"]).contains("not found"));
-    assert!(refusal_message(&folder, &["--resume", "../nobody"]).contains("no session id"));
+    assert!(refusal_message(&folder, &["--resume", "unknown"]).contains("not found"));
+    assert!(refusal_message(&folder, &["--resume", "../unknown"]).contains("no session id"));
     run_turn(&folder, &["--session-id", "lost"], "lose-session\nask confirm Go?");
     assert!(refusal_message(&folder, &["--resume", "lost"]).contains("is lost"));
     run_turn(&folder, &["--session-id", "taken"], "say x");
@@ -188,7 +188,7 @@ fn no_instruction_is_executed_twice_after_a_kill() {
     assert_eq!(
         run_turn(&folder, &arguments, "append log end\nsay alive"),
         "alive",
-        "what was killed is forgotten"
+        "a killed process is forgotten"
     );
     assert_eq!(file(&folder, "log"), "1a\n2a\n3a\n4a\n5a\nend\n");
     let mut crashing = ParrotChild::start(&folder, &arguments);

@@ -33,7 +33,7 @@ enum CrashTest {
         /// How often it dies at least.
         #[arg(long, default_value_t = 100)]
         kills: u64,
-        /// What chance is made of.
+        /// The seed of the random choices.
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// How many homes are tested at a time.

@@ -70,7 +70,7 @@ impl AdmissionControl {
     }
 
     /// Starts a change of a run. The caller settles it when the outcome is known.
-    pub(crate) fn doubt(&self, run: RunId) -> PendingChange<'_> {
+    pub(crate) fn begin_change(&self, run: RunId) -> PendingChange<'_> {
         PendingChange { board: self, run }
     }
 
@@ -170,11 +170,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_leaves_without_a_word_leaves_a_doubt() {
+    fn an_abandoned_change_stays_pending() {
         let board = AdmissionControl::new(AdmissionQueue::new(1));
-        drop(board.doubt(run(1)));
+        drop(board.begin_change(run(1)));
         assert_eq!(board.doubtful(), [run(1)]);
-        board.doubt(run(1)).settle(None);
+        board.begin_change(run(1)).settle(None);
         assert_eq!(board.doubtful(), []);
     }
 

@@ -77,7 +77,7 @@ impl JournalBudget {
         if count == 1 {
             return Some(format!(
                 "[from here on, the progress of this turn is only counted: it has reached its bound. The process's \
-                 output goes on at byte {}]",
+                 output continues at byte {}]",
                 offset(at)
             ));
         }

@@ -78,14 +78,14 @@ fn fit(
 
 /// Whether the text fits into a prompt.
 fn is_short(text: &dyn fmt::Display) -> bool {
-    let mut room = ByteCounter(MAX_SHOWN_BYTES);
+    let mut room = EncodedSize(MAX_SHOWN_BYTES);
     fmt::write(&mut room, format_args!("{text}")).is_ok()
 }
 
 /// Counts the written bytes, and fails beyond the limit.
-struct ByteCounter(usize);
+struct EncodedSize(usize);
 
-impl fmt::Write for ByteCounter {
+impl fmt::Write for EncodedSize {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0 = self.0.checked_sub(text.len()).ok_or(fmt::Error)?;
         Ok(())
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_stays_as_it_is() {
+    fn a_short_text_is_unchanged() {
         let contents = ContentsInMemory::default();
         let mut question = asked("ls");
         let before = question.clone();

@@ -111,9 +111,9 @@ const LONGEST_NAP: Duration = Duration::from_secs(60);
 /// Minimum interval of checks for deadlines. A new deadline is never nearer, so not every change needs a check.
 const SHORTEST_NAP: Duration = Duration::from_millis(100);
 /// Time limit of a shutdown for processes to end. It exceeds the time limits of a turn and of its keeper.
-const STOP_PATIENCE: Duration = Duration::from_secs(40);
+const STOP_TIMEOUT: Duration = Duration::from_secs(40);
 /// Time limit for running probes, when the daemon exits and leaves the processes to the keepers.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 const LEAVE_LOOK: Duration = Duration::from_millis(20);
 /// Interval of checks for free disk space while runs wait.
 const SPACE_LOOK: Duration = Duration::from_secs(2);
@@ -143,7 +143,7 @@ impl Daemon {
             self.0.performer.look_after(run);
         }
         for (run, what) in self.troubled().await? {
-            tracing::error!(%run, %what, "nothing can be done for this run; see `abide verify`");
+            tracing::error!(%run, %what, "this run cannot be processed; see `abide verify`");
         }
         self.0.ready.store(true, Ordering::Release);
         self.0.guard.ready();
@@ -172,7 +172,7 @@ impl Daemon {
             }
         };
         // Remaining probes are ended at the next start.
-        tokio::time::timeout(LEAVE_PATIENCE, left).await.ok();
+        tokio::time::timeout(LEAVE_TIMEOUT, left).await.ok();
     }
 
     /// Fires deadlines while the task lives.
@@ -186,7 +186,7 @@ impl Daemon {
         loop {
             // A deadline stays due while the store is unavailable.
             if let Err(error) = self.0.performer.ring().await {
-                tracing::warn!(%error, "deadlines not looked at");
+                tracing::warn!(%error, "deadlines were not checked");
             }
             // Space may have been freed, and there is no notification for it.
             let queued = self.occupancy().1 > 0;
@@ -303,7 +303,6 @@ impl Daemon {
         self.followed_up(outcome).await
     }
 
-    /// Cancels a run.
     pub async fn cancel(&self, run: RunId, by: &str) -> Result<RequestOutcome, RequestError> {
         let outcome = self.0.world.desk.take(run, RunEvent::CancelRequested { by: by.to_owned() }).await?;
         self.followed_up(outcome).await
@@ -324,12 +323,10 @@ impl Daemon {
         Ok(outcome)
     }
 
-    /// For queries.
     pub fn store(&self) -> &dyn Store {
         &*self.0.world.store
     }
 
-    /// The configured engines.
     pub fn catalogue(&self) -> &dyn EngineLookup {
         &*self.0.world.catalogue
     }
@@ -351,7 +348,6 @@ impl Daemon {
         self.0.world.clock.stamp()
     }
 
-    /// The configuration.
     pub fn habits(&self) -> &DaemonConfig {
         &self.0.habits
     }
@@ -398,11 +394,11 @@ impl Daemon {
                 tokio::time::timeout(STOP_LOOK, changes.changed()).await.ok();
             }
         };
-        match tokio::time::timeout(STOP_PATIENCE, ended).await {
+        match tokio::time::timeout(STOP_TIMEOUT, ended).await {
             Ok(ended) => ended?,
             Err(_) => tracing::warn!("not every process could be ended in time"),
         }
-        self.0.performer.wait_for_ends(LEAVE_PATIENCE).await?;
+        self.0.performer.wait_for_ends(LEAVE_TIMEOUT).await?;
         let mut stopped = ShutdownReport::default();
         for (run_id, was) in before {
             let Some(run) = self.0.world.desk.latest(run_id).await? else { continue };

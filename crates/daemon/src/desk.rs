@@ -19,6 +19,7 @@ use abide_domain::{
     slots::{AdmissionQueue, SlotOccupancy},
     time::{EventStamp, Timestamp},
 };
+use abide_os::failpoint;
 use abide_ports::{
     clock::Clock,
     store::{ClaimHolder, JournalCommit, RunChange, Store, StoreError},
@@ -27,7 +28,6 @@ use abide_ports::{
 use crate::{
     board::AdmissionControl,
     error::RequestError,
-    failpoint::{self, DaemonFailpoint},
     lanes::StripedRunLocks,
     pressure::{DiskShortage, SpaceLimit},
     recent::RecentRuns,
@@ -50,7 +50,7 @@ pub struct RunService {
     lanes: StripedRunLocks,
     board: AdmissionControl,
     recent: RecentRuns,
-    foresight: RwLock<Option<CachedProbeResult>>,
+    cached_probes: RwLock<Option<CachedProbeResult>>,
     space: RwLock<SpaceLimit>,
 }
 
@@ -106,14 +106,14 @@ impl RunService {
             lanes,
             board,
             recent: RecentRuns::default(),
-            foresight: RwLock::default(),
+            cached_probes: RwLock::default(),
             space: RwLock::new(SpaceLimit::none()),
         })
     }
 
     /// Sets the function that settles new effects from cached results, in the same commit.
-    pub fn foresee(&self, foresight: CachedProbeResult) {
-        *self.foresight.write().unwrap_or_else(PoisonError::into_inner) = Some(foresight);
+    pub fn set_cached_probes(&self, cached_probes: CachedProbeResult) {
+        *self.cached_probes.write().unwrap_or_else(PoisonError::into_inner) = Some(cached_probes);
     }
 
     /// Sets the minimum of free disk space for starting runs.
@@ -274,7 +274,7 @@ impl RunService {
         events: &[RunEvent],
         basis: RunSource,
     ) -> Result<RequestOutcome, RequestError> {
-        let doubt = self.board.doubt(run_id);
+        let pending_change = self.board.begin_change(run_id);
         let remembered = self.recent.take(run_id).filter(|_| basis == RunSource::Remembered);
         // A run that is being created is assumed not to exist; otherwise the store refuses the commit.
         let creates = basis == RunSource::Remembered && matches!(events, [RunEvent::RunCreated(_), ..]);
@@ -289,7 +289,7 @@ impl RunService {
         let mut changes = match changes {
             Ok(changes) if !changes.is_empty() => changes,
             no_change => {
-                doubt.settle(before.as_deref());
+                pending_change.settle(before.as_deref());
                 if let Some(before) = before {
                     self.recent.put(before);
                 }
@@ -310,14 +310,14 @@ impl RunService {
         }
         let after = changes[changes.len() - 1].run.clone();
         let tales: Vec<EventLogLine> = changes.iter().map(|change| EventLogLine::of(&change.event)).collect();
-        failpoint::reach(DaemonFailpoint::BeforeCommit);
+        failpoint::reach("before_commit");
         match self.store.commit(JournalCommit { changes }).await {
             Ok(_) => {
-                failpoint::reach(DaemonFailpoint::AfterCommit);
+                failpoint::reach("after_commit");
                 if let Some(grant) = grant {
                     grant.done();
                 }
-                doubt.settle(Some(&after));
+                pending_change.settle(Some(&after));
                 for tale in tales {
                     tale.tell(&after);
                 }
@@ -330,7 +330,7 @@ impl RunService {
                 if let Some(grant) = grant {
                     grant.done();
                 }
-                doubt.settle(before.as_deref());
+                pending_change.settle(before.as_deref());
                 Err(error.into())
             }
         }
@@ -389,8 +389,8 @@ impl RunService {
     }
 
     fn known(&self, run: &Run) -> Option<RunEvent> {
-        let foresight = self.foresight.read().unwrap_or_else(PoisonError::into_inner).clone();
-        foresight.and_then(|known| known(run))
+        let cached_probes = self.cached_probes.read().unwrap_or_else(PoisonError::into_inner).clone();
+        cached_probes.and_then(|known| known(run))
     }
 
     /// The last committed state of a run, from the cache or the store.
@@ -418,9 +418,9 @@ impl RunService {
     /// Re-reads a dirty run.
     async fn look_again(&self, run: RunId) -> Result<(), RequestError> {
         let _lane = self.lanes.enter(run).await;
-        let doubt = self.board.doubt(run);
+        let pending_change = self.board.begin_change(run);
         let stored = self.store.run(run).await?;
-        doubt.settle(stored.as_ref());
+        pending_change.settle(stored.as_ref());
         Ok(())
     }
 }

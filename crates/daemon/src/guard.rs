@@ -118,7 +118,7 @@ impl CrashGuard {
             several => {
                 memory.crowded_deaths = memory.crowded_deaths.saturating_add(1);
                 let (count, deaths) = (several.len(), memory.crowded_deaths);
-                tracing::warn!(count, deaths, "the last daemon died while it performed several things");
+                tracing::warn!(count, deaths, "the last daemon died while it performed several effects");
             }
         }
         let guard = Self::new(Some(log), clock, memory);
@@ -275,7 +275,7 @@ impl CrashGuardMemory {
         let doubled = deaths.saturating_sub(MAX_CONSECUTIVE_DEATHS).min(16);
         let pause = pauses.first.saturating_mul(1 << doubled).min(pauses.last);
         let pause = TimeSpan(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
-        tracing::warn!(item, deaths, "the last daemon died during this");
+        tracing::warn!(item, deaths, "the last daemon died during this effect");
         let suspect = CrashSuspect { item: item.to_owned(), deaths, retry_at: now.add_span(pause).0 };
         self.suspects.insert(item.to_owned(), suspect);
     }

@@ -10,7 +10,6 @@ mod content;
 mod daemon;
 mod desk;
 mod error;
-pub mod failpoint;
 mod guard;
 mod lanes;
 mod performer;

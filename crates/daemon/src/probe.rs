@@ -23,7 +23,7 @@ pub struct ProbeRequest<'a> {
     /// A unique word for the names of the processes.
     pub unique: &'a str,
     /// Maximum time of a check, if shorter than its own limit. A check that exceeds it is not repeated.
-    pub patience: Option<Duration>,
+    pub timeout: Option<Duration>,
     /// Set to cancel the probe.
     pub cancel: &'a AtomicBool,
 }
@@ -76,7 +76,7 @@ pub(crate) fn look(
             slow = *seen == ProbeResult::TimedOut;
         }
         let missing = observed.iter().any(|seen| matches!(seen, ProbeResult::NotFound { .. }));
-        let impatient = slow && examination.patience.is_some();
+        let impatient = slow && examination.timeout.is_some();
         if missing || impatient || observed.iter().all(|seen| failed_check(seen).is_none()) {
             break;
         }
@@ -173,8 +173,8 @@ fn observe(
         isolation: IsolationMode::Off,
     };
     let wanted = Duration::from_millis(check.timeout_ms);
-    let patience = examination.patience.map_or(wanted, |most| most.min(wanted));
-    let until = deadline.min(now() + patience);
+    let timeout = examination.timeout.map_or(wanted, |most| most.min(wanted));
+    let until = deadline.min(now() + timeout);
     let observed = match processes.start(name, &start) {
         Ok(_) => listen(processes, name, check, until, examination.cancel),
         Err(StartError::ProgramUnusable(reason)) => ProbeResult::NotFound { reason },
@@ -223,7 +223,7 @@ fn listen(
             Ok(ProcessOutput::Exited(ExitStatus::Code(code))) => break Some(code),
             Ok(ProcessOutput::TimedOut) => {}
             Ok(ProcessOutput::Exited(ExitStatus::Unseen)) => {
-                return unavailable("nobody saw how it ended".to_owned());
+                return unavailable("its exit status is unknown".to_owned());
             }
             Ok(ProcessOutput::Gap(reason)) => return unavailable(reason),
             Err(lost) => return unavailable(lost.to_string()),
@@ -239,7 +239,7 @@ fn listen(
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "a check's patience is counted in real time, and nothing is decided by it but that"
+    reason = "the timeout of a check is measured in real time and decides nothing else"
 )]
 fn now() -> Instant {
     Instant::now()

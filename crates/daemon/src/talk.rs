@@ -310,7 +310,7 @@ impl ProcessSession {
                 if gate.len() > MAX_NAME_BYTES || !self.budget.admits(&question) {
                     let answer = GateAnswer {
                         gate_id: &gate,
-                        text: "Declined without asking anybody: this turn has asked too much already.",
+                        text: "Declined without asking a person: this turn has reached the limit of requests.",
                         verdict: Some(ApprovalVerdict::Declined),
                     };
                     let bytes = self.interpreter.encode_answer(&answer).ok()?;

@@ -132,7 +132,7 @@ impl EventLogLine {
             Self::Shutdown => info!(turn, status, "stopped by a shutdown"),
             Self::Cancel => info!(status, "cancel requested"),
             Self::Interrupt => info!(turn, "interrupt requested"),
-            Self::Performed { effect } => debug!(effect, "order carried out"),
+            Self::Performed { effect } => debug!(effect, "effect performed"),
             Self::Missed { effect } => debug!(effect, "order missed"),
             Self::Other { event } => debug!(event, status, "event taken"),
         }

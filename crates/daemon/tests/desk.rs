@@ -285,7 +285,7 @@ async fn a_run_of_an_older_release_adopts_the_present_rules_with_its_next_event(
         idempotency_key: None,
     };
     office.desk.take(run, RunEvent::ReplyArrived { reply: refused }).await.expect_err("nothing was asked");
-    assert_eq!(office.run(run).await.rules, 0, "what is refused changes nothing");
+    assert_eq!(office.run(run).await.rules, 0, "a refused request changes nothing");
     office.desk.message(run, message("m2"), None).await.expect("it is taken");
     assert_eq!(office.run(run).await.rules, abide_domain::run::CURRENT_RULES_VERSION);
     let entries = office.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
@@ -340,7 +340,7 @@ async fn an_event_that_is_refused_or_late_does_not_spoil_those_that_come_with_it
     let (run, [handle, ended, exited]) = office.at_work().await;
     let before = office.journal(run).await.len();
     let told = vec![handle.clone(), RunEvent::Admitted, handle, ended, exited];
-    let outcome = office.desk.take_all(run, &told).await.expect("what is news is taken");
+    let outcome = office.desk.take_all(run, &told).await.expect("new facts are accepted");
     assert!(matches!(outcome, RequestOutcome::Changed(run) if run.status() == RunStatus::WaitingUser));
     assert_eq!(
         office.journal(run).await.split_off(before),
@@ -351,7 +351,7 @@ async fn an_event_that_is_refused_or_late_does_not_spoil_those_that_come_with_it
 }
 
 #[tokio::test]
-async fn a_slot_that_a_run_gives_free_is_its_own_again_only_if_nobody_waits_longer() {
+async fn a_slot_that_a_run_gives_free_is_its_own_again_only_if_no_run_waits_longer() {
     let office = RunServiceFixture::open(1).await;
     let (first, said) = office.at_work().await;
     let waits = office.create("waits").await;
@@ -369,9 +369,9 @@ async fn a_slot_that_a_run_gives_free_is_its_own_again_only_if_nobody_waits_long
 }
 
 #[tokio::test]
-async fn what_is_known_about_an_order_is_committed_with_it() {
+async fn a_cached_result_is_committed_with_its_effect() {
     let office = RunServiceFixture::open(1).await;
-    office.desk.foresee(Arc::new(|run| {
+    office.desk.set_cached_probes(Arc::new(|run| {
         let probes = run.owed.iter().any(|owed| matches!(owed.effect, Effect::Probe { .. }));
         probes.then(resolved)
     }));
@@ -384,7 +384,7 @@ async fn what_is_known_about_an_order_is_committed_with_it() {
 }
 
 #[tokio::test]
-async fn what_another_desk_did_is_seen_before_anything_is_refused() {
+async fn changes_of_another_desk_are_seen_before_a_request_is_refused() {
     let office = RunServiceFixture::open(1).await;
     let (run, question) = office.asking().await;
     let other = office.reopen(1).await;

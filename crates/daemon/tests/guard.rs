@@ -125,7 +125,7 @@ async fn the_pause_grows_from_a_minute_to_an_hour_and_a_success_ends_it() {
     admitted(&guard, "effect a").await.succeeded();
     assert_eq!(names(&guard), []);
     let next = machine.start();
-    assert_eq!(waits(&next, "effect a").await, None, "the count begins anew");
+    assert_eq!(waits(&next, "effect a").await, None, "the count starts again");
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn it_is_tried_alone() {
     tokio::task::yield_now().await;
     assert!(!later.is_finished(), "others wait for it");
     alone.succeeded();
-    later.await.expect("they go on");
+    later.await.expect("they continue");
 }
 
 #[tokio::test]
@@ -215,7 +215,7 @@ async fn after_three_crowded_deaths_everything_is_performed_one_by_one_until_the
 }
 
 #[tokio::test]
-async fn what_is_no_longer_owed_is_forgotten() {
+async fn settled_effects_are_forgotten() {
     let machine = GuardFixture::new();
     for _ in 0..3 {
         machine.dies_of(&["effect a"]).await;

@@ -43,7 +43,7 @@ struct ExecutorFixture {
 }
 
 /// Exceeds the duration of any step on any machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl ExecutorFixture {
     async fn open(actors: FakeProcesses) -> Self {
@@ -131,7 +131,7 @@ impl ExecutorFixture {
                 changes.changed().await.expect("the performer lives");
             }
         };
-        tokio::time::timeout(PATIENCE, waits).await.expect("it comes to that")
+        tokio::time::timeout(WAIT_TIMEOUT, waits).await.expect("it comes to that")
     }
 
     async fn told(&self, run: RunId) -> Vec<&'static str> {
@@ -277,7 +277,7 @@ async fn a_launch_that_breaks_us_is_counted_and_put_to_a_person() {
             changes.changed().await.expect("the performer lives");
         }
     };
-    tokio::time::timeout(PATIENCE, parked).await.expect("somebody is asked");
+    tokio::time::timeout(WAIT_TIMEOUT, parked).await.expect("a person is asked");
     assert_eq!(theatre.told(run).await.iter().filter(|event| **event == "LaunchFailed").count(), 3);
 }
 
@@ -292,12 +292,12 @@ async fn a_cycle_of_two_turns_is_a_handful_of_commits() {
     theatre.until(run, RunStatus::Succeeded).await;
     let turn = ["AttemptStarted", "HandleAnnounced", "TurnEnded", "ProcessExited"];
     let begins = ["RunCreated", "Admitted", "ProfileResolved"];
-    let goes_on = ["ReplyArrived", "Admitted"];
-    assert_eq!(theatre.told(run).await, [&begins[..], &turn, &goes_on, &turn].concat());
+    let continues = ["ReplyArrived", "Admitted"];
+    assert_eq!(theatre.told(run).await, [&begins[..], &turn, &continues, &turn].concat());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_process_wants_written_is_written_after_what_it_said_before_is_durable() {
+async fn input_is_written_after_the_output_before_it_is_durable() {
     let store = Arc::new(MemoryStore::new());
     let seen: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
     let (watched, log) = (store.clone(), seen.clone());
@@ -333,7 +333,7 @@ async fn an_interpreter_that_panics_loses_its_own_run_and_no_other() {
     let lost = theatre.until(broken, RunStatus::Failed).await;
     let state = format!("{:?}", lost.state);
     assert!(state.contains("broke the reader"), "{state}");
-    assert!(theatre.told(broken).await.contains(&"Progressed"), "what was understood before is kept");
+    assert!(theatre.told(broken).await.contains(&"Progressed"), "earlier facts are kept");
     for _ in 0..3 {
         let run = theatre.create().await;
         theatre.until(run, RunStatus::Succeeded).await;
@@ -351,7 +351,7 @@ async fn news_that_comes_later_is_not_waited_for() {
             changes.changed().await.expect("the performer lives");
         }
     };
-    tokio::time::timeout(PATIENCE, progressed).await.expect("it is committed while the actor is silent");
+    tokio::time::timeout(WAIT_TIMEOUT, progressed).await.expect("it is committed while the actor is silent");
     let name = theatre.actors.names().remove(0);
     theatre.actors.push_output(&name, line("done"));
     theatre.actors.push_output(&name, ProcessOutput::Exited(ExitStatus::Code(0)));
@@ -436,7 +436,7 @@ fn futures_now<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_that_may_have_ended_while_nobody_listened_is_heard_out_before_it_is_timed_out() {
+async fn a_turn_that_may_have_ended_without_a_reader_is_read_to_its_end_before_it_is_timed_out() {
     let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
     let actors = Arc::new(FakeProcesses::new(|_| vec![line("session s")]));
     let desk = RunService::open(store.clone(), clock.clone(), 4).await.expect("it opens");

@@ -63,9 +63,9 @@ impl OutputFollower for ScriptedOutput {
         clippy::disallowed_methods,
         reason = "a program that says nothing for a while is what is wanted"
     )]
-    fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
+    fn next(&mut self, timeout: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         Ok(self.0.pop_front().unwrap_or_else(|| {
-            std::thread::sleep(patience.unwrap_or_default());
+            std::thread::sleep(timeout.unwrap_or_default());
             ProcessOutput::TimedOut
         }))
     }
@@ -133,12 +133,12 @@ impl Processes for ScriptedMachine {
 const VERSION: ScriptedCheck = ScriptedCheck::Tells("codex-cli 1.2.3");
 const HELP: ScriptedCheck = ScriptedCheck::Tells("Usage: codex exec resume [SESSION_ID]");
 
-fn health(machine: &ScriptedMachine, patience: Option<Duration>) -> EngineHealth {
+fn health(machine: &ScriptedMachine, timeout: Option<Duration>) -> EngineHealth {
     let engine = registry::built_in().into_iter().find(|engine| engine.name() == "codex").unwrap();
     let installation = engine.installation();
     let entry = InstalledEngine { engine: engine.into(), installation, binary_placeholder: None };
     let cancel = AtomicBool::new(false);
-    examine(machine, &entry, &ProbeRequest { directory: "/", unique: "u", patience, cancel: &cancel })
+    examine(machine, &entry, &ProbeRequest { directory: "/", unique: "u", timeout, cancel: &cancel })
 }
 
 #[test]

@@ -33,7 +33,6 @@ pub enum FailureCode {
     InteractionAborted,
     /// The engine's program is not installed.
     EngineNotFound,
-    /// The engine failed.
     EngineFailed,
     /// The engine requires a login.
     EngineAuthRequired,

@@ -50,7 +50,6 @@ pub struct Turn {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnTrigger {
-    /// A message.
     Message(MessageKey),
     /// The answer to a question.
     Reply(InteractionId),

@@ -51,7 +51,7 @@ pub(crate) fn missing_program_failure(
             Some(RunFailure::new(
                 code,
                 format!(
-                    "{name} or something that it needs is not installed (exit code {exit}): {stderr_tail}; get it with \
+                    "{name} or one of its dependencies is not installed (exit code {exit}): {stderr_tail}; get it with \
                      `{install_command}`, or set engines.{name}.command"
                 ),
             ))

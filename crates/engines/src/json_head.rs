@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_may_go_on_is_not_whole() {
+    fn a_number_that_may_continue_is_not_whole() {
         let members = JsonMembers::of(br#"{"method":"m","id":12"#).unwrap();
         assert_eq!(members.text("method").as_deref(), Some("m"));
         assert!(members.raw("id").is_none());

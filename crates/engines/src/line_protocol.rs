@@ -90,7 +90,7 @@ impl LongLine<'_> {
     /// The response to a request that was not read.
     pub(crate) fn refusal() -> String {
         format!(
-            "The request was declined without asking anybody: it is longer than {} MiB, which is the most that this \
+            "The request was declined without asking a person: it is longer than {} MiB, which is the most that this \
              client reads. Make it smaller.",
             MAX_LINE_BYTES >> 20
         )

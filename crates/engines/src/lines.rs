@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cutter_that_goes_on_from_a_checkpoint_anywhere_cuts_the_same_lines() {
+    fn a_cutter_that_continues_from_a_checkpoint_anywhere_cuts_the_same_lines() {
         let input = [&b"one\ntwo\n"[..], &vec![b'x'; MAX_LINE_BYTES + 10], b"\nthree\nfour"].concat();
         type SeenLines = Vec<(Vec<u8>, u64, u64)>;
         let feed = |lines: &mut OutputLines, bytes: &[u8], seen: &mut SeenLines| {

@@ -140,7 +140,7 @@ fn deviating_question_objects_are_accepted() {
         (r#"{"kind":"confirm","prompt":"Go?","options":["a",],}"#, "Confirm/EngineJudgement Go? | a"),
         ("{“kind”: “confirm”, “prompt”: “Go?”}", "Confirm/EngineJudgement Go?"),
         ("{kind: 'confirm', prompt: 'Go?'} // please", "Confirm/EngineJudgement Go?"),
-        ("{\"kind\":\"confirm\",\"prompt\":\"Go\non?\"}", "Confirm/EngineJudgement Go\non?"),
+        ("{\"kind\":\"confirm\",\"prompt\":\"Start\nnow?\"}", "Confirm/EngineJudgement Start\nnow?"),
         (r#"{"kind":"confirm","prompt":"Go?","options":["a""#, "Confirm/EngineJudgement Go? | a"),
         (r#"{"interaction_id":1,"id":"q1","kind":"confirm","prompt":"Go?"}"#, "Confirm/EngineJudgement Go?"),
         ("{\"kind\":\"confirm\",\"prompt\":\"用哪个数据库？\"}", "Confirm/EngineJudgement 用哪个数据库？"),
@@ -157,7 +157,7 @@ fn unreadable_questions_are_shown_verbatim_with_a_warning() {
         (
             "```abide-question\n```",
             "",
-            "OpenText/EngineJudgement The engine wants an answer but does not say to what.",
+            "OpenText/EngineJudgement The engine asks for an answer without a question.",
         ),
         ("Which db?\n```abide-question\n```", "Which db?", "OpenText/EngineJudgement Which db?"),
         ("Which db?\n```abide-question\n{}\n```", "Which db?", "OpenText/EngineJudgement Which db?"),
@@ -171,7 +171,7 @@ fn unreadable_questions_are_shown_verbatim_with_a_warning() {
         (
             "```abide-question",
             "",
-            "OpenText/EngineJudgement The engine wants an answer but does not say to what.",
+            "OpenText/EngineJudgement The engine asks for an answer without a question.",
         ),
         ("<ASK_USER>\nWhich db?\n</ASK_USER>", "", "OpenText/EngineJudgement Which db?"),
         ("{\"outcome\":\"pending_user\"}", "", "OpenText/EngineJudgement {\"outcome\":\"pending_user\"}"),

@@ -100,7 +100,7 @@ fn turn(
     let output = child.wait_with_output().expect("the stand-in ends");
     let mut interpreter = engine.interpreter(&context);
     let mut facts = interpreter.feed(&output.stdout);
-    let exit = ExitStatus::Code(output.status.code().expect("no signal ends it"));
+    let exit = ExitStatus::Code(output.status.code().expect("the process exits by itself"));
     facts.extend(interpreter.on_exit(&ProcessExit {
         status: exit,
         stderr: &output.stderr,

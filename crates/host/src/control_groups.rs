@@ -80,7 +80,7 @@ fn limits(options: &GroupOptions) -> Result<ControlGroupLimits, String> {
     let of = |name: &str, value: u64, least: u64| match value {
         0 => Ok(None),
         value if value < least => {
-            Err(format!("{name} = {value} is too little: set at least {least}, or 0 for no limit"))
+            Err(format!("{name} = {value} is too low: set at least {least}, or 0 for no limit"))
         }
         value => Ok(Some(value)),
     };

@@ -141,7 +141,7 @@ mod tests {
             fs::create_dir_all(place.path().join(folder)).unwrap();
         }
         let script = r#"cd "$1" && mount --bind home bound && mount --bind home/keepers bound-keepers &&
-            exec "$2" --exact --ignored home_folders::tests::what_is_bound_here_is_refused"#;
+            exec "$2" --exact --ignored home_folders::tests::a_mount_point_is_refused"#;
         let output = std::process::Command::new("unshare")
             .args(["--mount", "--propagation=private", "sh", "-c", script, "sh"])
             .args([place.path(), &std::env::current_exe().unwrap()])
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     #[ignore = "a part of a_bind_mount_of_the_home_is_refused, in its namespace"]
-    fn what_is_bound_here_is_refused() {
+    fn a_mount_point_is_refused() {
         let here = std::env::current_dir().unwrap();
         for bound in ["bound", "bound/keepers", "bound/keepers/runs", "bound-keepers", "bound-keepers/runs"] {
             assert!(refusal(&here.join("home"), &here.join(bound)).is_some(), "{bound}");

@@ -109,7 +109,7 @@ pub(crate) enum ShellPipes {
     Proxied,
 }
 
-/// What a process does that was started for a pipe proxy of the shell with this pid.
+/// The task of a process that was started for a pipe proxy of the shell with this pid.
 #[derive(Debug, Clone, Copy)]
 enum PipeProxyStage {
     Intermediate(u32),

@@ -23,7 +23,6 @@ pub enum KeeperError {
     /// A system call failed; the operator has to find the cause.
     #[error("{action}")]
     System {
-        /// The failed operation.
         action: String,
         #[source]
         source: io::Error,

@@ -50,7 +50,7 @@ use crate::ticker::PeriodicTimer;
 
 use clients::ClientConnections;
 use end::ShutdownProgress;
-use poller::{PollSource, Poller};
+use poller::{EpollSet, PollSource};
 use repair::StreamRepair;
 use signals::KeeperSignals;
 
@@ -133,7 +133,7 @@ fn leave_session() {
 #[derive(Debug)]
 struct ChildSupervisor {
     keeper_dir: KeeperDir,
-    poller: Poller,
+    poller: EpollSet,
     signals: KeeperSignals,
     listener: OwnedFd,
     clients: ClientConnections,
@@ -219,7 +219,7 @@ impl ChildSupervisor {
         let system = |error: Errno| KeeperRefusal::System(error.to_string());
         let io = |error: std::io::Error| KeeperRefusal::System(error.to_string());
         let spool = Spool::open(keeper_dir.path(), spec.retention, spec.overflow).map_err(io)?;
-        let poller = Poller(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?);
+        let poller = EpollSet(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?);
         let (pipes, writers) = first_output_pipes()?;
         let mut driver = None;
         let listener = keeper_dir.listen().map_err(io)?;
@@ -317,7 +317,6 @@ impl ChildSupervisor {
         Ok(supervisor)
     }
 
-    /// The loop.
     fn run_loop(&mut self) -> Result<(), KeeperError> {
         self.report_started();
         let mut events = Vec::with_capacity(MAX_EPOLL_EVENTS);

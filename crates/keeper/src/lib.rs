@@ -36,3 +36,7 @@ mod ticker;
 
 pub use error::KeeperError;
 pub use holder::main;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct KeeperReadme;

@@ -28,9 +28,9 @@ mod tests {
 
     #[test]
     fn any_path_arrives_and_one_that_is_utf_8_is_written_as_a_string() {
-        let strange = PathBuf::from(OsString::from_vec(b"/tmp/caf\xe9 \xff".to_vec()));
-        let bytes = postcard::to_stdvec(&PathMessage(strange.clone())).unwrap();
-        assert_eq!(postcard::from_bytes::<PathMessage>(&bytes).unwrap().0, strange);
+        let unusual = PathBuf::from(OsString::from_vec(b"/tmp/caf\xe9 \xff".to_vec()));
+        let bytes = postcard::to_stdvec(&PathMessage(unusual.clone())).unwrap();
+        assert_eq!(postcard::from_bytes::<PathMessage>(&bytes).unwrap().0, unusual);
         let plain = postcard::to_stdvec(&PathMessage("/etc/käfer".into())).unwrap();
         assert_eq!(plain, postcard::to_stdvec("/etc/käfer").unwrap());
     }

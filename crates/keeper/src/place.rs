@@ -256,7 +256,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let own = ProcessIdentity::own();
         let place = KeeperDir::new(home.path(), "s-000000");
-        assert!(place.claim(None).is_err(), "what is not there cannot be taken");
+        assert!(place.claim(None).is_err(), "a missing directory cannot be claimed");
         place.create().unwrap();
         assert_eq!(place.read_claim(), None);
         assert!(place.claim(Some(&own)).unwrap());

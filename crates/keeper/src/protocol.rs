@@ -151,7 +151,6 @@ pub struct TaggedRequest {
 pub enum KeeperRequest {
     /// The first request on a socket. The secret proves that the client may read the keeper's directory.
     Hello(#[serde(with = "serde_bytes")] Vec<u8>),
-    /// Returns the status.
     Status,
     /// Changes the owner, if the present one is dead or is the caller.
     Own(KeeperOwner),
@@ -206,7 +205,9 @@ pub enum KeeperRequest {
     Say(WriteAndWait),
     /// Like [`KeeperRequest::End`] with the grace period, but spares the keepers in this directory and their children.
     /// The child started them for its successor.
-    EndExcept { keepers: String },
+    EndExcept {
+        keepers: String,
+    },
     /// Releases the output of a job before these offsets. Since protocol 1.
     Release {
         job: JobId,
@@ -382,7 +383,7 @@ pub enum KeeperRefusal {
     #[error("{0}")]
     Full(String),
     /// The output does not exist or has been dropped.
-    #[error("no such output is kept")]
+    #[error("this output is no longer kept")]
     Unknown,
     /// The program does not exist or cannot be executed.
     #[error("cannot start {0}")]

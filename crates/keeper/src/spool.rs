@@ -404,7 +404,7 @@ mod tests {
             let [stdout, stderr] = spool.stream_bytes(0);
             spool.release(0, [stdout - 5, stderr]).unwrap();
             let last = read(&spool, 0, OutputStream::Stdout, stdout - 5);
-            assert_eq!(last.bytes, block[block.len() - 5..], "what is not released is kept");
+            assert_eq!(last.bytes, block[block.len() - 5..], "unreleased output is kept");
         }
         assert_eq!(filled, 40, "every release makes room");
         let on_disk: u64 =

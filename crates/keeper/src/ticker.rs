@@ -11,7 +11,6 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-/// A periodic timer.
 #[derive(Debug)]
 pub(crate) struct PeriodicTimer {
     timer: OwnedFd,

@@ -107,7 +107,7 @@ impl Future for DetachOnDrop {
     type Output = Result<CommitReceipt, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let committing = self.0.as_mut().expect("an answer is asked for once");
+        let committing = self.0.as_mut().expect("a response is requested once");
         let polled = committing.as_mut().poll(context);
         if polled.is_ready() {
             self.0 = None;

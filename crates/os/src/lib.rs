@@ -18,6 +18,7 @@
 //! - [`file_lock`] lets one process at a time use something.
 //! - [`clock`] reads the kernel's clocks, [`random`] its random numbers.
 //! - [`program_lookup`] finds a program in a search path.
+//! - [`failpoint`] marks positions at which a crash test can interrupt the program.
 //! - [`sse`] parses server-sent events.
 //! - [`suggestion`] finds the name that was probably meant.
 //!
@@ -33,6 +34,7 @@ pub mod beneath;
 pub mod cgroup;
 pub mod clock;
 pub mod confine;
+pub mod failpoint;
 pub mod file_lock;
 pub mod own_process;
 pub mod peer;
@@ -50,3 +52,7 @@ pub mod tty;
 mod error;
 
 pub use error::OsError;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct OsReadme;

@@ -8,7 +8,6 @@ use rustix::rand::{GetRandomFlags, getrandom};
 /// The characters of [`name`]: 32, so that each has 5 bits. Letters that look like others are left out.
 const NAME_ALPHABET: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz023456789";
 
-/// Fills a buffer.
 pub fn fill(buffer: &mut [u8]) {
     // The kernel fills up to 256 bytes in one call.
     for chunk in buffer.chunks_mut(256) {

@@ -37,7 +37,7 @@ struct ParrotOptions {
     /// Begin a session under this id
     #[arg(long, value_name = "ID", conflicts_with_all = ["resume", "sticky"])]
     session_id: Option<String>,
-    /// Go on with a session
+    /// Continue a session
     #[arg(long, value_name = "ID", conflicts_with = "sticky")]
     resume: Option<String>,
     /// Stay and take one prompt after the other; such a session cannot be resumed

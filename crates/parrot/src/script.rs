@@ -116,7 +116,6 @@ impl ParrotQuestion {
     }
 }
 
-/// Parses a line.
 fn parse_instruction(line: &str, reply: &str) -> ParrotInstruction {
     let substitute = |text: &str| text.trim().replace("$reply", reply);
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));

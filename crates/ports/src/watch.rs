@@ -42,7 +42,6 @@ pub enum CompletedItem {
     Delivery(TimeSpan),
 }
 
-/// A completed turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompletedTurn {
     pub run_id: RunId,
@@ -70,7 +69,6 @@ pub struct AttemptSummary {
     pub exit: Option<ExitStatus>,
 }
 
-/// A completed run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompletedRun {
     pub run_id: RunId,

@@ -78,9 +78,11 @@ impl SimWorld {
         }
         let strict = run.settings.unanswered == UnansweredPolicy::Strict;
         let auto = run.settings.execution_mode == ExecutionMode::Auto;
-        ensure(!strict || auto || run.auto_decision_count == 0, "nobody decides for a strict run", || {
-            format!("{id} was decided for {} times", run.auto_decision_count)
-        })?;
+        ensure(
+            !strict || auto || run.auto_decision_count == 0,
+            "no policy decides for a strict run",
+            || format!("{id} was decided for {} times", run.auto_decision_count),
+        )?;
         let held = self.all_runs().iter().filter(|run| run.occupancy() == SlotOccupancy::Holding).count();
         ensure(held <= self.slots, "no more runs work than there are slots", || {
             format!("{held} of {} slots are held", self.slots)
@@ -126,7 +128,7 @@ impl SimWorld {
 
     fn check_at_rest(&self, run: &Run) -> Result<(), InvariantViolation> {
         let id = run.run_id;
-        ensure(run.owed.is_empty(), "what is owed is performed", || {
+        ensure(run.owed.is_empty(), "pending effects are performed", || {
             let names: Vec<_> = run.owed.iter().map(|owed| owed.effect.name()).collect();
             format!("{id} ({}) still owes {names:?}", run.state.detail())
         })?;
@@ -230,7 +232,7 @@ impl SimWorld {
                 let Some(keeper) = self.engines.keepers.get(&(run.run_id, attempt.attempt)) else { continue };
                 ensure(
                     keeper.session == handle.handle_value,
-                    "a run goes on in the session in which it began",
+                    "a run continues in the session in which it began",
                     || {
                         format!(
                             "{} ran in {} and not in {}",
@@ -257,7 +259,7 @@ impl SimWorld {
             }
             let inbound = now(self.store.inbound(key.clone())).ok().flatten();
             let Some(inbound) = inbound else {
-                return Err(broken("what is acknowledged is stored", format!("{} is gone", key.message_id)));
+                return Err(broken("acknowledged input is stored", format!("{} is gone", key.message_id)));
             };
             ensure(inbound.is_settled(), "every message comes to an end", || {
                 format!("{} of {run} is {:?}", key.message_id, inbound.execution_status)
@@ -288,7 +290,7 @@ impl SimWorld {
                 })?;
                 if answers.iter().any(|(_, approved)| *approved) {
                     ensure(self.person_approved(at.0, gate), "only a person approves", || {
-                        format!("{gate} was approved by nobody")
+                        format!("{gate} was approved by no person")
                     })?;
                 }
             }
@@ -312,7 +314,7 @@ impl SimWorld {
         for ((run, attempt), keeper) in &self.engines.keepers {
             let held = runs.iter().any(|it| it.run_id == *run && it.attempt() == Some(*attempt));
             ensure(held || keeper.fate != ProcessFate::Alive, "no process is left behind", || {
-                format!("process {run}/{} lives and nobody holds it", attempt.0)
+                format!("process {run}/{} lives without a keeper", attempt.0)
             })?;
         }
         Ok(())
@@ -334,7 +336,7 @@ impl SimWorld {
                     format!("{turn} was shown under {keys} keys")
                 })?;
                 let own = shown.text.as_ref().is_none_or(|text| *text == answer_of(*turn));
-                ensure(own, "what is shown is the turn's own", || format!("{shown:?}"))?;
+                ensure(own, "the shown progress belongs to the turn", || format!("{shown:?}"))?;
             }
         }
         for run in self.all_runs().iter().filter(|run| run.settings.conversation_ref.is_some()) {

@@ -36,7 +36,6 @@ pub(crate) enum RuleFault {
     ForgetWhatWasHeard,
     /// A waiting run keeps its slot.
     KeepSlotWhileWaiting,
-    /// A timeout approves.
     ApproveOnTimeout,
     /// A strict run is answered by a timeout.
     DecideForStrictRuns,

@@ -46,7 +46,7 @@ enum PersonRequest {
 const MOST_RUNS: usize = 4;
 
 impl SimWorld {
-    pub(crate) fn somebody_wants_a_run(&mut self) -> Result<(), HistoryHalt> {
+    pub(crate) fn create_run(&mut self) -> Result<(), HistoryHalt> {
         if let (true, Some(request)) = (self.dice.chance(30), self.dice.choose(&self.people.answered)) {
             return self.request(request);
         }
@@ -72,7 +72,7 @@ impl SimWorld {
         self.request(PersonRequest::Create(Box::new(new)))
     }
 
-    pub(crate) fn somebody_says_something(&mut self) -> Result<(), HistoryHalt> {
+    pub(crate) fn send_message(&mut self) -> Result<(), HistoryHalt> {
         if let (true, Some(request)) = (self.dice.chance(30), self.dice.choose(&self.people.answered)) {
             return self.request(request);
         }
@@ -95,10 +95,10 @@ impl SimWorld {
         self.note(|| match &request {
             PersonRequest::Create(new) => {
                 let (id, mode) = (&new.message.key.message_id, new.settings.execution_mode);
-                format!("somebody wants a run ({id}, {mode:?})")
+                format!("a person creates a run ({id}, {mode:?})")
             }
             PersonRequest::Say { run, message, on_busy } => {
-                format!("somebody says {} to {run} ({on_busy:?})", message.key.message_id)
+                format!("a person says {} to {run} ({on_busy:?})", message.key.message_id)
             }
         });
         let key = match &request {
@@ -149,7 +149,7 @@ impl SimWorld {
         request
     }
 
-    pub(crate) fn somebody_answers(&mut self) -> Result<(), HistoryHalt> {
+    pub(crate) fn answer_question(&mut self) -> Result<(), HistoryHalt> {
         let open = self.open_questions();
         for id in &open {
             if !self.people.seen_questions.contains(id) {
@@ -178,13 +178,13 @@ impl SimWorld {
     pub(crate) fn answer_everything(&mut self) -> Result<(), HistoryHalt> {
         for id in self.open_questions() {
             // An approval accepts only yes or no; other questions accept any text.
-            self.answer(id, "no, go on", None)?;
+            self.answer(id, "no, continue", None)?;
         }
         Ok(())
     }
 
     fn answer(&mut self, id: InteractionId, text: &str, key: Option<String>) -> Result<(), HistoryHalt> {
-        self.note(|| format!("somebody answers {id}: {text}"));
+        self.note(|| format!("a person answers {id}: {text}"));
         let by = ReplyAuthor::Person("ada".into());
         let reply = InteractionReply { interaction_id: id, text: text.into(), by, idempotency_key: key };
         self.before_the_desk();
@@ -197,15 +197,15 @@ impl SimWorld {
         Ok(())
     }
 
-    pub(crate) fn somebody_interrupts(&mut self) -> Result<(), HistoryHalt> {
+    pub(crate) fn interrupt_run(&mut self) -> Result<(), HistoryHalt> {
         let Some(run) = self.some_run() else { return Ok(()) };
-        self.note(|| format!("somebody interrupts {run}"));
+        self.note(|| format!("a person interrupts {run}"));
         self.take(run, RunEvent::InterruptRequested { by: "ada".into() })
     }
 
-    pub(crate) fn somebody_cancels(&mut self) -> Result<(), HistoryHalt> {
+    pub(crate) fn cancel_run(&mut self) -> Result<(), HistoryHalt> {
         let Some(run) = self.some_run() else { return Ok(()) };
-        self.note(|| format!("somebody cancels {run}"));
+        self.note(|| format!("a person cancels {run}"));
         self.take(run, RunEvent::CancelRequested { by: "ada".into() })
     }
 

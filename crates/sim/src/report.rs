@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Maximum number of histories in which a fault may stay undetected.
-const PATIENCE: u64 = 30_000;
+const MAX_HISTORIES: u64 = 30_000;
 
 /// Runs histories and reports the first violated invariant.
 pub(crate) fn histories(from: u64, seeds: u64, fault: Option<RuleFault>) -> ExitCode {
@@ -68,13 +68,13 @@ pub(crate) fn story(seed: u64, fault: Option<RuleFault>) -> ExitCode {
 pub(crate) fn mutants(from: u64) -> ExitCode {
     let mut unnoticed = 0;
     for fault in RuleFault::value_variants() {
-        match search(from, PATIENCE, Some(*fault)) {
+        match search(from, MAX_HISTORIES, Some(*fault)) {
             Err((seed, violation)) => {
                 println!("{:<28} seed {seed:<5} noticed by: {}", name(*fault), violation.check);
             }
             Ok(_) => {
                 unnoticed += 1;
-                println!("{:<28} NOT NOTICED in {PATIENCE} histories", name(*fault));
+                println!("{:<28} NOT NOTICED in {MAX_HISTORIES} histories", name(*fault));
             }
         }
     }

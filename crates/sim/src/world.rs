@@ -141,11 +141,11 @@ impl SimWorld {
             self.store.crash_at(point);
         }
         match self.dice.below(100) {
-            0..5 => self.somebody_wants_a_run(),
-            5..12 => self.somebody_says_something(),
-            12..22 => self.somebody_answers(),
-            22..24 => self.somebody_interrupts(),
-            24..25 => self.somebody_cancels(),
+            0..5 => self.create_run(),
+            5..12 => self.send_message(),
+            12..22 => self.answer_question(),
+            22..24 => self.interrupt_run(),
+            24..25 => self.cancel_run(),
             25..45 => self.a_few_times(Self::perform_something),
             45..65 => self.a_few_times(Self::hear_something),
             65..88 => self.a_few_times(Self::some_process_lives_on),
@@ -175,7 +175,7 @@ impl SimWorld {
 
     /// Makes all participants reliable, so that the invariants can be checked.
     fn calm_down(&mut self) {
-        self.note(|| "from here on everybody behaves".into());
+        self.note(|| "no more faults from here".into());
         self.weather = NetworkMode::Fair;
         self.people.behave = true;
         for plan in self.plans.values_mut() {

@@ -4,7 +4,6 @@
 
 use abide_ports::store::StoreError;
 
-/// One migration.
 #[derive(Debug)]
 pub(crate) struct SchemaMigration {
     /// Counted from 1.

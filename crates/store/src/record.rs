@@ -270,7 +270,7 @@ impl StoredEntry<'_> {
         if checksum_at(digest, self.seq) != self.checksum {
             return Err(damaged("does not match its checksum"));
         }
-        let unreadable = |_| damaged("has an id that is none");
+        let unreadable = |_| damaged("has an invalid id");
         Ok(JournalEntry {
             seq: JournalSeq(self.seq as u64),
             run_id: self.run_id.parse().map_err(unreadable)?,
@@ -297,13 +297,13 @@ pub(crate) fn check_columns<K: PartialEq>(
     if found == expected {
         Ok(())
     } else {
-        Err(damaged_row(table, id, "is filed under what it does not say"))
+        Err(damaged_row(table, id, "is inconsistent: its indexed columns do not match its body"))
     }
 }
 
 /// Parses an id of a table.
 pub(crate) fn parse_id<Id: std::str::FromStr>(table: &str, text: &str) -> Result<Id, StoreError> {
-    text.parse().map_err(|_| damaged_row(table, text, "has an id that is none"))
+    text.parse().map_err(|_| damaged_row(table, text, "has an invalid id"))
 }
 
 /// The number of runs per status, from the index alone. Valid in both SQL dialects.
@@ -312,7 +312,7 @@ pub(crate) const COUNT_BY_STATUS_SQL: &str = "SELECT status, COUNT(*) FROM runs 
 /// Parses a status of a table.
 pub(crate) fn parse_status(name: &str) -> Result<RunStatus, StoreError> {
     let word = serde_json::Value::from(name);
-    serde_json::from_value(word).map_err(|_| damaged_row("runs", name, "has a status that is none"))
+    serde_json::from_value(word).map_err(|_| damaged_row("runs", name, "has an invalid status"))
 }
 
 fn damaged_row(table: &str, id: &str, how: &str) -> StoreError {

@@ -29,7 +29,6 @@ pub struct StoreOptions {
     pub read_only: bool,
 }
 
-/// An open store.
 #[derive(Clone)]
 pub struct OpenedStore {
     pub store: Arc<dyn Store>,

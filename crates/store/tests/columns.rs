@@ -279,7 +279,7 @@ async fn a_server_that_lost_acknowledged_input_is_refused_and_can_be_accepted() 
     assert!(found[0].contains("acknowledged input is missing"), "{found:?}");
     let accepted = open(abide_store::LossPolicy::Accept).await.unwrap();
     assert!(accepted.notes[0].contains("--accept-loss"), "{:?}", accepted.notes);
-    accepted.store.commit(HistoryGenerator::new(9, 7).commit()).await.expect("it goes on");
+    accepted.store.commit(HistoryGenerator::new(9, 7).commit()).await.expect("it continues");
     drop(accepted);
     let again = open(abide_store::LossPolicy::Refuse).await.expect("once accepted, it is as good as any");
     assert_eq!(again.notes, Vec::<String>::new());

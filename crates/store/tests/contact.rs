@@ -113,7 +113,7 @@ async fn a_line_cut_between_commits_is_made_again() {
     let (store, mut author) = open_filled(&proxy).await;
     for commit in author.commits(5) {
         proxy.cut();
-        store.commit(commit).await.expect("nobody notices");
+        store.commit(commit).await.expect("the loss of contact is not visible");
         proxy.cut();
         store.head().await.expect("nor do readers");
     }

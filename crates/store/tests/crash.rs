@@ -31,9 +31,9 @@ async fn after_kill_9_everything_acknowledged_is_there_once() {
     let mut dice = SeededRng::new(9);
     for round in 0..12 {
         let mut child = committer(&path, round);
-        let patience = dice.below(300);
+        let line_count = dice.below(300);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut said: Vec<String> = lines.by_ref().take(patience).map(Result::unwrap).collect();
+        let mut said: Vec<String> = lines.by_ref().take(line_count).map(Result::unwrap).collect();
         // At the moment of the last line, other writers are in the middle of their commits.
         child.kill().unwrap();
         child.wait().unwrap();
@@ -96,7 +96,7 @@ async fn a_database_that_is_full_says_so_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn when_there_is_room_again_the_store_goes_on() {
+async fn when_there_is_room_again_the_store_continues() {
     let folder = tempfile::tempdir().unwrap();
     let mounted =
         spawn("mount", &["-t", "tmpfs", "-o", "size=24m", "tmpfs", folder.path().to_str().unwrap()])
@@ -169,7 +169,7 @@ async fn check(path: &Path, seed: u64, acknowledged: &AcknowledgedCommits) {
         }
     }
     let commit = HistoryGenerator::new(seed, 60_000 + seed as u16).commit();
-    store.commit(commit).await.expect("it goes on");
+    store.commit(commit).await.expect("it continues");
 }
 
 fn acknowledged(said: &[String]) -> AcknowledgedCommits {
@@ -189,7 +189,7 @@ fn committer(path: &Path, seed: u64) -> Child {
     spawn(executable().to_str().unwrap(), &[&url(path), &numbers[0], &numbers[1], &numbers[2]])
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test of sudden death needs somebody to die")]
+#[expect(clippy::disallowed_methods, reason = "a test of a crash needs a process that is killed")]
 fn spawn(program: &str, arguments: &[&str]) -> Child {
     let child = Command::new(program).args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     child.unwrap_or_else(|error| panic!("{program}: {error}"))

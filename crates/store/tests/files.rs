@@ -114,7 +114,7 @@ async fn a_torn_end_of_the_log_costs_nothing_that_was_acknowledged_before() {
             } else {
                 author.clone()
             };
-            copied.commit(next.clone().commit()).await.expect("it goes on");
+            copied.commit(next.clone().commit()).await.expect("it continues");
         }
     }
 }

@@ -42,7 +42,7 @@ async fn check(store: Arc<dyn Store>, folder: &Path) {
 }
 
 #[tokio::test]
-async fn every_sqlite_database_ever_released_opens_and_goes_on() {
+async fn every_sqlite_database_ever_released_opens_and_continues() {
     for folder in folders() {
         let copy = tempfile::tempdir().unwrap();
         let path = copy.path().join("abide.db");
@@ -53,7 +53,7 @@ async fn every_sqlite_database_ever_released_opens_and_goes_on() {
 }
 
 #[tokio::test]
-async fn every_postgres_schema_ever_released_opens_and_goes_on() {
+async fn every_postgres_schema_ever_released_opens_and_continues() {
     let server = server::postgres_url();
     for folder in folders() {
         let url = server::new_schema(&server);

@@ -115,7 +115,7 @@ async fn own_writes_and_checkpoints_are_not_reported() {
     // A deleted witness is created again.
     let witness = folder.path().join("abide.db-witness");
     fs::remove_file(&witness).unwrap();
-    wait::until("the witness is made anew", || witness.exists());
+    wait::until("the witness is made again", || witness.exists());
     store.commit(author.commit()).await.unwrap();
     store.health().unwrap();
     drop(store);

@@ -79,8 +79,7 @@ async fn a_second_daemon_is_refused_with_the_name_of_the_first_and_may_look() {
     let next = open(&url, second_home.path()).await.expect("the first one is gone");
     next.commit(author.commit()).await.unwrap();
     drop(next);
-    until("a repair needs nobody's leave now", async || upkeep::rebuild(&*looking, |_| {}).await.is_ok())
-        .await;
+    until("the schema is free for a repair", async || upkeep::rebuild(&*looking, |_| {}).await.is_ok()).await;
 }
 
 #[tokio::test]
@@ -143,7 +142,7 @@ async fn a_daemon_that_lost_its_connection_to_another_one_says_whose_it_is_and_w
     proxy.close();
     let lost = backend(&operator).await;
     terminate_backend(&operator, lost).await;
-    let second = open(&url, second_home.path()).await.expect("nobody holds it");
+    let second = open(&url, second_home.path()).await.expect("no daemon holds it");
     second.commit(HistoryGenerator::new(15, 5).commit()).await.unwrap();
     proxy.reopen();
     until("it finds out without being asked", async || first.health().is_err()).await;

@@ -105,7 +105,10 @@ async fn rot_in_a_file_is_found_and_named() {
             "UPDATE journal SET at = at + 1 WHERE seq = 3",
             "entry 3 of the journal does not match its checksum",
         ),
-        ("UPDATE runs SET status = 'lost' WHERE rowid = 1", "of runs is filed under what it does not say"),
+        (
+            "UPDATE runs SET status = 'lost' WHERE rowid = 1",
+            "of runs is inconsistent: its indexed columns do not match its body",
+        ),
         (
             "UPDATE runs SET deadline_at = 5, astir = 3 - coalesce(astir, 0) WHERE rowid = 1",
             "of runs is filed under",

@@ -76,7 +76,7 @@ fn refused(path: &Path) -> String {
 async fn check_commit_and_verify(store: &SqliteStore) {
     static NAMES: AtomicU16 = AtomicU16::new(1000);
     let name = NAMES.fetch_add(1, Ordering::Relaxed);
-    store.commit(HistoryGenerator::new(77, name).commit()).await.expect("it goes on");
+    store.commit(HistoryGenerator::new(77, name).commit()).await.expect("it continues");
     let verification = upkeep::verify(store, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{:?}", verification.findings);
 }
@@ -271,12 +271,12 @@ async fn a_restored_backup_is_what_it_was_and_the_old_database_is_kept() {
     let restored = restore(&backup, &path).unwrap();
     assert_eq!((restored.head, restored.acknowledged_head), (then, Some(now)));
     assert_eq!(fs::read(&backup).unwrap(), bytes, "the backup is left as it was");
-    let store = SqliteStore::open(&path).expect("its witness has started anew");
+    let store = SqliteStore::open(&path).expect("its witness has started again");
     assert_eq!(store.head().await.unwrap(), then);
     assert_eq!(store.notes(), &[] as &[String]);
     check_commit_and_verify(&store).await;
     let kept = restored.previous_path.unwrap();
-    let kept = SqliteStore::open(&kept).expect("what was there is a database with its log");
+    let kept = SqliteStore::open(&kept).expect("the previous files are a database with its log");
     assert_eq!(kept.head().await.unwrap(), now);
     drop((store, kept));
     // A second restore within the same second keeps the database under another name.

@@ -6,7 +6,7 @@
 //! `--figures` a short form prints bare figures, which `cargo xtask bench terminal --against COMMIT` compares.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark starts what it measures and looks at the clock")]
-#![expect(clippy::expect_used, reason = "a benchmark that cannot go on stops")]
+#![expect(clippy::expect_used, reason = "a benchmark that cannot continue stops")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;

@@ -26,7 +26,7 @@ impl std::str::FromStr for ExecId {
     fn from_str(text: &str) -> Result<Self, TerminalError> {
         let number = text.strip_prefix("e-").and_then(|number| number.parse().ok());
         number.map(Self).ok_or_else(|| {
-            TerminalError::new(crate::TerminalErrorCode::InvalidParams, format!("{text} is no exec id"))
+            TerminalError::new(crate::TerminalErrorCode::InvalidParams, format!("{text} is not an exec id"))
         })
     }
 }
@@ -34,7 +34,6 @@ impl std::str::FromStr for ExecId {
 /// A call to the runtime.
 #[derive(Debug)]
 pub enum TerminalCall {
-    /// Creates a session.
     Create(CreateSessionRequest),
     /// Returns the state of a session.
     Info(SessionId),

@@ -11,10 +11,6 @@ mod clock;
 mod dialect;
 pub mod direct;
 mod error;
-#[cfg(feature = "failpoints")]
-pub mod failpoint;
-#[cfg(not(feature = "failpoints"))]
-mod failpoint;
 mod handle;
 mod room;
 mod runtime;
@@ -39,3 +35,7 @@ pub use screen::{ScreenSource, ScreenText, draw};
 pub use session::{SessionId, SessionMeta, session_dirs};
 pub use shell::ShellProgram;
 pub use text::{Utf8Pieces, complete_utf8_prefix};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct TerminalReadme;

@@ -17,13 +17,13 @@ use abide_keeper::launch::{KeeperConnection, StandbyKeeper, clean_up_dead_keeper
 use abide_keeper::link::ReceiveOutcome;
 use abide_keeper::protocol::{KeeperOwner, KeeperRequest, KeeperResponse, TaggedResponse};
 use abide_keeper::spin::AdaptiveSpin;
+use abide_os::failpoint;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use crate::call::{CallTicket, SessionState, TerminalCall, TerminalEvent};
 use crate::clock::boottime_millis;
 use crate::error::{TerminalError, TerminalErrorCode};
-use crate::failpoint;
 use crate::room::{AnswerRoom, SMALL_ANSWER_BYTES};
 use crate::session::{PendingReply, RuntimeSession, SessionId, reply};
 
@@ -134,13 +134,15 @@ impl TerminalRuntime {
     pub fn call(&mut self, ticket: CallTicket, call: TerminalCall) {
         let session = call.session().cloned();
         let dispatched = self.catch_panic(session.as_ref(), |runtime| {
-            failpoint::reach(session.as_ref());
+            if let Some(id) = &session {
+                failpoint::reach_for("session_work", id.as_str());
+            }
             runtime.dispatch(ticket, call)
         });
         let broken = || {
             Err(TerminalError::new(
                 TerminalErrorCode::Internal,
-                "the call broke an assumption; the log says which",
+                "the call failed because of a bug of Abide; see the log",
             ))
         };
         if let Err(error) = dispatched.unwrap_or_else(broken) {
@@ -244,7 +246,7 @@ impl TerminalRuntime {
             {
                 // A keeper that is skipped now is still ready at the next call.
                 self.catch_panic(Some(&id), |runtime| {
-                    failpoint::reach(Some(&id));
+                    failpoint::reach_for("session_work", id.as_str());
                     runtime.read_responses(&id, number, event.flags);
                 });
             }

@@ -77,7 +77,6 @@ pub(crate) struct RuntimeSession {
     pub(crate) watches_writable: bool,
     /// The keeper has confirmed the end of the session.
     pub(crate) end_confirmed: bool,
-    /// The creation failed.
     pub(crate) creation_failed: bool,
     pub(crate) pending_replies: BTreeMap<u64, PendingReply>,
     /// The permit of a partly read response.
@@ -332,7 +331,7 @@ impl RuntimeSession {
             (PendingReply::Housekeeping | PendingReply::Inherited, _) => return,
             (_, _) => Err(TerminalError::new(
                 TerminalErrorCode::Internal,
-                "the keeper gave another answer than was asked for",
+                "the keeper returned a response of another kind",
             )),
         };
         out.extend(ticket.map(|ticket| reply(ticket, answer)));

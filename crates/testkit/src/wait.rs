@@ -34,7 +34,7 @@ pub async fn until_async(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     assert!(waited.await.is_ok(), "not within {LIMIT:?}: {what}");
 }
 
-#[expect(clippy::disallowed_methods, reason = "what is waited for sends no event")]
+#[expect(clippy::disallowed_methods, reason = "the condition sends no event")]
 fn poll<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {

@@ -26,7 +26,7 @@ mod tests {
     #[test]
     fn a_file_without_a_header_is_found() {
         let files = [
-            ("crates/a/src/lib.rs", "//! What a is.\nmod b;\n"),
+            ("crates/a/src/lib.rs", "//! The purpose of a.\nmod b;\n"),
             ("crates/a/src/b.rs", "use x;\n//! Too late.\n"),
             ("crates/a/src/c.rs", "//!\n"),
             ("crates/a/src/d.rs", ""),

@@ -5,18 +5,25 @@
 
 mod adapters;
 mod arrows;
+mod bindings;
 mod engines;
+mod examples;
+mod exceptions;
 mod header;
 mod length;
 mod links;
 mod markdown;
 mod marks;
 mod names;
+mod passages;
 mod places;
 mod purity;
 mod source;
 mod table;
 mod tree;
+mod type_names;
+mod word_list;
+mod words;
 
 use std::fmt;
 
@@ -29,6 +36,7 @@ pub(crate) fn run(workspace: &CargoWorkspace) -> Result<()> {
     let tree = FileTree::load(&workspace.root)?;
     let mut findings: Vec<TidyFinding> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
     findings.extend(arrows::check(&tree, workspace));
+    findings = exceptions::apply(exceptions::EXCEPTIONS, findings);
     findings.sort();
     findings.dedup();
     for finding in &findings {
@@ -36,7 +44,7 @@ pub(crate) fn run(workspace: &CargoWorkspace) -> Result<()> {
     }
     match findings.len() {
         0 => {
-            eprintln!("tidy: {} files, {} crates, nothing to say", tree.len(), workspace.members.len());
+            eprintln!("tidy: {} files, {} crates, no findings", tree.len(), workspace.members.len());
             Ok(())
         }
         1 => bail!("tidy has one finding"),
@@ -47,7 +55,9 @@ pub(crate) fn run(workspace: &CargoWorkspace) -> Result<()> {
 /// The rules that need only the files. The dependency rule also needs the workspace.
 const RULES: &[fn(&FileTree) -> Vec<TidyFinding>] = &[
     adapters::check,
+    bindings::check,
     engines::check,
+    examples::check,
     header::check,
     length::check,
     links::check,
@@ -55,6 +65,8 @@ const RULES: &[fn(&FileTree) -> Vec<TidyFinding>] = &[
     names::check,
     places::check,
     purity::check,
+    type_names::check,
+    words::check,
 ];
 
 /// A violation of a rule.
@@ -65,11 +77,17 @@ struct TidyFinding {
     line: usize,
     problem: String,
     remedy: String,
+    /// The rule and the name or phrase, by which an exception is looked up. Rules without exceptions set none.
+    subject: Option<(&'static str, String)>,
 }
 
 impl TidyFinding {
     fn new(path: &str, line: usize, wrong: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), line, problem: wrong.into(), remedy: remedy.into() }
+        Self { path: path.to_owned(), line, problem: wrong.into(), remedy: remedy.into(), subject: None }
+    }
+
+    fn about(self, rule: &'static str, subject: &str) -> Self {
+        Self { subject: Some((rule, subject.to_owned())), ..self }
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
                 findings.push(TidyFinding::new(
                     path,
                     index + 1,
-                    "a registry is replaced for everybody",
+                    "a registry is replaced for all users",
                     remedy,
                 ));
             }
@@ -112,6 +112,6 @@ mod tests {
     #[test]
     fn a_replaced_registry_is_found() {
         let said = lines(".cargo/config.toml", "[net]\n[source.mirror]\n");
-        assert_eq!(said, [".cargo/config.toml:2: a registry is replaced for everybody"]);
+        assert_eq!(said, [".cargo/config.toml:2: a registry is replaced for all users"]);
     }
 }

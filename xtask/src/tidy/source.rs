@@ -1,11 +1,13 @@
-//! Splits a Rust source into code and comments, so that a rule about code ignores prose and string contents.
+//! Splits a Rust source into code, comments and strings, so that a rule about code ignores prose and string contents.
 //!
 //! This is not a parser: it recognises comments, strings, raw strings, characters and lifetimes only.
 
-/// A Rust source, split. Both parts have the lines and columns of the source; all other text is replaced by blanks.
+/// A Rust source, split. Each part has the lines and columns of the source; all other text is replaced by blanks.
 pub(super) struct RustSource {
     pub(super) code: String,
     pub(super) comments: String,
+    /// The contents of string literals, each between quotation marks. Escape sequences are replaced by blanks.
+    pub(super) strings: String,
 }
 
 impl RustSource {
@@ -15,11 +17,12 @@ impl RustSource {
             at: 0,
             code: String::new(),
             comments: String::new(),
+            strings: String::new(),
         };
         while reader.at < reader.chars.len() {
             reader.step();
         }
-        Self { code: reader.code, comments: reader.comments }
+        Self { code: reader.code, comments: reader.comments, strings: reader.strings }
     }
 
     /// Returns the names in the code, in order, with repetitions.
@@ -39,12 +42,19 @@ struct SourceReader {
     at: usize,
     code: String,
     comments: String,
+    strings: String,
 }
 
 #[derive(Clone, Copy)]
 enum SourcePart {
     Code,
     Comment,
+    /// The content of a string literal.
+    StringContent,
+    /// A quotation mark of a string literal, which is part of the code and of the strings.
+    StringBorder,
+    /// A quotation mark of a raw string literal, which is part of the strings only.
+    RawStringBorder,
     Neither,
 }
 
@@ -88,12 +98,15 @@ impl SourceReader {
     }
 
     fn string(&mut self) {
-        self.take(1, SourcePart::Code);
+        self.take(1, SourcePart::StringBorder);
         while self.at < self.chars.len() && self.peek(0) != '"' {
-            let width = if self.peek(0) == '\\' { 2 } else { 1 };
-            self.take(width, SourcePart::Neither);
+            if self.peek(0) == '\\' {
+                self.take(2, SourcePart::Neither);
+            } else {
+                self.take(1, SourcePart::StringContent);
+            }
         }
-        self.take(1, SourcePart::Code);
+        self.take(1, SourcePart::StringBorder);
     }
 
     /// Returns the prefix length and the number of `#` if a raw string starts here: `r"`, `r#"`, `br##"`.
@@ -108,13 +121,15 @@ impl SourceReader {
 
     fn raw_string(&mut self) {
         let Some((prefix, hashes)) = self.raw_hashes() else { return };
-        self.take(prefix + hashes + 1, SourcePart::Neither);
+        self.take(prefix + hashes, SourcePart::Neither);
+        self.take(1, SourcePart::RawStringBorder);
         while self.at < self.chars.len() {
             if self.peek(0) == '"' && (1..=hashes).all(|i| self.peek(i) == '#') {
-                self.take(1 + hashes, SourcePart::Neither);
+                self.take(1, SourcePart::RawStringBorder);
+                self.take(hashes, SourcePart::Neither);
                 return;
             }
-            self.take(1, SourcePart::Neither);
+            self.take(1, SourcePart::StringContent);
         }
     }
 
@@ -138,13 +153,16 @@ impl SourceReader {
         for _ in 0..count {
             let Some(&c) = self.chars.get(self.at) else { return };
             let blank = if c == '\n' { '\n' } else { ' ' };
-            let (code, comment) = match part {
-                SourcePart::Code => (c, blank),
-                SourcePart::Comment => (blank, c),
-                SourcePart::Neither => (blank, blank),
+            let (code, comment, string) = match part {
+                SourcePart::Code => (c, blank, blank),
+                SourcePart::Comment => (blank, c, blank),
+                SourcePart::StringContent | SourcePart::RawStringBorder => (blank, blank, c),
+                SourcePart::StringBorder => (c, blank, c),
+                SourcePart::Neither => (blank, blank, blank),
             };
             self.code.push(code);
             self.comments.push(comment);
+            self.strings.push(string);
             self.at += 1;
         }
     }
@@ -172,6 +190,13 @@ mod tests {
     fn a_lifetime_is_not_the_start_of_a_character() {
         check("fn f<'a>(x: &'a str) -> char { '\"' }", &["fn", "f", "a", "x", "a", "str", "char"]);
         check("['\\'', '\\u{7f}', 'q', b]", &["b"]);
+    }
+
+    #[test]
+    fn strings_keep_their_lines_and_lose_their_escapes() {
+        let source = RustSource::split("a(\"b\\n c\", r#\"d\"#); // e\nf(\"g\")");
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
+        assert_eq!(source.strings.lines().map(words).collect::<Vec<_>>(), ["\"b c\" \"d\"", "\"g\""]);
     }
 
     #[test]

@@ -70,8 +70,8 @@ pub(super) const TABLE: &[CrateRow] = &[
     },
     CrateRow {
         name: "daemon",
-        // No adapters: `cli` passes them in.
-        uses: &["domain", "ports"],
+        // No adapters: `cli` passes them in. From `os` it uses the failpoints.
+        uses: &["domain", "ports", "os"],
         dev_uses: &["store", "engines"],
         external: OutsideRule::Not(DATABASES_AND_HTTP),
     },

@@ -257,7 +257,7 @@ fn long_messages_of_any_role_are_cut_and_the_window_always_fits() {
     }
     let stories: [Vec<AgentEvent>; 4] = [
         vec![user_message(&long)],
-        vec![user_message("go"), AgentEvent::Thought(reply), notice("go on")],
+        vec![user_message("go"), AgentEvent::Thought(reply), notice("continue")],
         vec![user_message("go"), AgentEvent::Thought(wordy), wanting, result(7, &long)],
         std::iter::repeat_with(|| user_message("once more, and then again")).take(2_000).collect(),
     ];

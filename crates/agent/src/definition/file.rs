@@ -14,9 +14,9 @@ use serde_json::Value;
 pub(super) struct DefinitionFile {
     /// The model that thinks. Any server that speaks OpenAI's chat completions will do.
     pub(super) model: FileModel,
-    /// What a run may use up. What is left out has a default.
+    /// The limits of a run. Missing values have defaults.
     pub(super) limits: FileLimits,
-    /// What the model may do. `ask_human` and, for stateful tools, `session_end` are always there.
+    /// The tools of the model. `ask_human` and, for stateful tools, `session_end` are always there.
     pub(super) tools: Vec<FileTool>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct FileModel {
     pub(super) max_retries: u32,
 }
 
-/// What a run may use up.
+/// The limits of a run.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FileLimits {
@@ -74,16 +74,16 @@ pub(super) struct FileTool {
     /// The name by which the model calls it: letters, digits, _ and -, at most 64.
     #[schemars(length(min = 1))]
     pub(super) name: String,
-    /// What it does and when to use it, for the model.
+    /// Purpose and use of the tool, for the model.
     #[schemars(length(min = 1))]
     pub(super) description: String,
     /// The program and its arguments, each a word of its own; no shell is involved. With `shell: true`, one text for sh.
     pub(super) command: FileCommand,
-    /// What the model says with a call.
+    /// The arguments of a call.
     #[serde(default)]
     pub(super) parameters: Vec<FileParameter>,
     /// How many seconds a call may take, 600 by default. In a session, a shell's command is then stopped, and any other program
-    /// goes on (after 60 by default) while the model is told.
+    /// continues in the background after this time (60 s by default), and the model is informed.
     #[serde(default)]
     #[schemars(range(min = 1, max = 86400))]
     pub(super) timeout_sec: Option<u64>,
@@ -144,10 +144,10 @@ pub(super) struct FileParameter {
     /// Its name: letters, digits, _ and -, at most 64.
     #[schemars(length(min = 1))]
     pub(super) name: String,
-    /// What its value is.
+    /// The type of the value.
     #[serde(default, rename = "type")]
     pub(super) kind: FileParameterKind,
-    /// What it means, for the model.
+    /// The meaning, for the model.
     #[serde(default)]
     pub(super) description: String,
     /// Whether a call without it is refused.

@@ -202,7 +202,8 @@ fn read_system_prompt(folder: &Path) -> Result<String, DefinitionProblem> {
     let text = read(folder, SYSTEM_PROMPT_FILE)?;
     if text.trim().is_empty() {
         let problem = DefinitionProblem::new(path, "it is empty");
-        return Err(problem.with_suggestion(Some("tell the model who it is and how to work".to_owned())));
+        return Err(problem
+            .with_suggestion(Some("write the role of the model and the rules for its work".to_owned())));
     }
     Ok(text)
 }
@@ -228,7 +229,7 @@ fn read(folder: &Path, name: &str) -> Result<String, DefinitionProblem> {
     String::from_utf8(bytes).map_err(|error| {
         let line =
             error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
-        wrong(format!("line {line} is no UTF-8"))
+        wrong(format!("line {line} is not UTF-8"))
     })
 }
 

@@ -13,7 +13,6 @@ pub struct DefinitionProblem {
     pub location: Option<FileLocation>,
     /// A lower-case fragment.
     pub message: String,
-    /// The remedy.
     pub suggestion: Option<String>,
 }
 

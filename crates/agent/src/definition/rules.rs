@@ -15,7 +15,6 @@ use crate::model;
 /// Names of built-in tools.
 const BUILT_IN_TOOLS: [&str; 3] = ["ask_human", "session_end", "session.end"];
 
-/// All violations.
 pub(super) fn check(document: &YamlDocument<'_>) -> Vec<DefinitionProblem> {
     let mut rules = RuleCheck { document, problems: Vec::new() };
     rules.check_model();
@@ -75,7 +74,7 @@ impl RuleCheck<'_> {
             }
             match seen.iter().find(|(other, _)| *other == name) {
                 Some((_, first)) => {
-                    let message = format!("another {what} is called {name} too, on line {}", first.line());
+                    let message = format!("line {} has another {what} with the name {name}", first.line());
                     self.report(node.location, message, Some("give each its own name".to_owned()));
                 }
                 None => seen.push((name, node.location)),
@@ -164,7 +163,7 @@ impl RuleCheck<'_> {
                 match optional {
                     Some(before) if !is_optional => {
                         let message = format!(
-                            "the argument {name} is required and stands behind {before}, which may be missing: the program \
+                            "the argument {name} is required and follows {before}, which may be missing: the program \
                              could not tell them apart"
                         );
                         let suggestion = format!("put {before} last, or inject it as an option");
@@ -189,7 +188,7 @@ impl RuleCheck<'_> {
         }
         if !option.starts_with('-') || option.contains(char::is_whitespace) {
             let bare: String = option.chars().filter(|c| !c.is_whitespace()).collect();
-            let message = format!("option_name: {option:?} is no option");
+            let message = format!("option_name: {option:?} is not an option");
             self.report(node.location, message, Some(format!("write --{}", bare.trim_start_matches('-'))));
         }
     }
@@ -202,7 +201,7 @@ impl RuleCheck<'_> {
         }
         if !parameters.iter().any(|parameter| injection_of(parameter) == Some(ParameterInjection::Stdin)) {
             let at = tool.key_location("stateful").unwrap_or(tool.location);
-            let message = "a stateful tool needs a parameter for what is said to its program";
+            let message = "a stateful tool needs a parameter for the input of its program";
             let suggestion = "add a parameter with inject_as: stdin";
             self.report(at, message, Some(suggestion.to_owned()));
         }

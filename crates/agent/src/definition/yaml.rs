@@ -183,7 +183,7 @@ fn explain_parse_error(error: &serde_saphyr::Error) -> (String, Option<String>) 
     let message = message.split(" at line ").next().unwrap_or(&message);
     if let Some((duplicate, _)) = message.split_once(", set DuplicateKeyPolicy") {
         let key = duplicate.rsplit(": ").next().unwrap_or(duplicate);
-        return (format!("the key {key} is there twice"), Some("keep one of them".to_owned()));
+        return (format!("the key {key} occurs twice"), Some("keep one of them".to_owned()));
     }
     let advice = [
         ("multiple YAML documents", "a definition is one document: remove the line ---"),
@@ -199,7 +199,7 @@ fn explain_parse_error(error: &serde_saphyr::Error) -> (String, Option<String>) 
     ];
     let found = advice.iter().find(|(words, _)| message.contains(words));
     let message = message.split("; use ").next().unwrap_or(message);
-    (format!("no valid YAML: {message}"), found.map(|(_, advice)| (*advice).to_owned()))
+    (format!("invalid YAML: {message}"), found.map(|(_, advice)| (*advice).to_owned()))
 }
 
 fn locate(text: &str, at: Location) -> FileLocation {

@@ -19,10 +19,10 @@ use super::{
     error::ModelError,
     hearing::{DecodeFault, DecodeProgress, MAX_RESPONSE_BYTES, StreamDecoder},
     key::ApiKey,
-    patience::RetryPolicy,
     refusal::{self, ErrorVerdict, FieldSupport, RateLimited},
     reply::{ModelReply, ReplyDelta},
     request::{MaxTokensField, ModelRequest, RequestFields, UsageField},
+    retry_policy::RetryPolicy,
 };
 use crate::definition::ModelConfig;
 
@@ -204,7 +204,7 @@ impl ModelClient {
                 Ok(None) => break,
                 Err(error) => {
                     return Err(broken_error(format!(
-                        "the answer broke off: {}",
+                        "the answer was interrupted: {}",
                         connect::root_cause(&error)
                     )));
                 }
@@ -278,7 +278,7 @@ impl ModelClient {
                 AttemptFailure::RetryAdjusted
             }
             ErrorVerdict::UnsupportedField(dialect) => {
-                let message = format!("it refuses {dialect:?} and what it wants instead");
+                let message = format!("it refuses {dialect:?} and its replacement");
                 AttemptFailure::Final(ModelError::Refused { status, message })
             }
         }
@@ -321,7 +321,7 @@ impl ModelClient {
     async fn with_idle_timeout<T>(&self, future: impl Future<Output = T>) -> Result<T, ExchangeError> {
         let idle = self.retry_policy.idle_timeout;
         let silent = |_| {
-            broken_error(format!("the server said nothing for {} s (model.timeout_sec)", idle.as_secs_f64()))
+            broken_error(format!("no data from the server for {} s (model.timeout_sec)", idle.as_secs_f64()))
         };
         tokio::time::timeout(idle, future).await.map_err(silent)
     }

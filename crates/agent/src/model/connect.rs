@@ -5,13 +5,14 @@ use std::time::Duration;
 use reqwest::header::HeaderValue;
 use reqwest::{Url, redirect};
 
-use super::{endpoint::ModelEndpoint, key::ApiKey, patience::RetryPolicy};
+use super::{endpoint::ModelEndpoint, key::ApiKey, retry_policy::RetryPolicy};
 
 /// The header with the key, marked as sensitive so that it is not printed.
 pub(super) fn authorization(key: &ApiKey) -> Result<HeaderValue, String> {
     let value = HeaderValue::from_str(&format!("Bearer {}", key.expose()));
-    let mut value = value
-        .map_err(|_| format!("the key in {} has characters that no header can carry", key.variable()))?;
+    let mut value = value.map_err(|_| {
+        format!("the key in {} has characters that are not allowed in an HTTP header", key.variable())
+    })?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -40,7 +41,7 @@ pub(super) fn build_client(
         http = http.tls_backend_preconfigured(without_roots.with_no_client_auth());
     }
     let failed =
-        |error| format!("cannot speak to a model server: {}; {CERTIFICATE_ADVICE}", root_cause(&error));
+        |error| format!("cannot connect to a model server: {}; {CERTIFICATE_ADVICE}", root_cause(&error));
     http.build().map_err(failed)
 }
 

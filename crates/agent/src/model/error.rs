@@ -10,7 +10,7 @@ pub enum ModelError {
     #[error("the model server refused the key ({status}): {message}; {advice}")]
     Unauthorised { status: u16, message: String, advice: String },
     /// The model does not exist.
-    #[error("the model server knows no model {model:?}: {message}; {advice}")]
+    #[error("the model server has no model {model:?}: {message}; {advice}")]
     UnknownModel { model: String, message: String, advice: String },
     /// The server at this URL has no chat completions.
     #[error(
@@ -32,7 +32,9 @@ pub enum ModelError {
     )]
     RateLimited { attempts: u32, message: String },
     /// All attempts failed with transient errors.
-    #[error("no whole answer after {attempts} attempts: {message}; run the same command again to go on")]
+    #[error(
+        "no complete answer after {attempts} attempts: {message}; run the same command again to continue"
+    )]
     Unavailable { attempts: u32, message: String },
     /// The reply exceeds the size limit.
     #[error("the answer is longer than {max_bytes} bytes; set model.max_output_tokens")]

@@ -117,7 +117,7 @@ impl StreamDecoder {
             }
             BodyFormat::Json(body) => {
                 let broken = |error: &dyn std::fmt::Display| {
-                    DecodeFault::Broken(format!("the answer is no whole JSON: {error}"))
+                    DecodeFault::Broken(format!("the answer is not complete JSON: {error}"))
                 };
                 let body = std::str::from_utf8(&body).map_err(|error| broken(&error))?;
                 let value: Value =
@@ -147,7 +147,7 @@ impl StreamDecoder {
             Err(_) if data.contains('\n') => {
                 data.lines().try_for_each(|line| self.handle_event(line, on_delta))
             }
-            Err(error) => Err(DecodeFault::Broken(format!("an event of the answer is no JSON: {error}"))),
+            Err(error) => Err(DecodeFault::Broken(format!("an event of the answer is not JSON: {error}"))),
         }
     }
 
@@ -208,7 +208,9 @@ impl StreamDecoder {
         let finish = match self.finish_reason.as_deref() {
             Some("length" | "max_tokens") => FinishReason::Length,
             Some("content_filter") => FinishReason::ContentFilter,
-            Some("error") => return Err(DecodeFault::Broken("the server broke the answer off".to_owned())),
+            Some("error") => {
+                return Err(DecodeFault::Broken("the server stopped in the middle of the answer".to_owned()));
+            }
             // Servers report `stop` or `tool_calls` inconsistently, so the presence of calls decides.
             _ if !calls.is_empty() => FinishReason::ToolCalls,
             Some("stop" | "tool_calls" | "function_call") | None => FinishReason::Stop,

@@ -170,14 +170,14 @@ fn parse_arguments(request: &ActionRequest) -> Result<RawArguments, String> {
                 Some(Err(error)) => format!(" ({error})"),
             };
             let shown: String = raw.chars().take(MAX_SHOWN_ARGUMENT_CHARS).collect();
-            Err(format!("not carried out: the arguments are no JSON object{why}. They were: {shown}"))
+            Err(format!("not carried out: the arguments are not a JSON object{why}. They were: {shown}"))
         }
     }
 }
 
 /// The result of `ask_human` if no person is available.
-const NO_PERSON_RESULT: &str = "Nobody is there to answer. Decide for yourself: choose what changes the least and can be undone, \
-                      go on, and say in your final answer what you decided and why.";
+const NO_PERSON_RESULT: &str = "No person is available to answer. Decide yourself: choose the option that changes the least and can be undone, \
+                      continue, and say in your final answer what you decided and why.";
 
 /// Maximum number of bytes of invalid arguments in the error text for the model.
 const MAX_SHOWN_ARGUMENT_CHARS: usize = 500;

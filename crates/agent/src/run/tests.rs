@@ -31,7 +31,6 @@ struct AgentLoopFixture {
     replies: RefCell<VecDeque<Result<ModelReply, ModelError>>>,
     /// The messages of each request.
     requests: RefCell<Vec<Vec<Value>>>,
-    /// The executed calls.
     executed_calls: RefCell<Vec<String>>,
     /// Numbers in executed calls, in their original spelling.
     exact_numbers: RefCell<Vec<String>>,
@@ -280,13 +279,13 @@ fn a_run_thinks_acts_and_ends_and_the_same_command_returns_its_answer() {
     assert_eq!(fixture.message("go"), completed("seen"));
     assert_eq!(fixture.requests.borrow().len(), 2);
     assert_eq!(fixture.run(&AgentRunRequest::default()).unwrap(), completed("seen"));
-    fixture.push_reply(text_reply("seen anew"));
+    fixture.push_reply(text_reply("seen again"));
     let again = AgentRunRequest {
         message: Some("go".to_owned()),
         restart_completed: true,
         ..AgentRunRequest::default()
     };
-    assert_eq!(fixture.run(&again).unwrap(), completed("seen anew"));
+    assert_eq!(fixture.run(&again).unwrap(), completed("seen again"));
     fixture.push_reply(text_reply("more"));
     assert_eq!(fixture.message("and now?"), completed("more"));
     assert_eq!(fixture.last_request().last().unwrap(), "user: and now?");
@@ -302,7 +301,7 @@ fn a_question_in_a_batch_waits_until_the_rest_of_it_is_done_and_sessions_stay() 
         ("nothing", json!({})),
         ("look", json!("{")),
     ]));
-    let AgentOutcome::Waiting { question } = fixture.message("go") else { panic!("nobody is asked") };
+    let AgentOutcome::Waiting { question } = fixture.message("go") else { panic!("no question is asked") };
     assert_eq!((question.question.as_str(), question.options.len()), ("which?", 2));
     assert_eq!(fixture.question(), Some(question));
     assert_eq!(fixture.living_sessions.borrow().len(), 1);
@@ -316,7 +315,7 @@ fn a_question_in_a_batch_waits_until_the_rest_of_it_is_done_and_sessions_stay() 
     assert_eq!(requests[4], "tool: did shell {}");
     assert!(requests[5].starts_with("tool: there is no tool nothing"), "{requests:?}");
     assert!(
-        requests[6].starts_with("tool: not carried out: the arguments are no JSON object"),
+        requests[6].starts_with("tool: not carried out: the arguments are not a JSON object"),
         "{requests:?}"
     );
     assert_eq!(fixture.living_sessions.borrow().len(), 0);
@@ -541,7 +540,7 @@ fn empty_replies_are_reminded_a_limited_number_of_times() {
         .push_reply(text_reply(" "))
         .push_reply(text_reply(""))
         .push_reply(text_reply(""));
-    let AgentOutcome::Failed { reason } = fixture.message("go") else { panic!("it went on") };
+    let AgentOutcome::Failed { reason } = fixture.message("go") else { panic!("it continued") };
     assert_eq!(reason, "the model said nothing 3 times, one after the other");
     assert_eq!(fixture.requests.borrow().len(), 5);
 }
@@ -553,7 +552,7 @@ fn a_filtered_reply_fails_the_run() {
         finish_reason: FinishReason::ContentFilter,
         ..text_reply("it is well known that")
     });
-    let AgentOutcome::Failed { reason } = fixture.message("go") else { panic!("it went on") };
+    let AgentOutcome::Failed { reason } = fixture.message("go") else { panic!("it continued") };
     assert!(reason.contains("withheld"), "{reason}");
     fixture.push_reply(text_reply("done"));
     assert_eq!(fixture.message("go"), completed("done"));

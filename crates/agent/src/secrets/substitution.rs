@@ -4,14 +4,14 @@ use std::{cmp::Reverse, fmt};
 
 /// Pairs of texts. `Debug` prints none of them.
 #[derive(Clone)]
-pub(super) struct Substitution {
+pub(super) struct SecretSubstitution {
     /// Longest first.
     pairs: Vec<(String, String)>,
     /// Whether a text to be replaced begins with this byte.
     first_bytes: [bool; 256],
 }
 
-impl Substitution {
+impl SecretSubstitution {
     /// Replaces the first text of each pair by the second. Empty texts are ignored.
     pub(super) fn new(mut pairs: Vec<(String, String)>) -> Self {
         pairs.retain(|(from, _)| !from.is_empty());
@@ -47,14 +47,14 @@ impl Substitution {
     }
 }
 
-impl Default for Substitution {
+impl Default for SecretSubstitution {
     fn default() -> Self {
         Self::new(Vec::new())
     }
 }
 
-impl fmt::Debug for Substitution {
+impl fmt::Debug for SecretSubstitution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Substitution({})", self.pairs.len())
+        write!(f, "SecretSubstitution({})", self.pairs.len())
     }
 }

@@ -329,7 +329,7 @@ impl SessionCall<'_> {
         }
         if progress == ProgramState::Busy {
             reply.earlier_output.push_str(&format!(
-                "[the program was still at work on an earlier call ({}) when this text was sent; what follows may \
+                "[the program was still working on an earlier call ({}) when this text was sent; the following may \
                  belong to that call]\n",
                 earlier.shown_path
             ));

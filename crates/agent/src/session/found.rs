@@ -24,7 +24,6 @@ use crate::tool::workbench::ToolError;
 /// The state of a session.
 #[derive(Debug)]
 pub(crate) enum SessionLookup {
-    /// The program runs.
     Running(Box<LiveSession>),
     /// The program has ended, or its keeper is gone. The exit code is known if the keeper recorded it.
     Dead(Option<i32>),

@@ -92,7 +92,7 @@ pub(crate) fn send_and_wait(
     // The continuation prompt is not shown, so a remark replaces it.
     if reply.note.is_none() && continues {
         reply.note = Some(
-            "the program waits for the rest of what was begun; send the rest, or an empty line to end a block"
+            "the input is incomplete and the program waits for the rest; send it, or an empty line to end a block"
                 .to_owned(),
         );
     }
@@ -305,15 +305,15 @@ fn apply_idle_state(reply: &mut SessionReply, consumed: &InputConsumed, timeout_
         IdleState::Reads | IdleState::Prompts => {}
         IdleState::Waits | IdleState::Silent => {
             reply.note = Some(
-                "the program has been silent for a while, so it is guessed that this is its whole answer; \
-                 call again without text to see whether more has come"
+                "the program has been silent for a while, so this is probably its whole answer; \
+                 call again without text to see whether there is more"
                     .to_owned(),
             );
         }
         IdleState::Busy => {
             reply.timed_out = true;
             reply.note = Some(format!(
-                "the program is still at work after {} s and goes on; call again without text to see what has come \
+                "the program is still working after {} s and continues; call again without text to see newer \
                  since, or end the session",
                 timeout_ms.div_ceil(1_000)
             ));

@@ -167,7 +167,7 @@ pub(crate) mod tests {
     pub(crate) fn tool(name: &str, command: &[&str]) -> ToolDefinition {
         ToolDefinition {
             name: name.to_owned(),
-            description: format!("What {name} does."),
+            description: format!("Purpose of {name}."),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
             parameters: Vec::new(),
             timeout_sec: None,

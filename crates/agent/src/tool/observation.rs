@@ -151,7 +151,7 @@ fn storage_note(recorded: &RecordedStream, path: &str) -> String {
     if recorded.file_bytes == recorded.total_bytes {
         format!("; everything is in {path}")
     } else if recorded.file_bytes == 0 {
-        "; they could not be kept".to_owned()
+        "; they could not be stored".to_owned()
     } else {
         format!("; the first {} bytes are in {path}, the last in {path}.tail", recorded.file_bytes)
     }

@@ -99,7 +99,6 @@ pub enum ToolError {
     /// A file could not be written.
     #[error("{action}: {source}")]
     System {
-        /// The failed operation.
         action: &'static str,
         #[source]
         source: std::io::Error,
@@ -171,7 +170,6 @@ pub struct RecoveredCall {
 pub enum ProgramState {
     /// It waits for input.
     WaitingForInput,
-    /// It is busy.
     Busy,
     /// It is silent, and the system does not tell whether it waits for input.
     Unknown,
@@ -367,7 +365,7 @@ impl ToolWorkbench {
         let text = if is_complete {
             format!("Session {id} terminated.")
         } else {
-            format!("Session {id} was told to end, but something of it may be left.")
+            format!("Session {id} was asked to end, but some of its processes may still run.")
         };
         ToolCallResult {
             status: if is_complete { ToolStatus::Success } else { ToolStatus::Error },
@@ -528,7 +526,7 @@ fn compose_result(output: &str, ended: &CommandEnd, timeout_sec: u64) -> ToolCal
         }
         CommandEnd::Lost => {
             return ToolCallResult::refused(format!(
-                "{output}[the process that supervises the program was killed, and the program was ended; how far it came is not known]"
+                "{output}[the process that supervises the program was killed, and the program was ended; its progress is unknown]"
             ));
         }
         CommandEnd::Exit { code, timed_out, interrupted } => (*code, *timed_out, *interrupted),

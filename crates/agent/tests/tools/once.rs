@@ -225,9 +225,9 @@ fn a_script_is_given_a_value_that_begins_with_a_dash_as_it_is() {
 fn tools_and_sessions_work_in_a_directory_whose_name_is_not_utf_8() {
     use std::os::unix::ffi::OsStringExt;
     let folder = tempfile::tempdir().unwrap();
-    let strange = folder.path().join(std::ffi::OsString::from_vec(b"caf\xe9 \xff".to_vec()));
-    std::fs::create_dir(&strange).unwrap();
-    let mut workbench = abide_agent::tool::ToolWorkbench::open(crate::bench::setup(&strange));
+    let unusual = folder.path().join(std::ffi::OsString::from_vec(b"caf\xe9 \xff".to_vec()));
+    std::fs::create_dir(&unusual).unwrap();
+    let mut workbench = abide_agent::tool::ToolWorkbench::open(crate::bench::setup(&unusual));
     let mut call = |action: &str, tool: &ToolDefinition, arguments: serde_json::Value| {
         let arguments = arguments.as_object().cloned().unwrap();
         workbench.run(action, tool, &arguments.into()).unwrap().text
@@ -240,7 +240,7 @@ fn tools_and_sessions_work_in_a_directory_whose_name_is_not_utf_8() {
     assert!(call("act_4", &python, json!({"text": "print(open('made').read())"})).ends_with("\nx"));
     let terminal = on_terminal(script("cat made"));
     assert_eq!(call("act_5", &terminal, json!({})), "x\n[exit code 0]");
-    assert!(strange.join("made").exists());
+    assert!(unusual.join("made").exists());
     let ids: Vec<String> = workbench.sessions().into_iter().map(|open| open.id).collect();
     assert_eq!(workbench.end_existing_sessions(&ids).len(), 2);
 }

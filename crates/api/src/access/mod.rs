@@ -250,7 +250,6 @@ impl AccessRegistry {
         tokens
     }
 
-    /// Creates a token.
     pub fn create_token(
         &self,
         new: &wire::CreateTokenRequest,

@@ -299,9 +299,7 @@ fn content_disposition(path: &str) -> String {
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, HttpProblem> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|_| HttpProblem::internal("the files could not be looked at"))
+    tokio::task::spawn_blocking(work).await.map_err(|_| HttpProblem::internal("the files could not be read"))
 }
 
 #[cfg(test)]

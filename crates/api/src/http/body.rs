@@ -64,7 +64,7 @@ async fn json_bytes(request: Request, state: &HttpState) -> Result<ReceivedBody,
     if !is_json(request.headers()) {
         return Err(HttpProblem::new(
             ProblemCode::UnsupportedMediaType,
-            "the body must be JSON and say so: content-type: application/json",
+            "the body must be JSON, with the header content-type: application/json",
         ));
     }
     let is_small = request.body().size_hint().upper().is_some_and(|bytes| bytes <= SMALL_BYTES);
@@ -77,7 +77,9 @@ async fn json_bytes(request: Request, state: &HttpState) -> Result<ReceivedBody,
     }
     let bytes = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, state))
         .await
-        .map_err(|_| HttpProblem::new(ProblemCode::TooSlow, "the body took too long; send it again, faster"))?
+        .map_err(|_| {
+            HttpProblem::new(ProblemCode::TooSlow, "the body was not received in time; send it again")
+        })?
         .map_err(body_problem)?;
     Ok(ReceivedBody { bytes, _reservation: reservation })
 }
@@ -142,9 +144,9 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpProblem> {
         let params = axum::extract::Path::from_request_parts(parts, state).await;
-        params.map(|axum::extract::Path(params)| Self(params)).map_err(|_| {
-            HttpProblem::new(ProblemCode::NotFound, "the path is not encoded UTF-8, so it names nothing")
-        })
+        params
+            .map(|axum::extract::Path(params)| Self(params))
+            .map_err(|_| HttpProblem::new(ProblemCode::NotFound, "the path is not percent-encoded UTF-8"))
     }
 }
 
@@ -192,10 +194,10 @@ fn body_problem(rejection: BytesRejection) -> HttpProblem {
     match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => HttpProblem::new(
             ProblemCode::TooLarge,
-            "the body is larger than is taken (setting http.max_body_bytes); put long texts into files of the \
+            "the body exceeds the limit (setting http.max_body_bytes); put long texts into files of the \
              workspace and name them",
         ),
-        _ => HttpProblem::invalid("the body ended before it was whole; send it again"),
+        _ => HttpProblem::invalid("the body is incomplete; send it again"),
     }
 }
 
@@ -219,9 +221,9 @@ fn parse_problem(reason: &str) -> HttpProblem {
     let unknown: String = unknown.chars().take(100).collect();
     let advice = match nearest {
         Some(nearest) => format!("did you mean `{nearest}`?"),
-        None => format!("known are {}", known_names.join(", ")),
+        None => format!("known fields are {}", known_names.join(", ")),
     };
-    HttpProblem::new(ProblemCode::UnknownOption, format!("`{unknown}` is not known here; {advice}"))
+    HttpProblem::new(ProblemCode::UnknownOption, format!("unknown field `{unknown}`; {advice}"))
 }
 
 #[cfg(test)]

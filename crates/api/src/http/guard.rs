@@ -107,7 +107,7 @@ fn authenticate(
     if !is_host_allowed {
         return Err(HttpProblem::new(
             ProblemCode::ForbiddenHost,
-            "this name is not one of the daemon's; use 127.0.0.1 or localhost, or add it to the setting \
+            "this Host header is not allowed; use 127.0.0.1 or localhost, or add it to the setting \
              http.allowed_hosts",
         ));
     }
@@ -116,7 +116,7 @@ fn authenticate(
     if !is_same_origin(request.headers(), host) || !is_from_own_page(request.headers(), is_page) {
         return Err(HttpProblem::new(
             ProblemCode::ForbiddenOrigin,
-            "pages of other origins may not ask anything here",
+            "requests from pages of other origins are refused",
         ));
     }
     let credential = presented_credential(interface, request.method(), request.headers());
@@ -132,11 +132,11 @@ fn authenticate(
         }
         (PresentedCredential::CookieOnly, _) => Err(HttpProblem::new(
             ProblemCode::Unauthorized,
-            "the cookie of a sign-in counts only with the page's key in the header abide-session-key; sign in again",
+            "the cookie of a sign-in is valid only with the page's key in the header abide-session-key; sign in again",
         )),
         (PresentedCredential::None, _) => Err(HttpProblem::new(
             ProblemCode::Unauthorized,
-            "show the token from the file `token` in Abide's home: authorization: Bearer TOKEN",
+            "send the token from the file `token` in Abide's home: authorization: Bearer TOKEN",
         )),
     }
 }
@@ -160,7 +160,10 @@ async fn serve_authenticated(
     let is_change = request.method() != Method::GET && request.method() != Method::HEAD;
     if is_change && request.uri().path() != "/v1/stop" {
         if *interface.0.stop.borrow() != StopMode::No {
-            return Err(HttpProblem::new(ProblemCode::Stopping, "the daemon is stopping; ask the next one"));
+            return Err(HttpProblem::new(
+                ProblemCode::Stopping,
+                "the daemon is stopping; try again when it has restarted",
+            ));
         }
         // An unhealthy store may lose the acknowledgement, so the request is refused.
         interface.daemon().store().health()?;
@@ -168,7 +171,7 @@ async fn serve_authenticated(
         if !interface.daemon().is_ready() {
             return Err(HttpProblem::new(
                 ProblemCode::NotReady,
-                "the daemon is still taking up what it found; try again",
+                "the daemon is still recovering from the previous shutdown; try again",
             ));
         }
     }

@@ -80,7 +80,7 @@ pub(super) fn check(principal: &Principal, method: &Method, route: Option<&str>)
         Token if principal.sign_in.is_none() => Ok(()),
         Token => Err(HttpProblem::new(
             ProblemCode::PermissionDenied,
-            "a sign-in cannot make another one; show the token itself: authorization: Bearer TOKEN",
+            "a sign-in cannot create another one; send the token itself: authorization: Bearer TOKEN",
         )),
     }
 }

@@ -234,7 +234,7 @@ impl From<StoreError> for HttpProblem {
             StoreError::Conflict { .. } => {
                 return Self::new(
                     ProblemCode::StoreUnavailable,
-                    "others change this run at the same time; try again",
+                    "the run was changed by another request at the same time; try again",
                 );
             }
             StoreError::Unavailable { .. } => ProblemCode::StoreUnavailable,
@@ -245,7 +245,7 @@ impl From<StoreError> for HttpProblem {
             StoreError::InUse { .. } => ProblemCode::StoreInUse,
             StoreError::KeyTaken { .. } => ProblemCode::IdempotencyConflict,
             StoreError::Invalid { .. } => {
-                let advice = "use a next_cursor as it was given, or leave it out to start from the beginning";
+                let advice = "use next_cursor unchanged, or leave it out to start from the beginning";
                 return Self::new(ProblemCode::InvalidCursor, format!("{error}; {advice}"));
             }
             StoreError::Unsupported { .. }
@@ -286,9 +286,10 @@ impl From<RequestRefused> for HttpProblem {
             }
             RequestRefused::RunExists
             | RequestRefused::NotQueued { .. }
-            | RequestRefused::NothingToInterrupt { .. } => {
-                (ProblemCode::Internal, "this should not have been asked of the run; please report it")
-            }
+            | RequestRefused::NothingToInterrupt { .. } => (
+                ProblemCode::Internal,
+                "the request does not fit the state of the run, which is a bug; please report it",
+            ),
         };
         Self::new(code, format!("{refused}; {advice}"))
     }

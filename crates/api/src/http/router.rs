@@ -28,10 +28,7 @@ pub fn router(service: HttpService) -> Router {
             HttpProblem::new(ProblemCode::NotFound, "there is no such path; /openapi.json lists all")
         })
         .method_not_allowed_fallback(|| async {
-            HttpProblem::new(
-                ProblemCode::MethodNotAllowed,
-                "this path knows other methods; see the header Allow",
-            )
+            HttpProblem::new(ProblemCode::MethodNotAllowed, "method not allowed; see the Allow header")
         })
         .layer(DefaultBodyLimit::max(interface.0.settings.max_body_bytes))
         .layer(middleware::from_fn_with_state(interface.clone(), guard::check))
@@ -85,10 +82,10 @@ fn declared_routes() -> OpenApiRouter<HttpState> {
 async fn catch_panics(request: Request, next: Next) -> Response {
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
-        Err(_) => {
-            HttpProblem::internal("this request broke something; please report it with the daemon's log")
-                .into_response()
-        }
+        Err(_) => HttpProblem::internal(
+            "the request failed because of a bug; please report it with the daemon's log",
+        )
+        .into_response(),
     };
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

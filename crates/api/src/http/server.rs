@@ -230,8 +230,8 @@ impl<S> IdleTimeoutStream<S> {
             self.blocked_write_timer = None;
             return written;
         }
-        let patience = self.timeout;
-        let timer = self.blocked_write_timer.get_or_insert_with(|| Box::pin(sleep(patience)));
+        let timeout = self.timeout;
+        let timer = self.blocked_write_timer.get_or_insert_with(|| Box::pin(sleep(timeout)));
         match timer.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,

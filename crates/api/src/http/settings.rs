@@ -20,7 +20,6 @@ pub struct HttpConfig {
 }
 
 impl HttpConfig {
-    /// Returns the defaults.
     pub fn with_defaults(artifacts: &str) -> Self {
         Self {
             allowed_hosts: Vec::new(),

@@ -73,7 +73,7 @@ impl RpcConnection {
         }
         let text = match str::from_utf8(line) {
             Ok(text) => text,
-            Err(_) => return self.send_error(None, PARSE_ERROR, "the line is no UTF-8", None),
+            Err(_) => return self.send_error(None, PARSE_ERROR, "the line is not UTF-8", None),
         };
         if text.trim_start().starts_with('[') {
             return self.send_error(
@@ -205,7 +205,7 @@ impl RpcConnection {
                 id,
                 &TerminalError::new(
                     TerminalErrorCode::Internal,
-                    "the runtime gave another answer than was asked for",
+                    "the runtime returned a response of another kind; please report it",
                 ),
             ),
         }

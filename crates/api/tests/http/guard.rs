@@ -331,7 +331,7 @@ async fn pages_of_other_ports_can_neither_ask_nor_embed() {
 #[tokio::test]
 async fn changes_are_refused_until_recovery_is_complete() {
     let fixture = HttpFixture::starting().await;
-    let create = || TestRequest::post("/v1/runs", &json!({ "engine": "nobody", "prompt": "hello" }));
+    let create = || TestRequest::post("/v1/runs", &json!({ "engine": "unknown", "prompt": "hello" }));
     assert_eq!(fixture.get("/healthz").await.status, 200);
     assert_eq!(fixture.get("/readyz").await.problem(), (503, "NOT_READY".to_owned()));
     assert_eq!(fixture.send(create()).await.problem(), (503, "NOT_READY".to_owned()));

@@ -20,7 +20,7 @@ async fn events_come_in_order_as_a_page_and_as_a_stream() {
         ["run_created", "admitted", "profile_resolved", "attempt_started", "handle_announced", "turn_ended"];
     assert_eq!(kinds, expected.map(Value::from));
     assert_eq!(all["next_cursor"], Value::Null);
-    assert!(!all.to_string().contains("s3cret-session"), "an engine's session is nobody's business");
+    assert!(!all.to_string().contains("s3cret-session"), "an engine's session is not published");
     let ended = &all["items"][5]["data"];
     assert_eq!(
         (ended["outcome"].clone(), ended["question"]["prompt"].clone()),
@@ -38,7 +38,7 @@ async fn events_come_in_order_as_a_page_and_as_a_stream() {
 }
 
 #[tokio::test]
-async fn a_reader_goes_on_where_it_stopped_after_a_restart() {
+async fn a_reader_continues_where_it_stopped_after_a_restart() {
     let fixture = HttpFixture::open().await;
     fixture.create_queued_run("one").await;
     let mut listening = fixture.event_stream("/v1/events").await;

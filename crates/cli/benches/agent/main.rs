@@ -7,7 +7,7 @@
 //! binary. The limit of iterations is a ratio within one run; only the restart has an absolute limit.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark starts what it measures and looks at the clock")]
-#![expect(clippy::expect_used, reason = "a benchmark that cannot go on stops")]
+#![expect(clippy::expect_used, reason = "a benchmark that cannot continue stops")]
 
 mod actors;
 mod figures;

@@ -157,7 +157,7 @@ pub(crate) fn continue_agent(
         observer: &mut voice,
         interrupt: clear_interrupt(&interrupt),
     };
-    AgentRunner::new(definition, memory, around).run(&run_request()).expect("a run that goes on");
+    AgentRunner::new(definition, memory, around).run(&run_request()).expect("a run that continues");
     hands.durations
 }
 

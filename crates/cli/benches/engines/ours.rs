@@ -126,7 +126,7 @@ impl BenchDaemon {
         let configured = BTreeMap::from([(engine.to_owned(), config)]);
         let catalogue =
             Arc::new(EngineCatalogue::new(&configured, &binary, abide_ports::engine::IsolationMode::Off));
-        let entry = catalogue.engine(engine).ok_or("nobody knows this engine")?;
+        let entry = catalogue.engine(engine).ok_or("unknown engine")?;
         let (store, desk, performer) = runtime.block_on(async {
             let url = format!("sqlite:{}", ledger.path().join("abide.db").display());
             let store = abide_store::registry::open(&url).await.map_err(|error| text(&error))?;

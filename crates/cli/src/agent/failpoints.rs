@@ -5,65 +5,24 @@
 //! `before_write` and `mid_write`. Each point reached is logged as a line in the state folder's file `failpoints`, so
 //! that a run without a kill shows how many there are.
 
-use std::{
-    fs::File,
-    io::Write,
-    path::Path,
-    sync::{Mutex, OnceLock, PoisonError},
-};
+use std::{fs::File, path::Path};
 
-use abide_agent::failpoint::{self, AgentFailpoint};
+use abide_os::failpoint::{self, FailpointPlan};
 use anyhow::Context;
 
 use crate::home;
 
-/// The chosen failpoint, the counters of all points, and the log.
-struct AgentFailpointWatch {
-    place: Option<(AgentFailpoint, u64)>,
-    reached: Mutex<[u64; 3]>,
-    log: File,
-}
+/// The failpoints of the agent's journal.
+const NAMES: &[&str] = &["before_write", "mid_write", "after_write"];
 
-static WATCH: OnceLock<AgentFailpointWatch> = OnceLock::new();
-
-/// Reads the chosen failpoint from the environment.
+/// Reads the chosen failpoint from the environment; `none` only counts.
 pub(super) fn install(state: &Path) -> anyhow::Result<()> {
     let Some(text) = home::variable("ABIDE_TEST_FAILPOINT") else { return Ok(()) };
     std::fs::create_dir_all(state)?;
     let log = File::options().create(true).append(true).open(state.join("failpoints"))?;
-    let place = match text.as_str() {
-        "none" => None,
-        text => Some(parse(text).with_context(|| format!("cannot understand ABIDE_TEST_FAILPOINT={text}"))?),
-    };
-    // A watch that was installed before stays.
-    WATCH.set(AgentFailpointWatch { place, reached: Mutex::default(), log }).ok();
-    failpoint::install(reached);
+    let chosen = Some(text.as_str()).filter(|text| *text != "none");
+    let plan = FailpointPlan::parse(chosen, NAMES, log);
+    let plan = plan.with_context(|| format!("cannot parse ABIDE_TEST_FAILPOINT={text}"))?;
+    failpoint::install(move |name, _| plan.record(name, |_| failpoint::kill_this_process()));
     Ok(())
-}
-
-fn parse(text: &str) -> Option<(AgentFailpoint, u64)> {
-    let (name, number) = text.split_once(':')?;
-    let points = [AgentFailpoint::BeforeWrite, AgentFailpoint::MidWrite, AgentFailpoint::AfterWrite];
-    Some((points.into_iter().find(|point| told(*point) == name)?, number.parse().ok()?))
-}
-
-fn told(point: AgentFailpoint) -> &'static str {
-    match point {
-        AgentFailpoint::BeforeWrite => "before_write",
-        AgentFailpoint::MidWrite => "mid_write",
-        AgentFailpoint::AfterWrite => "after_write",
-    }
-}
-
-fn reached(point: AgentFailpoint) {
-    let Some(watch) = WATCH.get() else { return };
-    let mut reached = watch.reached.lock().unwrap_or_else(PoisonError::into_inner);
-    let count = &mut reached[point as usize];
-    *count += 1;
-    // A missing line fails the test that reads the log.
-    writeln!(&watch.log, "{}:{count}", told(point)).ok();
-    if watch.place == Some((point, *count)) {
-        // The lock stops all other threads that reach a failpoint.
-        abide_os::own_process::kill();
-    }
 }

@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &AgentInit) -> anyhow::Result<ExitCode> {
     }
     let folder = arguments.folder.display();
     eprint_line(format_args!(
-        "abide: say which model in config.yaml, then: abide agent run --agent {folder} --message '…'"
+        "abide: set the model in config.yaml, then: abide agent run --agent {folder} --message '…'"
     ));
     Ok(SUCCEEDED)
 }

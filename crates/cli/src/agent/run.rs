@@ -59,7 +59,10 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
     #[cfg(feature = "failpoints")]
     super::failpoints::install(&paths.state)?;
     if !paths.workdir.is_dir() {
-        let detail = format!("{} is no directory; --workdir names where to work", paths.workdir.display());
+        let detail = format!(
+            "{} is not a directory; give the working directory with --workdir",
+            paths.workdir.display()
+        );
         return Err(CliError::usage(detail).into());
     }
     if let Some(refusal) = home::home().ok().and_then(|home| home_folders::refusal(&home, &paths.workdir)) {
@@ -68,7 +71,7 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
     let has_journal =
         || paths.existing_state().is_ok_and(|state| state.is_some_and(|state| state.has_journal()));
     if arguments.resume && !has_journal() {
-        let detail = format!("there is no run in {} to go on with", paths.state.display());
+        let detail = format!("there is no run in {} to continue", paths.state.display());
         return Err(CliError::failure("SESSION_NOT_FOUND", detail).into());
     }
     let keys = definition.keys(&home::variable);
@@ -193,7 +196,7 @@ fn build_request(arguments: &AgentRun) -> anyhow::Result<AgentRunRequest> {
     Ok(AgentRunRequest {
         message: text(message, "the message")?,
         answer: text(answer, "the answer")?,
-        answer_or_message: text(say, "what is said")?,
+        answer_or_message: text(say, "the message")?,
         restart_completed: *again,
         max_iterations: *max_iterations,
         human_availability: if *auto { HumanAvailability::Unavailable } else { HumanAvailability::Available },
@@ -237,7 +240,7 @@ fn print_outcome(outcome: &AgentOutcome, json: bool) -> anyhow::Result<()> {
                 "abide: answer by running the same command with --answer '…'{number} in place of --message"
             ));
         }
-        AgentOutcome::Interrupted => eprint_line("abide: interrupted; the same command goes on"),
+        AgentOutcome::Interrupted => eprint_line("abide: interrupted; run the same command to continue"),
     }
     Ok(())
 }

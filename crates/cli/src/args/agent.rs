@@ -12,9 +12,9 @@ use super::OutputArguments;
 
 /// Text after the options in `abide help agent run`.
 const RUN_HELP: &str = "\
-The same command again goes on where it was: after a crash, after ctrl-c, after a question, and with a fresh budget after \
-a failure. A run that was completed tells its answer again; --again has it done anew. Another --message is said to the \
-same agent, which remembers what was before.
+The same command continues the run: after a crash, after ctrl-c, after a question, and with a fresh budget after \
+a failure. A completed run prints its answer again; --again repeats the task. Another --message is sent to the \
+same agent, which remembers the conversation.
 
 Where a question has options, the number of one stands for its text, unless an option is called so; `=2` is the text 2 \
 itself. Any other text, and a number that is no option's, is the answer as it is.
@@ -41,10 +41,10 @@ pub(crate) enum AgentCommand {
         after_help = "Nothing is overwritten.\n\nExamples:\n  abide agent init my-agent\n  abide agent init my-agent && abide agent run --agent my-agent --message 'what is here?'"
     )]
     Init(AgentInit),
-    /// Run the agent in a working directory, or go on with what is there
+    /// Run the agent in a working directory, or continue its run
     #[command(after_help = RUN_HELP)]
     Run(AgentRun),
-    /// What the agent of a working directory did, and what it waits for
+    /// Show the events and the open question of the agent in a working directory
     #[command(
         after_help = "Examples:\n  abide agent show\n  abide agent show --workdir ~/src/it --json | jq -c .payload"
     )]
@@ -77,7 +77,7 @@ pub(crate) struct AgentRun {
     pub(crate) agent: PathBuf,
     #[command(flatten)]
     pub(crate) paths: AgentPathArguments,
-    /// What to do, or something to add; `-` reads standard input
+    /// The task or a further message; `-` reads standard input
     #[arg(long, value_name = "TEXT")]
     pub(crate) message: Option<String>,
     /// The answer to the open question, or the number of one of its options; `-` reads standard input
@@ -86,7 +86,7 @@ pub(crate) struct AgentRun {
     /// Either of both: the answer to the open question if there is one, else a message; `-` reads standard input
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["message", "answer"])]
     pub(crate) say: Option<String>,
-    /// Do anew what was completed
+    /// Repeat a completed task
     #[arg(long)]
     pub(crate) again: bool,
     /// Use a journal that Abide did not write here as history: open calls get an unknown result, and its sessions,
@@ -105,10 +105,10 @@ pub(crate) struct AgentRun {
     /// Leave the sessions of stateful tools when it is done, for the next message
     #[arg(long)]
     pub(crate) keep_sessions: bool,
-    /// Go on with a run that is there, and fail if there is none
+    /// Continue an existing run, and fail if there is none
     #[arg(long)]
     pub(crate) resume: bool,
-    /// What tools may touch [default: everything]
+    /// Files that tools may change [default: everything]
     #[arg(long, value_parser = sandbox())]
     pub(crate) sandbox: Option<SandboxMode>,
     /// How tools are kept from Abide's own files

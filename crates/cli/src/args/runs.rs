@@ -9,7 +9,7 @@ use super::OutputArguments;
 
 /// Text after the options in `abide help run`.
 pub(super) const RUN_HELP: &str = "\
-On a terminal, questions are asked right there: type a number or any text. ctrl-c leaves; the run goes on, and \
+On a terminal, questions are asked right there: type a number or any text. ctrl-c detaches; the run continues, and \
 `abide attach` comes back to it. Without a terminal to ask on, a run that waits for a person ends this command with exit \
 code 101 and says how to answer.
 
@@ -46,7 +46,7 @@ pub(crate) struct RunArguments {
     /// The directory to work in; a fresh one of the run's own unless given
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,
-    /// Whether it may ask: auto never does, interactive may, chat goes on after each answer [default: interactive]
+    /// Whether it may ask: auto never does, interactive may, chat continues after each answer [default: interactive]
     #[arg(long, value_parser = mode())]
     pub(crate) mode: Option<ExecutionModeValue>,
     /// Let a question's own policy answer when no person has in time
@@ -61,7 +61,7 @@ pub(crate) struct RunArguments {
     /// The model, if not the engine's own choice
     #[arg(long)]
     pub(crate) model: Option<String>,
-    /// What the engine may touch
+    /// Files that the engine may change
     #[arg(long, value_parser = sandbox())]
     pub(crate) sandbox: Option<SandboxValue>,
     /// How the engine is kept from Abide's own files [default: as configured]
@@ -73,7 +73,7 @@ pub(crate) struct RunArguments {
     /// A note of your own; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = super::variable)]
     pub(crate) label: Vec<(String, String)>,
-    /// What a message does that finds a turn at work [default: queue]
+    /// Effect of a message while a turn runs [default: queue]
     #[arg(long, value_parser = on_busy())]
     pub(crate) on_busy: Option<OnBusyValue>,
     /// Print the run's id and leave it to itself
@@ -107,7 +107,7 @@ pub(crate) struct ShowArguments {
 pub(crate) struct LogsArguments {
     #[arg(help = RUN_ARGUMENT_HELP)]
     pub(crate) run: String,
-    /// Go on until the run is over
+    /// Continue until the run is over
     #[arg(long, short)]
     pub(crate) follow: bool,
     #[command(flatten)]
@@ -150,10 +150,10 @@ pub(crate) struct ReplyArguments {
 pub(crate) struct SendArguments {
     #[arg(help = RUN_ARGUMENT_HELP)]
     pub(crate) run: String,
-    /// What to say; `-` reads standard input
+    /// The text; `-` reads standard input
     #[arg(allow_hyphen_values = true)]
     pub(crate) text: String,
-    /// What it does if a turn is at work: waits for its own turn, goes into that turn, or ends it
+    /// Effect while a turn runs: wait for an own turn, join the running turn, or end it
     #[arg(long, value_parser = on_busy())]
     pub(crate) on_busy: Option<OnBusyValue>,
     #[command(flatten)]

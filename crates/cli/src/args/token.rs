@@ -63,7 +63,7 @@ pub(crate) struct TokenLs {
 pub(crate) struct TokenNew {
     /// Its name: letters, digits, `.`, `_` and `-`
     pub(crate) name: String,
-    /// What it permits: read, answer, approve, run, admin
+    /// Permissions: read, answer, approve, run, admin
     #[arg(long, value_name = "PERMISSION", value_delimiter = ',', required = true, value_parser = permission)]
     pub(crate) permit: Vec<Permission>,
     /// After how long it expires, such as 12h or 30d; never unless given

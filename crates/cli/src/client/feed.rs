@@ -74,7 +74,7 @@ impl EventFeed {
             Ok(news) => Some(news),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => {
-                Some(FeedUpdate::Failed(CliError::failure("FAILED", "following the run came to an end")))
+                Some(FeedUpdate::Failed(CliError::failure("FAILED", "the event stream ended")))
             }
         }
     }

@@ -125,7 +125,7 @@ impl DaemonClient {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(CliError::unreachable("the daemon takes no requests; `abide status` may say why").into())
+        Err(CliError::unreachable("the daemon accepts no requests; `abide status` shows the reason").into())
     }
 
     /// Sends a request once.
@@ -136,7 +136,7 @@ impl DaemonClient {
         // Some requests have no response body on success.
         let body = if body.is_empty() { b"null".to_vec() } else { body };
         serde_json::from_slice(&body).map_err(|error| {
-            CliError::failure("BAD_RESPONSE", format!("the daemon's answer is strange: {error}"))
+            CliError::failure("BAD_RESPONSE", format!("cannot parse the daemon's response: {error}"))
         })
     }
 

@@ -210,7 +210,7 @@ fn engine_rules(settings: &BTreeMap<String, LocatedSetting>, built_in: &[String]
         match (built_in.iter().any(|name| name == engine), part("protocol"), part("command")) {
             (true, Some(protocol), _) => problems.push(ConfigProblem::new(
                 protocol.origin.clone(),
-                format!("engines.{engine}.protocol: {engine} is built in and speaks its own"),
+                format!("engines.{engine}.protocol: {engine} is built in and has its own protocol"),
             )),
             (true, None, _) | (false, Some(_), Some(_)) => {}
             (false, Some(protocol), None) => {

@@ -43,15 +43,15 @@ pub struct CliConfig {
     pub sandbox: SandboxSettings,
     /// The agent programs, by name.
     pub engines: BTreeMap<String, AgentProgramSettings>,
-    /// What is logged.
+    /// The log.
     pub log: LogSettings,
     /// After how many seconds of silence a working turn is called stalled; 600 unless set. It is shown and counted,
     /// nothing is done about it.
     #[schemars(range(min = 1))]
     pub stall_after_sec: u32,
-    /// What happens to turns whose process cannot be reached.
+    /// Turns whose process cannot be reached.
     pub recovery: RecoverySettings,
-    /// What is left for others.
+    /// Limits on the machine's resources.
     pub limits: LimitSettings,
     /// How long what finished runs leave behind is kept.
     pub retention: RetentionSettings,
@@ -59,7 +59,7 @@ pub struct CliConfig {
     pub otel: OtelSettings,
 }
 
-/// What is left for others.
+/// Limits on the machine's resources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LimitSettings {
@@ -233,7 +233,7 @@ pub enum ProtocolSetting {
     Acp,
 }
 
-/// What is logged.
+/// The log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogSettings {
@@ -288,7 +288,7 @@ pub struct OtelSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogLevel {
-    /// Somebody must act.
+    /// An operator must act.
     Error,
     /// We coped.
     Warn,

@@ -61,7 +61,7 @@ fn system() -> MachineCheck {
     let (state, detail) = match (cfg!(target_os = "linux"), booted) {
         (true, true) => (CheckState::Passed, format!("Linux {}, {}", release.trim(), std::env::consts::ARCH)),
         (true, false) => {
-            (CheckState::Failed, "processes cannot be told apart without /proc; mount it".to_owned())
+            (CheckState::Failed, "processes cannot be identified without /proc; mount it".to_owned())
         }
         (false, _) => (CheckState::Failed, format!("{} is not supported; use Linux", std::env::consts::OS)),
     };
@@ -82,9 +82,9 @@ fn home_directory(home: &Path) -> MachineCheck {
         // The home is not created here, so the nearest existing ancestor is checked.
         let above = home.ancestors().skip(1).find(|path| path.exists());
         if above.is_some_and(can_create_in) {
-            (CheckState::Passed, format!("{shown} will be made when it is needed"))
+            (CheckState::Passed, format!("{shown} is created when it is needed"))
         } else {
-            (CheckState::Failed, format!("{shown} cannot be made; set ABIDE_HOME to another directory"))
+            (CheckState::Failed, format!("{shown} cannot be created; set ABIDE_HOME to another directory"))
         }
     };
     MachineCheck { name: "home", state, detail }
@@ -93,8 +93,8 @@ fn home_directory(home: &Path) -> MachineCheck {
 fn settings(config_check: &ConfigCheck) -> MachineCheck {
     let (state, detail) = match config_check {
         Ok((path, true)) => (CheckState::Passed, path.display().to_string()),
-        Ok((path, false)) => (CheckState::Passed, format!("no {}, so defaults hold", path.display())),
-        Err(error) => (CheckState::Failed, format!("{error:#}; until then defaults hold")),
+        Ok((path, false)) => (CheckState::Passed, format!("no {}, so the defaults apply", path.display())),
+        Err(error) => (CheckState::Failed, format!("{error:#}; until then the defaults apply")),
     };
     MachineCheck { name: "settings", state, detail }
 }
@@ -128,7 +128,7 @@ fn slots(config: &CliConfig) -> MachineCheck {
 fn git() -> MachineCheck {
     let (state, detail) = match program_lookup::find("git", &home::variable("PATH").unwrap_or_default()) {
         Some(path) => (CheckState::Passed, path.display().to_string()),
-        None => (CheckState::Warning, "not found, and most agents want it; install git".to_owned()),
+        None => (CheckState::Warning, "not found, but most agents need it; install git".to_owned()),
     };
     MachineCheck { name: "git", state, detail }
 }
@@ -165,7 +165,7 @@ fn isolation(config: &CliConfig, home: &Path) -> anyhow::Result<MachineCheck> {
     let landlock = match &support.landlock {
         Ok(()) => "Landlock".to_owned(),
         Err(reason) => {
-            format!("no Landlock, so the native agent's tools cannot be kept to a sandbox: {reason}")
+            format!("no Landlock, so the native agent's tools cannot be restricted to a sandbox: {reason}")
         }
     };
     let wanted = config.isolation();
@@ -213,12 +213,12 @@ fn control_groups(config: &CliConfig) -> anyhow::Result<MachineCheck> {
         }
         Ok(GroupDecision { unavailable: Some(reason), .. }) => {
             let detail = format!(
-                "none, so processes are found by their parents and have no limits: {reason}; {ADVICE}"
+                "none, so processes are tracked by their parents and have no limits: {reason}; {ADVICE}"
             );
             (CheckState::Warning, detail)
         }
         Ok(GroupDecision { .. }) => {
-            (CheckState::Passed, "off: processes are found by their parents".to_owned())
+            (CheckState::Passed, "off: processes are tracked by their parents".to_owned())
         }
     };
     Ok(MachineCheck { name: "control groups", state, detail })

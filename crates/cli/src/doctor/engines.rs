@@ -25,7 +25,6 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::home;
 
-/// An examined engine.
 #[derive(Debug)]
 pub(super) struct ExaminedEngine {
     pub(super) name: String,
@@ -105,7 +104,7 @@ pub(super) fn examine(
             let (sender, keepers, directory, cancel) = (sender.clone(), &keepers, &directory, &cancel);
             workers.push(scope.spawn(move || {
                 let unique = number.to_string();
-                let examination = ProbeRequest { directory, unique: &unique, patience: timeout, cancel };
+                let examination = ProbeRequest { directory, unique: &unique, timeout, cancel };
                 let health = probe::examine(keepers, entry, &examination);
                 // The receiver is dropped after an interrupt.
                 sender.send(ExaminationUpdate::Examined(number, health)).ok();
@@ -155,7 +154,7 @@ fn collect(
             }
             // A finished worker has sent its result unless it panicked.
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) if over => {
-                anyhow::bail!("an examination broke off")
+                anyhow::bail!("a check of an engine failed")
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }

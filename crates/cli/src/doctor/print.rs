@@ -127,7 +127,7 @@ fn reason_row(engine: &ExaminedEngine) -> Vec<TableCell> {
     let unverified_text = match engine.evidence {
         AdapterBasis::Recorded => "",
         AdapterBasis::Documented => {
-            "; unverified: its adapter is made from what is documented, and was never tried on the program itself"
+            "; unverified: its adapter follows the documentation and was never tested with the program"
         }
     };
     vec![TextStyle::Plain.cell(&engine.name), TextStyle::Plain.cell(reason(engine) + unverified_text)]

@@ -11,7 +11,6 @@ const ID_DIGITS: usize = 26;
 /// Maximum number of matches listed in an error message.
 const MAX_LISTED_MATCHES: usize = 3;
 
-/// Finds a run.
 pub(super) fn run(client: &DaemonClient, word: &str) -> anyhow::Result<RunView> {
     if word == "last" {
         let newest = client.runs(None, 1)?.pop();

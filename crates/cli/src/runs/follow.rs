@@ -363,7 +363,7 @@ impl<'a> FollowSession<'a> {
             );
             let line = self.status_line.colour.text(TextStyle::Error, line);
             self.status_line.line(&line);
-            self.status_line.line(&format!("abide: its whole story: abide show {}", self.run.run_id));
+            self.status_line.line(&format!("abide: details: abide show {}", self.run.run_id));
         }
         Ok(exit::run_exit_code(self.run.status))
     }
@@ -399,11 +399,11 @@ impl<'a> FollowSession<'a> {
         self.end_prompt_line();
         self.status_line.clear();
         if self.input.has_unsent() {
-            eprint_line("abide: what was typed last has not reached the daemon");
+            eprint_line("abide: the last input was not sent to the daemon");
         }
         let id = &self.run.run_id;
         eprint_line(format_args!(
-            "abide: left; the run goes on. Come back: abide attach {id}. End it: abide cancel {id}"
+            "abide: detached; the run continues. Come back: abide attach {id}. End it: abide cancel {id}"
         ));
         exit::interrupted()
     }
@@ -421,7 +421,7 @@ impl<'a> FollowSession<'a> {
                 exit::waiting()
             }
             None => {
-                eprint_line(format_args!("abide: left; come back: abide attach {id}"));
+                eprint_line(format_args!("abide: detached; come back: abide attach {id}"));
                 exit::run_exit_code(RunStatusValue::Idle)
             }
         }

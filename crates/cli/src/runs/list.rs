@@ -68,7 +68,7 @@ pub(crate) fn inbox(arguments: &InboxArguments, given: &[GivenSetting]) -> anyho
         return Ok(SUCCEEDED);
     }
     if open.is_empty() {
-        eprint_line("abide: nobody asks anything");
+        eprint_line("abide: there are no open questions");
         return Ok(SUCCEEDED);
     }
     if arguments.full {
@@ -80,9 +80,7 @@ pub(crate) fn inbox(arguments: &InboxArguments, given: &[GivenSetting]) -> anyho
     print_rows(std::iter::once(head).chain(open.iter().map(question_row)).collect())?;
     eprint_line("abide: answer with: abide reply INTERACTION TEXT, or the number of an option");
     if open.iter().any(|question| question.hidden.is_some()) {
-        eprint_line(
-            "abide: some of them cover more than a question can show: abide inbox --full shows all of it",
-        );
+        eprint_line("abide: some of them are not shown completely: abide inbox --full shows the whole text");
     }
     Ok(SUCCEEDED)
 }

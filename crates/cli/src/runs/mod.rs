@@ -58,7 +58,7 @@ pub(crate) fn print_text(words: &str) -> anyhow::Result<()> {
 pub(crate) fn read_text_argument(given: &str, what: &str) -> anyhow::Result<String> {
     let text = if given == "-" { read_stdin()? } else { given.to_owned() };
     if text.trim().is_empty() {
-        return Err(CliError::usage(format!("{what} is empty; say something")).into());
+        return Err(CliError::usage(format!("{what} is empty; give some text")).into());
     }
     Ok(text)
 }

@@ -41,7 +41,7 @@ pub(crate) fn reply(arguments: &ReplyArguments, given: &[GivenSetting]) -> anyho
                 CliError::failure(
                     "NO_OPEN_INTERACTION",
                     format!(
-                        "{} asks nothing, it is {}; `abide send {} '…'` says something to it",
+                        "{} has no open question (status {}); send a message with `abide send {} '…'`",
                         run.run_id,
                         status_name(run.status),
                         run.run_id
@@ -56,7 +56,7 @@ pub(crate) fn reply(arguments: &ReplyArguments, given: &[GivenSetting]) -> anyho
             return Err(CliError::usage(question::no_option_message(&interaction, number)).into());
         }
         question::TypedAnswer::Empty => {
-            return Err(CliError::usage("the answer is empty; say something").into());
+            return Err(CliError::usage("the answer is empty; give some text").into());
         }
     };
     let done = client.reply(&interaction.interaction_id, &text, &new_idempotency_key())?;
@@ -104,10 +104,10 @@ pub(crate) fn interrupt(arguments: &StopArguments, given: &[GivenSetting]) -> an
         arguments,
         done,
         "stopped",
-        &format!("{id} has no turn at work, it is {}", status_name(run.status)),
+        &format!("{id} has no running turn (status {})", status_name(run.status)),
     )?;
     if done.accepted && !arguments.output.json {
-        eprint_line(format_args!("abide: it waits for you to say what next: abide reply {id} '…'"));
+        eprint_line(format_args!("abide: it waits for your instruction: abide reply {id} '…'"));
     }
     Ok(SUCCEEDED)
 }

@@ -10,7 +10,6 @@ use crate::{
     text,
 };
 
-/// A parsed answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TypedAnswer {
     Answer(String),

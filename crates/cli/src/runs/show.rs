@@ -76,7 +76,7 @@ impl ShowPage {
         let mode = match run.execution_mode {
             ExecutionModeValue::Auto => "auto: never asks",
             ExecutionModeValue::Interactive => "interactive: may ask",
-            ExecutionModeValue::Chat => "chat: goes on after each answer",
+            ExecutionModeValue::Chat => "chat: continues after each answer",
         };
         let mut rows = vec![
             label_row("engine", &run.engine),
@@ -128,8 +128,7 @@ impl ShowPage {
             ]);
         }
         if let Some(since) = &run.stalled_since {
-            let silent =
-                format!("has said nothing for {}; nothing is done about it", when::elapsed_since(since));
+            let silent = format!("no output for {}; it is not stopped", when::elapsed_since(since));
             rows.push(vec![TextStyle::Heading.cell("stalled"), TextStyle::Warning.cell(silent)]);
         }
         self.rows("", &rows);
@@ -183,7 +182,7 @@ impl ShowPage {
             self.lines.push(format!("{INDENT}{INDENT}{line}"));
         }
         let at = question.resolved_at.as_deref().map(when::date_time).unwrap_or_default();
-        let by = text::one_line(question.resolved_by.as_deref().unwrap_or("nobody"));
+        let by = text::one_line(question.resolved_by.as_deref().unwrap_or("an unknown person"));
         let reply = text::one_line(question.reply.as_deref().unwrap_or_default());
         let outcome = match (question.state, question.resolution_mode) {
             (InteractionStateValue::Open, _) => {
@@ -205,8 +204,7 @@ impl ShowPage {
                 format!("answered by {by} at {at}: {reply}")
             }
             (InteractionStateValue::Closed, _) => {
-                let why =
-                    text::one_line(question.closed_because.as_deref().unwrap_or("it no longer matters"));
+                let why = text::one_line(question.closed_because.as_deref().unwrap_or("no longer needed"));
                 format!("closed without an answer at {at}: {why}")
             }
         };
@@ -288,7 +286,7 @@ fn options(options: &RunOptions) -> Vec<Vec<TableCell>> {
 
 fn attempt(attempt: &AttemptView) -> Vec<TableCell> {
     let AttemptView { attempt, pid, started_at, ended_at, exit_code } = attempt;
-    let process = pid.map_or_else(|| "no process seen".to_owned(), |pid| format!("pid {pid}"));
+    let process = pid.map_or_else(|| "no process".to_owned(), |pid| format!("pid {pid}"));
     let began =
         started_at.as_deref().map(|at| format!(", from {}", when::time_of_day(at))).unwrap_or_default();
     let ended = ended_at.as_deref().map(|at| format!(" to {}", when::time_of_day(at))).unwrap_or_default();

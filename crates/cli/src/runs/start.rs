@@ -115,7 +115,7 @@ fn build_request(arguments: RunArguments) -> anyhow::Result<CreateRunRequest> {
         None => {
             let engine = &arguments.engine;
             let detail = format!(
-                "what should it do? abide run {engine} 'make the tests pass', or - for standard input"
+                "the prompt is missing: abide run {engine} 'make the tests pass', or - for standard input"
             );
             return Err(CliError::usage(detail).into());
         }
@@ -124,7 +124,7 @@ fn build_request(arguments: RunArguments) -> anyhow::Result<CreateRunRequest> {
         let path = std::path::absolute(path).with_context(|| format!("cannot use {}", path.display()))?;
         if !path.is_dir() {
             return Err(
-                CliError::usage(format!("{} is not a directory that is there", path.display())).into()
+                CliError::usage(format!("{} does not exist or is not a directory", path.display())).into()
             );
         }
         let text = path.to_str().ok_or_else(|| CliError::usage("a path must be text in UTF-8"))?;
@@ -164,6 +164,6 @@ fn add_suggestion(error: anyhow::Error, engine: &str, given: &[GivenSetting]) ->
         Some(nearest) => format!("did you mean {nearest}?"),
         None => format!("there are {}", names.join(", ")),
     };
-    let detail = format!("there is no engine {engine:?}; {advice} `abide doctor` says which can be used");
+    let detail = format!("there is no engine {engine:?}; {advice} `abide doctor` shows the usable engines");
     CliError { detail, ..cli_error.clone() }.into()
 }

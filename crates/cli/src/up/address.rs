@@ -42,7 +42,6 @@ impl DaemonAddress {
         self.process.open().is_none_or(|process| process.wait(timeout))
     }
 
-    /// Writes the file.
     pub(super) fn publish(&self, home: &Path) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(self).context("an address can be written as JSON")?;
         // After a power failure the daemon that it names is gone.

@@ -63,7 +63,7 @@ pub(super) async fn assemble_daemon(
     let GroupDecision { groups, unavailable, warning } = home::control_groups(config)?;
     match (&groups, &unavailable) {
         (Some(groups), _) => tracing::info!(base = %groups.base.display(), "control groups are used"),
-        (None, reason) => tracing::info!(reason, "no control groups: processes are found by their parents"),
+        (None, reason) => tracing::info!(reason, "no control groups; processes are tracked by their parents"),
     }
     if let Some(warning) = &warning {
         tracing::warn!("{warning}");
@@ -101,7 +101,7 @@ pub(super) async fn assemble_daemon(
         slots,
         workspaces: HomeFolder::Workspaces.path(home).to_string_lossy().into_owned(),
     };
-    created_dirs::write_missing_notes(home).context("cannot note which directories are Abide's")?;
+    created_dirs::write_missing_notes(home).context("cannot record which directories belong to Abide")?;
     let (record, log_contents) = crash_record::open(home)?;
     let record = Arc::new(record);
     let guard = CrashGuard::open(record.clone(), log_contents, deps.clock.clone(), guard_pauses());

@@ -63,7 +63,7 @@ fn start(home: &Path, given: &[GivenSetting], loss: LossPolicy) -> anyhow::Resul
     let (ready, ready_writer) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
     let program = std::env::current_exe().context("cannot find this program")?;
-    let settings_json = serde_json::to_vec(given).context("cannot pass the settings on")?;
+    let settings_json = serde_json::to_vec(given).context("cannot pass the settings to the daemon")?;
     let (input, settings) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
     let accept_loss = (loss == LossPolicy::Accept).then(|| "--accept-loss".to_owned());
@@ -116,7 +116,8 @@ fn start(home: &Path, given: &[GivenSetting], loss: LossPolicy) -> anyhow::Resul
 /// Reads the settings passed by the starting process. They are passed on standard input, because other users can read
 /// arguments, and the URL of a store may hold a password.
 pub(super) fn read_settings() -> anyhow::Result<Vec<GivenSetting>> {
-    serde_json::from_reader(std::io::stdin().lock()).context("the settings do not come by the standard input")
+    serde_json::from_reader(std::io::stdin().lock())
+        .context("the settings were not received on standard input")
 }
 
 /// Detaches this process from the terminal that it was started from.
@@ -177,7 +178,7 @@ impl BackgroundLog {
             .seek(SeekFrom::Start(self.start_offset))
             .and_then(|_| file.take(MAX_LOG_BYTES).read_to_end(&mut bytes));
         if read.is_err() || bytes.is_empty() {
-            return "  it said nothing".to_owned();
+            return "  no output".to_owned();
         }
         let bytes = text::escape_control_chars(&String::from_utf8_lossy(&bytes));
         let lines: Vec<&str> = bytes.lines().collect();

@@ -14,26 +14,20 @@
 use std::{
     fs::{self, File},
     io::Write,
-    path::PathBuf,
-    sync::{Mutex, OnceLock, PoisonError},
+    path::Path,
 };
 
-use abide_daemon::failpoint::{self, DaemonFailpoint};
 use abide_host::home_folders::HomeFolder;
-use abide_os::private_file;
+use abide_os::{
+    failpoint::{self, FailpointPlan},
+    private_file,
+};
 use anyhow::Context;
 
 use crate::home;
 
-/// The chosen failpoint, the counters of all points, and the log.
-struct FailpointWatch {
-    place: Option<(DaemonFailpoint, u64)>,
-    victims: FailpointVictims,
-    /// The parent folder of all keepers' directories.
-    keepers: PathBuf,
-    reached: Mutex<[u64; 4]>,
-    log: File,
-}
+/// The failpoints of the daemon.
+const NAMES: &[&str] = &["before_commit", "after_commit", "effect_started", "effect_performed"];
 
 /// The processes to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,106 +38,62 @@ enum FailpointVictims {
     Children,
 }
 
-static WATCH: OnceLock<FailpointWatch> = OnceLock::new();
-
 /// Reads the chosen failpoint from the environment.
 pub(super) fn install() -> anyhow::Result<()> {
-    let place = match home::variable("ABIDE_TEST_FAILPOINT") {
-        Some(text) => {
-            Some(parse(&text).with_context(|| format!("cannot understand ABIDE_TEST_FAILPOINT={text}"))?)
-        }
-        None => None,
-    };
     let victims = match home::variable("ABIDE_TEST_FAILPOINT_VICTIMS").as_deref() {
         None => FailpointVictims::Daemon,
         Some("all") => FailpointVictims::All,
         Some("keepers") => FailpointVictims::Keepers,
         Some("children") => FailpointVictims::Children,
-        Some(text) => anyhow::bail!("cannot understand ABIDE_TEST_FAILPOINT_VICTIMS={text}"),
+        Some(text) => anyhow::bail!("cannot parse ABIDE_TEST_FAILPOINT_VICTIMS={text}"),
     };
-    let keepers = HomeFolder::Keepers.path(&home::home()?);
-    let path = home::home()?.join("failpoints");
-    home::prepare(&home::home()?)?;
+    let home = home::home()?;
+    home::prepare(&home)?;
+    let path = home.join("failpoints");
     let log = private_file::open(File::options().create(true).append(true), &path);
     let log = log.with_context(|| format!("cannot open {}", path.display()))?;
-    // A watch that was installed before stays.
-    WATCH.set(FailpointWatch { place, victims, keepers, reached: Mutex::default(), log }).ok();
-    failpoint::install(reached);
+    let text = home::variable("ABIDE_TEST_FAILPOINT");
+    let plan = FailpointPlan::parse(text.as_deref(), NAMES, log);
+    let plan =
+        plan.with_context(|| format!("cannot parse ABIDE_TEST_FAILPOINT={}", text.unwrap_or_default()))?;
+    let keepers = HomeFolder::Keepers.path(&home);
+    failpoint::install(move |name, _| plan.record(name, |log| victims.kill(&keepers, log)));
     Ok(())
 }
 
-fn parse(text: &str) -> Option<(DaemonFailpoint, u64)> {
-    let (name, number) = text.split_once(':')?;
-    let point = [
-        DaemonFailpoint::BeforeCommit,
-        DaemonFailpoint::AfterCommit,
-        DaemonFailpoint::EffectStarted,
-        DaemonFailpoint::EffectPerformed,
-    ]
-    .into_iter()
-    .find(|point| told(*point) == name)?;
-    Some((point, number.parse().ok()?))
-}
-
-fn told(point: DaemonFailpoint) -> &'static str {
-    match point {
-        DaemonFailpoint::BeforeCommit => "before_commit",
-        DaemonFailpoint::AfterCommit => "after_commit",
-        DaemonFailpoint::EffectStarted => "effect_started",
-        DaemonFailpoint::EffectPerformed => "effect_performed",
+impl FailpointVictims {
+    /// Kills keepers of runs, their children, or both, and then this process if it is a victim. A keeper is killed
+    /// first, so that it cannot record the exit of its child. `keepers_dir` is the parent of all keepers' directories.
+    fn kill(self, keepers_dir: &Path, log: &mut dyn Write) {
+        match self {
+            Self::Daemon => {}
+            Self::All => kill_keepers(keepers_dir, true, true, log),
+            Self::Keepers => return kill_keepers(keepers_dir, true, false, log),
+            Self::Children => return kill_keepers(keepers_dir, false, true, log),
+        }
+        failpoint::kill_this_process();
     }
 }
 
-fn reached(point: DaemonFailpoint) {
-    let Some(watch) = WATCH.get() else { return };
-    let mut reached = watch.reached.lock().unwrap_or_else(PoisonError::into_inner);
-    let count = &mut reached[point as usize];
-    *count += 1;
-    // A missing line fails the test that reads the log.
-    writeln!(&watch.log, "{}:{count}", told(point)).ok();
-    if watch.place == Some((point, *count)) {
-        watch.kill_others();
-        if let FailpointVictims::Keepers | FailpointVictims::Children = watch.victims {
-            return;
+fn kill_keepers(keepers_dir: &Path, keepers: bool, children: bool, log: &mut dyn Write) {
+    let processes = processes();
+    for (keeper, _) in &processes {
+        let Ok(place) = fs::read_link(format!("/proc/{keeper}/cwd")) else { continue };
+        let Some(name) = place.file_name().and_then(|name| name.to_str()) else { continue };
+        // A keeper's working directory contains the file `secret`; that of its children does not.
+        if !place.starts_with(keepers_dir) || !name.starts_with("run_") || !place.join("secret").exists() {
+            continue;
         }
-        // The lock stops all other threads that reach a failpoint.
-        abide_os::own_process::kill();
-    }
-}
-
-impl FailpointWatch {
-    /// Kills keepers of runs, their children, or both. A keeper is killed first, so that it cannot record the exit of
-    /// its child.
-    fn kill_others(&self) {
-        let (keepers, children) = match self.victims {
-            FailpointVictims::Daemon => return,
-            FailpointVictims::All => (true, true),
-            FailpointVictims::Keepers => (true, false),
-            FailpointVictims::Children => (false, true),
-        };
-        let processes = processes();
-        for (keeper, _) in &processes {
-            let Ok(place) = fs::read_link(format!("/proc/{keeper}/cwd")) else { continue };
-            let Some(name) = place.file_name().and_then(|name| name.to_str()) else { continue };
-            // A keeper's working directory contains the file `secret`; that of its children does not.
-            if !place.starts_with(&self.keepers)
-                || !name.starts_with("run_")
-                || !place.join("secret").exists()
-            {
-                continue;
-            }
-            let held = processes.iter().filter(|(_, parent)| parent == keeper).map(|(pid, _)| *pid);
-            let held: Vec<i32> = held.filter(|_| children).collect();
-            if keepers {
-                // A missing line fails the test that reads the log.
-                writeln!(&self.log, "killed keeper {name}").ok();
-                kill(*keeper);
-            } else if !held.is_empty() {
-                // A missing line fails the test that reads the log.
-                writeln!(&self.log, "killed child {name}").ok();
-            }
-            held.into_iter().for_each(kill);
+        let held = processes.iter().filter(|(_, parent)| parent == keeper).map(|(pid, _)| *pid);
+        let held: Vec<i32> = held.filter(|_| children).collect();
+        // A missing line fails the test that reads the log.
+        if keepers {
+            writeln!(log, "killed keeper {name}").ok();
+            kill(*keeper);
+        } else if !held.is_empty() {
+            writeln!(log, "killed child {name}").ok();
         }
+        held.into_iter().for_each(kill);
     }
 }
 

@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use abide_ports::store::Store;
 
-/// Polling interval.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Logs each change of the store's health. Never returns.

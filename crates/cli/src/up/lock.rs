@@ -42,7 +42,7 @@ impl HomeLock {
                     None => String::new(),
                 };
                 let detail = format!(
-                    "a daemon of {} runs already{location}; `abide status` shows it, `abide down` stops it",
+                    "a daemon of {} is already running{location}; `abide status` shows it, `abide down` stops it",
                     home.display()
                 );
                 Err(CliError::failure("ALREADY_RUNNING", detail).into())

@@ -96,7 +96,10 @@ fn detach(arguments: &UpArguments, given: &[GivenSetting]) -> anyhow::Result<Exi
     let started = background::find_or_start_with(&home::home()?, given, loss_policy(arguments))?;
     if !started.started_now {
         let with = if given.is_empty() { "" } else { ", with the settings that it was started with" };
-        eprint_line(format_args!("abide: it runs already, as pid {}{with}", started.address.process.pid));
+        eprint_line(format_args!(
+            "abide: a daemon is already running (pid {}{with})",
+            started.address.process.pid
+        ));
     }
     print_address(arguments, &started.address)?;
     Ok(SUCCEEDED)
@@ -175,7 +178,7 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
         // A closed channel also means that the server must stop.
         until.wait_for(|stop| *stop != StopMode::No).await.ok();
     }));
-    daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
+    daemon.reconcile().await.context("cannot recover the state of the previous daemon")?;
     let deadline_task = daemon.keep_time();
     let collecting = daemon.collect_capabilities();
     let outliving = OutlivingKeepers::for_keepers_dir(&HomeFolder::Keepers.path(&home), &home::launcher()?);
@@ -203,7 +206,7 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
     health.abort();
     retention.abort();
     outliving.abort();
-    served.await.context("the interface ended badly")?.context("the interface ended badly")?;
+    served.await.context("the HTTP server failed")?.context("the HTTP server failed")?;
     if let Some(traces) = traces {
         // Spans that could not be flushed are lost.
         tokio::task::spawn_blocking(move || traces.flush()).await.ok();

@@ -1,6 +1,7 @@
 //! Notifies the service manager of readiness and shutdown: one datagram to the socket that it names.
 //!
-//! Without a socket nothing is sent.
+//! Without a socket nothing is sent. The crate `sd-notify` (0.5) is not used, because it does not support sockets with an
+//! abstract name (`@…`).
 
 use std::os::{
     linux::net::SocketAddrExt,
@@ -29,7 +30,7 @@ fn notify(socket: Option<&str>, text: &str) {
     };
     let result = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address));
     if let Err(error) = result {
-        tracing::warn!(%error, "service manager not told");
+        tracing::warn!(%error, "cannot notify the service manager");
     }
 }
 

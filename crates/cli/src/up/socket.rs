@@ -64,7 +64,7 @@ impl SocketAddress {
 pub(super) fn refusal(socket: &dyn AsFd) -> Option<String> {
     let peer = match PeerProcess::of(socket) {
         Ok(peer) => peer,
-        Err(error) => return Some(format!("cannot find out who connected: {error}")),
+        Err(error) => return Some(format!("cannot identify the client: {error}")),
     };
     let own = rustix::process::geteuid().as_raw();
     // Root is accepted, because it can do anything that this user can.

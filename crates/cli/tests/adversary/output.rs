@@ -29,7 +29,7 @@ out.flush()
 }
 
 #[test]
-fn security_9_an_agent_that_prints_without_end_harms_nobody_else() {
+fn security_9_an_agent_that_prints_without_end_harms_no_other_run() {
     let mut fixture = AdversaryDaemon::new();
     // Uses the standard output of the agent itself, because the harness starts the program without one.
     let print = flood_script(r#"{"type":"progress","text":""#, r#""}"#);
@@ -55,13 +55,13 @@ fn security_9_an_agent_that_prints_without_end_harms_nobody_else() {
         texts.filter(|count_texts| count_texts.contains(text)).count()
     };
     assert_eq!(count_texts("a line of the engine's output is too long"), 1);
-    assert!(count_texts("are left out in this turn so far") > 0, "what is left out is counted");
+    assert!(count_texts("are left out in this turn so far") > 0, "omitted entries are counted");
     assert!(events.len() < 2_200, "{} entries", events.len());
     fixture.assert_unharmed();
 }
 
 #[test]
-fn security_14_tools_and_terminals_that_print_without_end_harm_nobody_else() {
+fn security_14_tools_and_terminals_that_print_without_end_harm_no_other_run() {
     let mut fixture = AdversaryDaemon::new();
     let print = flood_script("", "");
     let order = format!("<all> <do>{print}; touch printed; true</do>");

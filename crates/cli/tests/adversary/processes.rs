@@ -99,7 +99,7 @@ PYTHON
 "#;
 
 #[test]
-fn a_fork_bomb_within_limits_ends_with_its_run_and_others_go_on() {
+fn a_fork_bomb_within_limits_ends_with_its_run_and_others_continue() {
     let mut fixture = AdversaryDaemon::new();
     fixture.set_program("w", FORK_BOMB);
     let run = fixture.create("w", json!({}));

@@ -169,13 +169,13 @@ fn state_deleted_while_a_question_waits_fails_the_run_and_leaves_no_process() {
         );
         assert!(!is_running(sessions[0].1), "{deleted:?}: a session is left");
         assert_eq!(processes_in(&home.workdir()), [0_u32; 0], "{deleted:?}");
-        assert_eq!(home.run(&["--message", "anew"]).expect(0).stdout, "done\n");
+        assert_eq!(home.run(&["--message", "again"]).expect(0).stdout, "done\n");
     }
 }
 
 /// The journal does not depend on these parts of a state folder.
 #[test]
-fn a_waiting_agent_goes_on_without_the_copies_that_were_deleted() {
+fn a_waiting_agent_continues_without_the_copies_that_were_deleted() {
     let ask = ScriptedAnswer::call("ask_human", json!({ "question": "?" }));
     let home =
         AgentTestHome::new(script([shell("x=7"), ask, shell("echo x is $x"), ScriptedAnswer::say("done")]));
@@ -215,7 +215,7 @@ fn home_of_earlier_version(command: &str) -> (AgentTestHome, u32) {
 }
 
 #[test]
-fn an_agent_of_an_earlier_version_goes_on_if_its_keeper_lives() {
+fn an_agent_of_an_earlier_version_continues_if_its_keeper_lives() {
     let (home, pid) = home_of_earlier_version("x=7");
     assert_eq!(home.run(&["--answer", "yes"]).expect(0).stdout, "done\n");
     let seen = results(home.model.requests().last().unwrap());

@@ -225,7 +225,7 @@ fn the_daemon_is_killed_while_the_agent_waits_and_while_it_works() {
 }
 
 #[test]
-fn the_agent_is_killed_in_a_call_and_the_chat_goes_on_with_what_is_known() {
+fn the_agent_is_killed_in_a_call_and_the_chat_continues_with_what_is_known() {
     let (harness, _daemon) = AgentEngineDaemon::new(script([
         shell("x=5"),
         ScriptedAnswer::say("begun"),
@@ -242,7 +242,7 @@ fn the_agent_is_killed_in_a_call_and_the_chat_goes_on_with_what_is_known() {
     harness.wait_until(&run, "a call at work", |_| lingering.exists());
     kill(harness.agent_pid(&run));
     harness.wait_until(&run, "rest", |found| found["status"] == "idle" && found["turn_index"] == 2);
-    assert!(is_running(ours[0].1), "what the agent had for its next turn outlives it");
+    assert!(is_running(ours[0].1), "the session for the next turn outlives the agent");
     harness.send_message(&run, "m3", "rest");
     let rested =
         harness.wait_until(&run, "turn 3", |found| found["status"] == "idle" && found["turn_index"] == 3);
@@ -294,7 +294,7 @@ fn an_agent_killed_with_a_pending_answer_takes_no_other_text_for_it() {
         });
         gate.open();
         harness.wait_until(&run, "rest", |found| found["status"] == "idle" && found["turn_index"] == 2);
-        harness.send_message(&run, "m3", "go on");
+        harness.send_message(&run, "m3", "continue");
         let after = harness.wait_until(&run, "turn 3", |found| {
             (found["status"] == "idle" || found["status"] == "waiting_user") && found["turn_index"] == 3
         });
@@ -343,23 +343,23 @@ fn a_run_that_is_canceled_while_it_waits_leaves_no_session_even_if_the_daemon_di
 }
 
 #[test]
-fn a_turn_that_is_interrupted_goes_on_in_the_same_session() {
+fn a_turn_that_is_interrupted_continues_in_the_same_session() {
     let gate = TestGate::new();
     let (harness, _daemon) = AgentEngineDaemon::new(script([
         shell("x=9"),
         ScriptedAnswer::say("too late").held_by(&gate),
         shell("echo $x"),
-        ScriptedAnswer::say("stopped and gone on"),
+        ScriptedAnswer::say("stopped and continued"),
     ]));
     let run = harness.create_run("interactive", "count");
     gate.wait_reached();
     harness.post(&format!("/v1/runs/{run}/interrupt"), &json!({}));
     harness.wait_for_status(&run, "waiting_user");
     gate.open();
-    harness.reply(&run, "go on with less");
+    harness.reply(&run, "continue with less");
     harness.wait_for_status(&run, "succeeded");
     let last = harness.model.requests().pop().unwrap();
-    assert!(last.user_texts().iter().any(|text| text == "go on with less"), "{:?}", last.user_texts());
+    assert!(last.user_texts().iter().any(|text| text == "continue with less"), "{:?}", last.user_texts());
     assert!(results(&last)[1].starts_with('9'), "{:?}", results(&last));
 }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::stage::{AgentTestHome, results, script};
 
 #[test]
-fn a_used_up_budget_is_no_success_and_the_same_command_goes_on() {
+fn a_used_up_budget_is_no_success_and_the_same_command_continues() {
     let note = |text: &str| ScriptedAnswer::call("note", json!({ "text": text }));
     let home = AgentTestHome::new(script([note("a"), note("b"), note("c"), ScriptedAnswer::say("done")]));
     let words = ["--message", "go", "--max-iterations", "2"];
@@ -95,7 +95,7 @@ fn limit_request_bytes(script: ModelScript, max_bytes: usize) -> ModelScript {
 }
 
 #[test]
-fn one_large_batch_is_shortened_and_the_run_goes_on() {
+fn one_large_batch_is_shortened_and_the_run_continues() {
     for (calls, bytes, context) in [(4, 16_000, 8_000), (1, 16_000, 2_600), (30, 5_000, 4_000)] {
         let answers = script([dump(calls, bytes), ScriptedAnswer::say("done")]);
         let home = AgentTestHome::with(limit_request_bytes(answers, context * 4), DUMP_TOOL);
@@ -114,7 +114,7 @@ fn one_large_batch_is_shortened_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_run_that_failed_for_its_length_says_what_to_change_and_goes_on_when_it_fits() {
+fn a_run_that_failed_for_its_length_says_what_to_change_and_continues_when_it_fits() {
     let too_long =
         r#"{"error":{"code":"context_length_exceeded","message":"maximum context length exceeded"}}"#;
     let home = AgentTestHome::with(

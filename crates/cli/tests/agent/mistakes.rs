@@ -33,7 +33,7 @@ fn a_mistake_in_the_definition_is_told_with_its_place_and_nothing_is_begun() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_told_to_the_model_and_the_run_goes_on() {
+fn a_program_that_is_not_there_is_told_to_the_model_and_the_run_continues() {
     let tool = "  - { name: gone, description: Is not there., command: [no-such-program-anywhere] }\n";
     let home =
         home_with_tool(script([ScriptedAnswer::call("gone", json!({})), ScriptedAnswer::say("well")]), tool);
@@ -66,7 +66,7 @@ fn arguments_that_are_no_json_are_told_to_the_model_and_sent_back_as_such_that_p
     ]));
     assert_eq!(home.run(&["--message", "go"]).expect(0).stdout, "sorry\n");
     let seen = results(&home.model.requests().pop().unwrap());
-    assert!(seen[0].contains("the arguments are no JSON object"), "{seen:#?}");
+    assert!(seen[0].contains("the arguments are not a JSON object"), "{seen:#?}");
     assert_eq!(home.events("ACTION_REQUEST")[0]["tool_args_raw"], "{\"text\": \"x");
     home.assert_message_order();
 }

@@ -37,7 +37,7 @@ fn a_sensitive_answer_reaches_the_model_and_the_tool_and_never_the_journal() {
 }
 
 #[test]
-fn an_answer_that_was_given_goes_on_another_is_refused_and_so_is_one_without_a_question() {
+fn an_answer_that_was_given_continues_another_is_refused_and_so_is_one_without_a_question() {
     let home = AgentTestHome::new(script([ask("First?"), ask("Second?"), ScriptedAnswer::say("done")]));
     home.run(&["--answer", "x"]).expect(2);
     home.run(&["--message", "go"]).expect(101);

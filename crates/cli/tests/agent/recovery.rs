@@ -12,7 +12,7 @@ use serde_json::json;
 use super::stage::{AgentTestHome, is_running, kill, results, run_to_exit, script, shell};
 
 fn ask() -> ScriptedAnswer {
-    ScriptedAnswer::call("ask_human", json!({ "question": "Go on?" }))
+    ScriptedAnswer::call("ask_human", json!({ "question": "Continue?" }))
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn b8_an_interpreter_that_works_on_while_we_are_killed_is_told_to_be_at_work() {
 }
 
 #[test]
-fn a_run_that_goes_on_after_its_end_is_told_that_its_sessions_were_ended() {
+fn a_run_that_continues_after_its_end_is_told_that_its_sessions_were_ended() {
     let look = || shell("pwd; echo x is ${x:-unset}");
     let home = AgentTestHome::new(script([
         shell("cd / && x=1"),

@@ -81,7 +81,7 @@ fn mistakes_with_tokens_are_named() {
         (&["token", "new", "x", "--permit", "write"], 2, "read, answer, approve, run or admin"),
         (&["token", "new", "x", "--permit", "read", "--expires", "soon"], 2, "30d"),
         (&["token", "new", "a b", "--permit", "read"], 2, "letters, digits"),
-        (&["token", "rotate", "nobody"], 1, "abide token ls"),
+        (&["token", "rotate", "unknown"], 1, "abide token ls"),
         (&["token", "revoke", "owner"], 1, "abide token rotate owner"),
     ] {
         let done = test_home.abide(words);

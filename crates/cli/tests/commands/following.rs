@@ -35,7 +35,7 @@ fn events_as_json_lines_are_all_there_and_each_once_across_a_death() {
 }
 
 #[test]
-fn a_run_that_is_followed_goes_on_while_the_daemon_is_dead_and_its_result_still_comes() {
+fn a_run_that_is_followed_continues_while_the_daemon_is_dead_and_its_result_still_comes() {
     let home = CommandTestHome::new();
     let mut run = home.spawn_watched(&[
         "run",

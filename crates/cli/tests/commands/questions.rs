@@ -124,7 +124,7 @@ fn ctrl_d_leaves_the_question_open() {
 }
 
 #[test]
-fn without_a_terminal_a_run_that_asks_ends_the_command_with_101_and_a_reply_goes_on() {
+fn without_a_terminal_a_run_that_asks_ends_the_command_with_101_and_a_reply_continues() {
     let home = CommandTestHome::new();
     let asked = home.abide(&["run", "parrot", TEA]);
     assert_eq!((asked.code, asked.out.as_str()), (101, ""), "{}", asked.err);

@@ -3,7 +3,7 @@
 use crate::{house::CommandTestHome, person::TerminalUser};
 
 #[test]
-fn a_chat_on_a_terminal_goes_on_until_the_person_leaves() {
+fn a_chat_on_a_terminal_continues_until_the_person_leaves() {
     let home = CommandTestHome::new();
     let mut user = TerminalUser::start(&home, &["run", "parrot", "--mode", "chat", "say one"]);
     user.wait_for_text("one");

@@ -66,7 +66,7 @@ echo '{"type":"result","text":"done"}'
     let bytes: usize = progress.iter().map(|text| text.len()).sum();
     assert!(bytes < 2 << 20, "{bytes} bytes");
     let last = progress.last().expect("there is progress");
-    assert!(last.starts_with("[98") && last.contains("are left out"), "what is left out is counted: {last}");
+    assert!(last.starts_with("[98") && last.contains("are left out"), "omitted entries are counted: {last}");
     let memory = home.peak_memory();
     assert!(memory < MAX_MEMORY_BYTES, "the daemon had {memory} bytes");
 }
@@ -105,7 +105,7 @@ echo '{"type":"result","text":"done"}'
 
 /// A request in one line that exceeds the line limit of 16 MiB. It is refused, and the turn continues.
 #[test]
-fn a_request_in_a_line_beyond_the_bound_is_refused_and_the_turn_goes_on() {
+fn a_request_in_a_line_beyond_the_bound_is_refused_and_the_turn_continues() {
     let (_folder, command) = hostile_engine(
         r#"
 printf '{"type":"gate","id":"g0","prompt":"p","kind":"command","command":"'

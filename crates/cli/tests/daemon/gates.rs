@@ -21,7 +21,7 @@ fn a_gate_stays_open_over_a_restart_and_its_own_process_is_answered() {
             home.reply(&still, "yes", door);
             home.wait_for_status(&run, "succeeded");
             assert_eq!(home.log_lines(), ["before", "after yes"], "{engine} {ending:?}");
-            assert_eq!(home.pids(&run).len(), 1, "the process that asked is the one that goes on");
+            assert_eq!(home.pids(&run).len(), 1, "the process that asked is the one that continues");
             home.wait_for_no_keeper();
         }
     }

@@ -72,8 +72,8 @@ fn e7_a_turn_of_a_held_process_that_ended_before_its_keeper_died_ends_as_it_did(
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "what is claimed is a duration")]
-fn a12_keepers_that_do_not_answer_cost_their_own_runs_only_and_go_on_when_they_do() {
+#[expect(clippy::disallowed_methods, reason = "the test asserts a duration")]
+fn a12_keepers_that_do_not_answer_cost_their_own_runs_only_and_continue_when_they_do() {
     let mut home = DaemonTestHome::new();
     let works = home.create("parrot", "sleep 5\nsay worked", json!({}));
     let waits = home.create("parrot-sticky", "ask open_text Which?\nsay It is $reply.", json!({}));

@@ -102,7 +102,7 @@ fn a9_every_turn_uses_the_command_that_the_run_was_begun_with() {
 
 /// An abandoned request for the list of engines must not block the daemon's stop.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "what is claimed is a duration")]
+#[expect(clippy::disallowed_methods, reason = "the test asserts a duration")]
 fn a3_a_program_that_never_answers_holds_up_neither_the_list_of_engines_nor_a_stop() {
     let mut home = DaemonTestHome::new();
     let hangs = "case \"$*\" in *--version*|*--help*) exec sleep 1000;; esac";

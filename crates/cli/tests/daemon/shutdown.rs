@@ -22,7 +22,7 @@ fn summary(entry: &Value) -> [&str; 3] {
 }
 
 #[test]
-fn a_turn_at_work_is_interrupted_and_a_person_says_how_it_goes_on() {
+fn a_turn_at_work_is_interrupted_and_a_person_says_how_it_continues() {
     for engine in ["parrot", "parrot-sticky"] {
         let mut home = DaemonTestHome::new();
         let run = home.create(engine, BUSY, json!({}));
@@ -42,7 +42,7 @@ fn a_turn_at_work_is_interrupted_and_a_person_says_how_it_goes_on() {
         if engine == "parrot" {
             let done = home.wait_for_status(&run, "succeeded");
             assert_eq!(done["turn_index"], 2);
-            assert_eq!(home.log_lines(), ["before", "more"], "the session goes on in a new turn");
+            assert_eq!(home.log_lines(), ["before", "more"], "the session continues in a new turn");
         } else {
             // Its session was lost with its process, so the task is started again, as the question says.
             assert!(question["prompt"].as_str().unwrap_or_default().contains("starts the task again"));
@@ -56,15 +56,15 @@ fn a_turn_at_work_is_interrupted_and_a_person_says_how_it_goes_on() {
 #[test]
 fn to_continue_resumes_the_session_and_to_stop_ends_the_run() {
     let mut home = DaemonTestHome::new();
-    let goes_on = home.create("parrot", BUSY, json!({}));
+    let continues = home.create("parrot", BUSY, json!({}));
     let gives_up = home.create("parrot", BUSY, json!({}));
-    home.wait_for_progress(&goes_on, "busy");
+    home.wait_for_progress(&continues, "busy");
     home.wait_for_progress(&gives_up, "busy");
     home.shut_down();
     home.up();
-    let waiting = home.wait_for_status(&goes_on, "waiting_user");
+    let waiting = home.wait_for_status(&continues, "waiting_user");
     home.reply(&waiting, "continue", ReplyPath::Http);
-    let done = home.wait_for_status(&goes_on, "succeeded");
+    let done = home.wait_for_status(&continues, "succeeded");
     let heard = done["result"]["text"].as_str().unwrap_or_default().to_owned();
     assert!(heard.starts_with("heard: The last turn was stopped"), "{heard}");
     let waiting = home.wait_for_status(&gives_up, "waiting_user");
@@ -90,7 +90,7 @@ fn an_auto_run_fails_with_stopped_by_shutdown() {
 }
 
 #[test]
-fn a_chat_becomes_idle_and_goes_on_with_the_next_message() {
+fn a_chat_becomes_idle_and_continues_with_the_next_message() {
     for engine in ["parrot", "parrot-sticky"] {
         let mut home = DaemonTestHome::new();
         let run = home.create_in("chat", engine, BUSY);

@@ -8,7 +8,7 @@ use crate::stage::{DaemonTestHome, ReplyPath};
 const BUSY: &str = "append log before\nprogress busy\nsleep 600\nappend log never";
 
 #[test]
-fn an_interrupt_stops_the_turn_and_the_session_goes_on_as_the_person_says() {
+fn an_interrupt_stops_the_turn_and_the_session_continues_as_the_person_says() {
     for engine in ["parrot", "parrot-sticky"] {
         let home = DaemonTestHome::new();
         let run = home.create(engine, BUSY, json!({}));
@@ -89,7 +89,7 @@ fn e8_a_turn_whose_keeper_dies_needs_a_person_and_is_never_run_again() {
     assert_eq!((questions.len(), &questions[0]["asked_by"]), (1, &json!("abide")), "{questions:?}");
     home.reply(&waiting, "continue", ReplyPath::Http);
     home.wait_for_status(&run, "succeeded");
-    assert_eq!(home.log_lines(), ["before"], "what was lost is not run again");
+    assert_eq!(home.log_lines(), ["before"], "a lost turn is not run again");
     // An auto run asks no questions.
     let run = home.create_in("auto", "parrot", BUSY);
     home.wait_for_progress(&run, "busy");

@@ -8,7 +8,7 @@ use crate::stage::{DaemonEnding, DaemonTestHome, ENDINGS, ReplyPath};
 const SCRIPT: &str = "append log before\nask open_text What now?\nappend log after $reply\nsay It is $reply.";
 
 #[test]
-fn a_resumable_run_waits_without_a_process_and_goes_on_with_a_new_one() {
+fn a_resumable_run_waits_without_a_process_and_continues_with_a_new_one() {
     for (ending, door) in ENDINGS.into_iter().zip([ReplyPath::Http, ReplyPath::CommandLine]) {
         let mut home = DaemonTestHome::new();
         let run = home.create("parrot", SCRIPT, json!({ "session_timeout_sec": 1 }));
@@ -109,7 +109,7 @@ fn a_running_turn_survives_and_its_output_is_processed() {
             wait::until("the turn is at work", || home.log_lines() == ["1"]);
             home.down(ending);
             assert_eq!(home.log_lines(), ["1"], "the turn was over before the daemon");
-            wait::until("the turn has gone on without a daemon", || home.log_lines() == ["1", "2"]);
+            wait::until("the turn has continued without a daemon", || home.log_lines() == ["1", "2"]);
             home.up();
             let done = home.wait_for_status(&run, "succeeded");
             assert_eq!((&done["result"]["text"], home.log_lines().len()), (&json!("done"), 2));

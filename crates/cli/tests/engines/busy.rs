@@ -36,7 +36,7 @@ fn count_dig_requests(daemon: &ProgramTestDaemon) -> usize {
 }
 
 /// A person interrupts the turn; the session is kept, and the interrupted work is not repeated (E1).
-pub(crate) fn an_interrupted_turn_is_over_and_the_chat_goes_on(engine: &str) {
+pub(crate) fn an_interrupted_turn_is_over_and_the_chat_continues(engine: &str) {
     let gate = TestGate::new();
     let Some(daemon) = ProgramTestDaemon::new(engine, digging_script(&gate)) else { return };
     let run = daemon.start(Chat, "begin");

@@ -97,7 +97,7 @@ pub(crate) fn write_config(program: &InstalledProgram, home: &Path, model: &str)
             set("ABIDE_MODEL_API_KEY", API_KEY);
             args = vec!["--agent".to_owned(), folder.to_string_lossy().into_owned()];
         }
-        other => panic!("nobody knows how to dress {other}"),
+        other => panic!("no rule to prepare {other}"),
     }
     set("HOME", &home.to_string_lossy());
     set("TMPDIR", &folder("tmp").to_string_lossy());

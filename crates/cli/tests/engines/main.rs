@@ -73,9 +73,9 @@ macro_rules! engine {
             }
 
             #[test]
-            fn an_interrupted_turn_is_over_and_the_chat_goes_on() {
-                busy::an_interrupted_turn_is_over_and_the_chat_goes_on($name);
-                crate::record::record_pass($name, "an_interrupted_turn_is_over_and_the_chat_goes_on");
+            fn an_interrupted_turn_is_over_and_the_chat_continues() {
+                busy::an_interrupted_turn_is_over_and_the_chat_continues($name);
+                crate::record::record_pass($name, "an_interrupted_turn_is_over_and_the_chat_continues");
             }
 
             #[test]

@@ -19,7 +19,7 @@ fn new_daemon(engine: &str) -> ProgramTestDaemon {
 }
 
 #[test]
-fn a_parrot_asks_and_goes_on_where_it_stopped() {
+fn a_parrot_asks_and_continues_where_it_stopped() {
     for (engine, kind) in [("parrot", ProfileKind::Resumable), ("parrot-sticky", ProfileKind::StickyProcess)]
     {
         let daemon = new_daemon(engine);
@@ -61,7 +61,7 @@ fn a_parrot_without_a_session_or_with_a_lost_one_is_reported() {
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::SessionResumeFailed));
     let lost = daemon.start(Interactive, "lose-session\nask open_text What now?");
     daemon.wait_for_status(lost, RunStatus::WaitingUser);
-    daemon.reply(lost, "go on");
+    daemon.reply(lost, "continue");
     let failed = daemon.wait_for_status(lost, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::SessionResumeFailed));
     assert_eq!(daemon.open_questions(), 0);

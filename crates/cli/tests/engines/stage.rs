@@ -204,7 +204,7 @@ impl ProgramTestDaemon {
     pub(crate) fn interrupt(&self, run: RunId) {
         self.runtime.block_on(async {
             let event = RunEvent::InterruptRequested { by: "tester".to_owned() };
-            let outcome = self.run_service.take(run, event).await.expect("the wish is taken");
+            let outcome = self.run_service.take(run, event).await.expect("the request is accepted");
             self.executor.follow_up(&outcome).await;
         });
     }
@@ -224,7 +224,7 @@ impl ProgramTestDaemon {
     pub(crate) fn cancel(&self, run: RunId) {
         self.runtime.block_on(async {
             let event = RunEvent::CancelRequested { by: "tester".to_owned() };
-            let outcome = self.run_service.take(run, event).await.expect("the wish is taken");
+            let outcome = self.run_service.take(run, event).await.expect("the request is accepted");
             self.executor.follow_up(&outcome).await;
         });
     }

@@ -32,7 +32,7 @@ pub(crate) fn a_new_process_gets_the_answer_and_can_ask_again(engine: &str) {
     assert_eq!(question.prompt, "Which colour?");
     assert_eq!(question.options.len(), 2);
     let resumable = waiting.profile.as_ref().map(|profile| profile.kind) == Some(ProfileKind::Resumable);
-    assert!(waiting.handle.is_some(), "the handle is durable before anybody is asked");
+    assert!(waiting.handle.is_some(), "the handle is durable before a question is asked");
     // A resumable engine keeps no process while it waits.
     daemon.wait_until(run, "the end of its process", |_| daemon.process_names().is_empty() == resumable);
     daemon.reply(run, "crimson");
@@ -212,7 +212,7 @@ pub(crate) fn leftover_processes_of_a_tool_are_ended(engine: &str) {
     assert_eq!(left, !TIDIES_UP.contains(&engine), "the tool has left something");
     daemon.cancel(run);
     daemon.wait_for_status(run, RunStatus::Canceled);
-    assert!(!is_running(&format!("sleep\07{mark}")), "what the tool has left is gone");
+    assert!(!is_running(&format!("sleep\07{mark}")), "processes of the tool are ended");
 }
 
 /// Programs that end the background processes of a tool call with the call.

@@ -111,6 +111,6 @@ fn engines_are_listed_with_how_they_wait_and_what_they_can_do() {
     let missing = engine("claude");
     assert_eq!((&missing["available"], &missing["wait_mode"]), (&json!(false), &json!(null)), "{missing}");
     assert!(missing["probe"].as_str().unwrap().contains("/no/such/claude"), "{missing}");
-    assert!(!engines.to_string().contains("codex"), "what is switched off is not listed");
+    assert!(!engines.to_string().contains("codex"), "a disabled engine is not listed");
     daemon.stop();
 }

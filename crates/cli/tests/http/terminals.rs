@@ -241,7 +241,7 @@ fn results_of_many_commands_at_once_take_little_memory() {
         is_bounded(&answer, (1_usize << 20).div_ceil(3) * 4);
     }
     let ran = client.call("exec.run", &json!({ "session_id": sessions[0], "command": "echo here" }));
-    assert_eq!(ran["result"]["stdout"], "here\n", "the session goes on");
+    assert_eq!(ran["result"]["stdout"], "here\n", "the session continues");
     let peak = daemon.peak_memory();
     assert!(peak < 200, "{peak} MiB");
     daemon.stop();

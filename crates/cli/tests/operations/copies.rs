@@ -16,7 +16,7 @@ fn a_backup_of_a_running_daemon_verifies_and_holds_its_runs() {
     let daemon = home.up(&[]);
     let run = daemon.run("ask open_text What now?");
     daemon.wait_for_status(&run, "waiting_user");
-    assert!(home.run_ok(&["verify"]).contains("all as it should be"));
+    assert!(home.run_ok(&["verify"]).contains(": consistent"));
     let copy = home.path().join("copies.db");
     let copied = home.run_ok(&["backup", copy.to_str().unwrap()]);
     assert!(copied.contains("copies.db"), "{copied}");
@@ -38,12 +38,12 @@ fn a_backup_of_a_running_daemon_verifies_and_holds_its_runs() {
     let restored: Value =
         serde_json::from_str(&home.run_ok(&["restore", copy.to_str().unwrap(), "--json"])).unwrap();
     let previous = restored["previous"].as_str().unwrap();
-    assert_eq!(verified(&home, previous)["runs"], 2, "what was there is kept: {restored}");
+    assert_eq!(verified(&home, previous)["runs"], 2, "the previous database is kept: {restored}");
     assert_eq!(restored["missing"]["first"].as_u64(), restored["entries"].as_u64().map(|it| it + 1));
     let again = home.up(&[]);
     let found = again.wait_for_status(&run, "waiting_user");
     let question = found["pending_interaction_id"].as_str().unwrap();
-    again.post(&format!("/v1/interactions/{question}/reply"), &serde_json::json!({ "text": "go on" }));
+    again.post(&format!("/v1/interactions/{question}/reply"), &serde_json::json!({ "text": "continue" }));
     again.wait_for_status(&run, "succeeded");
 }
 
@@ -61,11 +61,11 @@ fn tables_that_were_tampered_with_are_found_named_and_repaired() {
     let output = home.abide(&["verify"]);
     assert_eq!(output.status.code(), Some(1));
     let (said, advice) = (text(&output.stdout), text(&output.stderr));
-    assert!(said.contains(&run) && said.contains("not as it should be"), "{said}{advice}");
+    assert!(said.contains(&run) && said.contains("inconsistent"), "{said}{advice}");
     assert!(advice.contains("abide verify --repair"), "{advice}");
     let repaired = home.run_ok(&["verify", "--repair"]);
-    assert!(repaired.contains("derived anew") && repaired.contains("all as it should be"), "{repaired}");
-    assert!(home.run_ok(&["verify"]).contains("all as it should be"));
+    assert!(repaired.contains("rebuilt") && repaired.contains(": consistent"), "{repaired}");
+    assert!(home.run_ok(&["verify"]).contains(": consistent"));
     let daemon = home.up(&[]);
     daemon.wait_for_status(&run, "succeeded");
 }

@@ -45,7 +45,7 @@ fn lost_input_is_refused_until_it_is_accepted_and_processes_of_lost_runs_are_end
     let daemon = home.up_with(&["--accept-loss"], &[]);
     let (status, _) = daemon.request(&format!("/v1/runs/{run}"), None);
     assert_eq!(status, 404);
-    wait::until("its process is ended, for nobody can answer it any more", || {
+    wait::until("its process is ended, because it can no longer be answered", || {
         process_names(&home).is_empty()
     });
     let again = daemon.run("say hello");
@@ -138,7 +138,7 @@ fn an_invalid_backup_is_refused_with_the_reason() {
         assert_eq!(report["code"], code, "{report}");
         assert!(!home.path().join("abide.db").exists());
     }
-    let postgres = home.abide(&["--set", "store=postgres://nobody@127.0.0.1:1/none", "restore", "garbage"]);
+    let postgres = home.abide(&["--set", "store=postgres://unknown@127.0.0.1:1/none", "restore", "garbage"]);
     assert_eq!(postgres.status.code(), Some(1));
     assert!(text(&postgres.stderr).contains("pg_restore"), "{}", text(&postgres.stderr));
 }

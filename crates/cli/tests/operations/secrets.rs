@@ -28,7 +28,7 @@ fn no_line_no_file_and_no_answer_repeats_the_token_or_an_engines_variable() {
     answers.push(daemon.get("/metrics"));
     answers.push(home.run_ok(&["show", &run, "--json"]));
     answers.push(home.run_ok(&["config", "show"]));
-    let refused = home.abide(&["run", "nobody", "hello", "--json"]);
+    let refused = home.abide(&["run", "unknown", "hello", "--json"]);
     answers.extend([text(&refused.stdout), text(&refused.stderr)]);
     let log = daemon.down(&home);
     assert!(log.lines().filter(|line| line.contains("\"message\"")).count() > 5, "it was logged: {log}");
@@ -86,7 +86,7 @@ fn an_agent_is_not_handed_the_settings_and_the_token_of_the_daemon() {
         ("ABIDE_STORE", &store),
         ("ABIDE_TOKEN", TOKEN),
         ("PARROT_SEEN", ENGINE_VALUE),
-        ("NOTIFY_SOCKET", "@nobody"),
+        ("NOTIFY_SOCKET", "@unused"),
         ("AWS_SECRET_ACCESS_KEY", FOREIGN_KEY_VALUE),
     ]);
     let order = serde_json::json!({
@@ -96,7 +96,7 @@ fn an_agent_is_not_handed_the_settings_and_the_token_of_the_daemon() {
     let agents = agents_of(&home);
     assert!(!agents.is_empty(), "an agent waits");
     for environment in agents {
-        assert!(environment.contains(ENGINE_VALUE), "what the engine is passed is handed on: {environment}");
+        assert!(environment.contains(ENGINE_VALUE), "the engine's environment is passed on: {environment}");
         for secret in [PASSWORD, TOKEN, FOREIGN_KEY_VALUE, "NOTIFY_SOCKET"] {
             assert!(!environment.contains(secret), "{secret} is handed on in {environment}");
         }

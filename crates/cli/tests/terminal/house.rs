@@ -138,7 +138,7 @@ fn c8_a_runtime_removes_dead_sessions_and_never_files_of_a_run() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "what is claimed is a duration")]
+#[expect(clippy::disallowed_methods, reason = "the test asserts a duration")]
 fn c8_an_unresponsive_keeper_blocks_nothing_and_is_adopted_later() {
     let home = home();
     let mut dying = RpcTestClient::start(home.path());

@@ -6,9 +6,10 @@ use std::sync::{
 };
 use std::time::Duration;
 
+use abide_os::failpoint;
 use abide_terminal::{
     CreateSessionRequest, ExecRequest, KeeperLauncher, RuntimeHandle, SessionId, SessionState, TerminalCall,
-    TerminalConfig, TerminalError, TerminalErrorCode, TerminalLimits, TerminalReply, failpoint,
+    TerminalConfig, TerminalError, TerminalErrorCode, TerminalLimits, TerminalReply,
 };
 
 use crate::support;
@@ -16,8 +17,8 @@ use crate::support;
 /// The session for which the runtime panics.
 static PANIC_SESSION: Mutex<Option<SessionId>> = Mutex::new(None);
 
-fn panic_for_victim(session: &SessionId) {
-    let is_victim = PANIC_SESSION.lock().unwrap().as_ref() == Some(session);
+fn panic_for_victim(_name: &'static str, session: &str) {
+    let is_victim = PANIC_SESSION.lock().unwrap().as_ref().is_some_and(|victim| victim.as_str() == session);
     assert!(!is_victim, "the runtime breaks, as the test wants");
 }
 

@@ -273,7 +273,7 @@ fn a_terminal_session_has_a_screen_a_size_and_takes_keys() {
     rpc.call_ok("session.resize", json!({ "session_id": session, "rows": 12, "cols": 60 }));
     assert_eq!(rpc.run(&session, "stty size")["stdout"], "12 60\r\n");
     rpc.call_ok("exec.input", json!({ "session_id": session, "data": "printf 'ty%s\\n' ped\r" }));
-    let screen = wait::until_some("what was typed is on the screen", || {
+    let screen = wait::until_some("the input is on the screen", || {
         let screen = rpc.call_ok("session.screen", json!({ "session_id": session }));
         screen["text"].as_str().unwrap().contains("typed").then_some(screen)
     });

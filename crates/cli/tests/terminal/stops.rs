@@ -208,7 +208,7 @@ fn stop_often(shell: &str, pty: bool, count: usize, index: usize) -> StopFinding
             }
         }
         if std::fs::read_to_string(place.join("N")).ok() != counted {
-            wrong("the loop went on".to_owned());
+            wrong("the loop continued".to_owned());
         }
         files.push((place.join("F"), context));
     }

@@ -46,7 +46,7 @@ pub(crate) fn check_home(
         let daemon = home.start();
         counters.starts += 1;
         if !poll_until(|| is_quiet(home, feed)) {
-            violations.push("what was left over is not carried out".to_owned());
+            violations.push("pending effects are not performed".to_owned());
         }
         daemon.terminate();
     }

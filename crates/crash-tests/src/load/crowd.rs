@@ -10,16 +10,16 @@ use crate::{kill::audit, tally::CrashCounters, watch::SlowStopwatch};
 /// The retry limits of requests. The pause is long, so that polling does not dominate the load.
 const REQUEST_RETRIES: RetryLimits = RetryLimits { tries: 2_000, pause: Duration::from_millis(300) };
 
-pub(super) fn run(wish: &LoadOptions, seen: &mut LoadResults) {
-    let home = new_home(&wish.program, wish.runs);
+pub(super) fn run(options: &LoadOptions, seen: &mut LoadResults) {
+    let home = new_home(&options.program, options.runs);
     let daemon = home.start();
     let open = || EventReader::open("/v1/events", home.client_factory());
-    let feeds: Vec<EventReader> = (1..wish.readers).map(|_| open()).collect();
+    let feeds: Vec<EventReader> = (1..options.readers).map(|_| open()).collect();
     // This connection stays open and is never read.
     let stalled = home.client().and_then(|client| client.stream("/v1/events", &[]));
     let watch = SlowStopwatch::start();
     let mut tally = CrashCounters::default();
-    let stories: Vec<TestScenario> = (0..wish.runs).map(|number| new_scenario(&home, number)).collect();
+    let stories: Vec<TestScenario> = (0..options.runs).map(|number| new_scenario(&home, number)).collect();
     std::thread::scope(|scope| {
         let live = |story| {
             let finder = home.client_factory();
@@ -29,13 +29,13 @@ pub(super) fn run(wish: &LoadOptions, seen: &mut LoadResults) {
         for (story, life) in stories.iter().zip(lives) {
             match life.join() {
                 Ok(account) => tally.add_scenario(story, &account),
-                Err(_) => seen.problems.push(format!("{}: nobody tells", story.name)),
+                Err(_) => seen.problems.push(format!("{}: no event arrived", story.name)),
             }
         }
     });
     let took = watch.elapsed();
-    seen.figure("concurrent runs", wish.runs);
-    seen.figure("event readers, one of them stalled", wish.readers);
+    seen.figure("concurrent runs", options.runs);
+    seen.figure("event readers, one of them stalled", options.readers);
     seen.figure(
         "seconds until all runs finished, with one question each",
         format!("{:.1}", took.as_secs_f64()),

@@ -19,11 +19,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The number of checks without progress after which the test fails.
 const MAX_IDLE_POLLS: u32 = 2_400;
 
-pub(super) fn run(wish: &LoadOptions, seen: &mut LoadResults) -> Result<()> {
-    let home = TestHome::new(&wish.program);
+pub(super) fn run(options: &LoadOptions, seen: &mut LoadResults) -> Result<()> {
+    let home = TestHome::new(&options.program);
     let mut daemon = home.start();
     ensure!(daemon.is_ready(), "the daemon does not start: {}", home.stderr_tail());
-    let prompt = format!("append log begun\nprint {}\nappend log printed\nsay done", wish.output);
+    let prompt = format!("append log begun\nprint {}\nappend log printed\nsay done", options.output);
     let body = json!({
         "engine": "parrot", "prompt": prompt, "execution_mode": "auto", "workspace": home.workspace("w"),
     });
@@ -31,7 +31,7 @@ pub(super) fn run(wish: &LoadOptions, seen: &mut LoadResults) -> Result<()> {
     let created = home.client()?.post("/v1/runs", &body)?;
     let run = created.text("/run_id").to_owned();
     let (mut memory, mut keeper_memory, mut disk) = (0, 0, 0);
-    let mut restarts = vec![wish.output / 3, wish.output / 3 * 2];
+    let mut restarts = vec![options.output / 3, options.output / 3 * 2];
     restarts.reverse();
     let (mut idle, mut last) = (0, 0);
     let done = loop {
@@ -66,7 +66,7 @@ pub(super) fn run(wish: &LoadOptions, seen: &mut LoadResults) -> Result<()> {
     let log = fs::read_to_string(home.workspace("w").join("log"))?;
     ensure!(log == "begun\nprinted\n", "the turn's orders were not carried out once: {log:?}");
     daemon.terminate();
-    seen.figure("bytes printed in one turn, with two restarts of the daemon", wish.output);
+    seen.figure("bytes printed in one turn, with two restarts of the daemon", options.output);
     seen.figure("seconds for this turn", format!("{elapsed:.1}"));
     seen.figure("the same: peak memory of the daemon, MiB", memory);
     seen.figure("the same: peak memory of the keeper, MiB", keeper_memory);

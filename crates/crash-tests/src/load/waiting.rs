@@ -26,10 +26,10 @@ const ANSWERED_RUNS: usize = 40;
 /// The number of runs in one commit.
 const RUNS_PER_COMMIT: usize = 100;
 
-pub(super) fn run(wish: &LoadOptions, seen: &mut LoadResults) -> Result<()> {
-    let home = TestHome::new(&wish.program);
+pub(super) fn run(options: &LoadOptions, seen: &mut LoadResults) -> Result<()> {
+    let home = TestHome::new(&options.program);
     let template = create_template(&home)?;
-    let runs = copy_runs(&home, &template, wish.waiting)?;
+    let runs = copy_runs(&home, &template, options.waiting)?;
     let watch = SlowStopwatch::start();
     let daemon = home.start();
     let ready = watch.elapsed();
@@ -172,7 +172,7 @@ fn answer_run(client: &TestHttpClient, run: &str, number: usize) -> Result<Optio
         }
         match status {
             "succeeded" => return Ok(started_after),
-            "failed" | "canceled" => anyhow::bail!("{run} ended badly: {}", Value::to_string(&state)),
+            "failed" | "canceled" => anyhow::bail!("{run} failed: {}", Value::to_string(&state)),
             _ => sleep(Duration::from_millis(2)),
         }
     }

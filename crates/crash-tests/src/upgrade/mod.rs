@@ -65,10 +65,10 @@ fn replace_binary(old: &Path, new: &Path, kill: bool) -> CrashCounters {
     home.replace_program(new);
     let daemon: TestDaemon = home.start();
     let feed = EventReader::open("/v1/events", home.client_factory());
-    let gone_on = begun
+    let continued = begun
         .and_then(|()| native.finish(&home).context("native agents, after"))
         .and_then(|()| terminal::finish(&home).context("terminal sessions, after"));
-    if let Err(error) = gone_on {
+    if let Err(error) = continued {
         counters.problems.push(format!("{error:#}"));
     }
     std::thread::scope(|scope| {
@@ -82,7 +82,7 @@ fn replace_binary(old: &Path, new: &Path, kill: bool) -> CrashCounters {
         for (scenario, life) in stories.iter().zip(lives) {
             match life.join() {
                 Ok(account) => counters.add_scenario(scenario, &account),
-                Err(_) => counters.problems.push(format!("{}: nobody tells", scenario.name)),
+                Err(_) => counters.problems.push(format!("{}: no event arrived", scenario.name)),
             }
         }
     });

@@ -88,7 +88,7 @@ impl NativeAgentFixture {
     /// Answers both questions, with the new binary.
     pub(super) fn finish(&self, home: &TestHome) -> Result<()> {
         let done = self.command(home, &["--answer", "this"]);
-        ensure!(done.code == Some(0) && done.stdout == "done\n", "the agent does not go on: {done:?}");
+        ensure!(done.code == Some(0) && done.stdout == "done\n", "the agent does not continue: {done:?}");
         check_variable_kept(&self.model).context("from the command line")?;
         ensure!(self.sessions() == 0, "sessions of a finished agent are left");
         let waiting = wait_for_status(home, &self.run, "waiting_user")?;
@@ -118,6 +118,10 @@ fn check_variable_kept(model: &ModelServer) -> Result<()> {
     let requests = model.requests().pop().context("the model was asked")?;
     let results: Vec<String> = requests.tool_results().into_iter().map(|result| result.text).collect();
     let seen = results.iter().any(|text| text.contains("before-the-upgrade in /usr"));
-    ensure!(seen && model.faults().is_empty(), "the session did not go on: {results:?} {:?}", model.faults());
+    ensure!(
+        seen && model.faults().is_empty(),
+        "the session did not continue: {results:?} {:?}",
+        model.faults()
+    );
     Ok(())
 }

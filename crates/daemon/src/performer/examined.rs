@@ -79,7 +79,7 @@ impl ProbeCache {
     }
 
     /// The event for a run's pending probe, if the result is cached.
-    pub(super) fn foresee(&self, run: &Run) -> Option<RunEvent> {
+    pub(super) fn cached_result(&self, run: &Run) -> Option<RunEvent> {
         let Effect::Probe { .. } = run.owed.first()?.effect else { return None };
         let entry = self.catalogue.engine(&run.settings.engine)?;
         let health = self.known(&entry)?;

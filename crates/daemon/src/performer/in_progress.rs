@@ -13,7 +13,7 @@ pub(super) struct RunInProgress {
 impl Drop for RunInProgress {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tracing::error!(run = %self.run, "a broken assumption in performing orders");
+            tracing::error!(run = %self.run, "an effect panicked");
             lock(&self.performer.shared.busy).remove(&self.run);
             self.performer.look_later(self.run, BROKEN_PAUSE);
         }

@@ -185,7 +185,7 @@ impl PreparedLaunch {
     }
 }
 
-const BROKE: &str = "starting it broke an assumption of Abide's own; the log says which";
+const BROKE: &str = "the start failed because of a bug of Abide; see the log";
 
 /// Why the process was not started.
 pub(super) enum LaunchFailure {
@@ -247,7 +247,7 @@ impl EffectExecutor {
         let Some(launched) =
             turn.and_then(|turn| AttemptLaunch::of(run, turn, attempt, engine.skills_folder()))
         else {
-            let message = "the ledger does not tell what to launch".to_owned();
+            let message = "the run has no record of the turn to launch".to_owned();
             return Err(never(FailureCode::EngineFailed, message));
         };
         if let (None, Some(skill)) = (&launched.skill, &run.settings.skill) {

@@ -18,6 +18,7 @@ use abide_domain::{
     run::Run,
     turn::Turn,
 };
+use abide_os::failpoint;
 use abide_ports::{
     processes::{OutputFollower, OutputOffsets, ProcessOutput, ProcessUnreachable, StdinWrite},
     store::{PageRequest, StoreError},
@@ -32,7 +33,6 @@ use super::{
 use crate::{
     content,
     error::RequestError,
-    failpoint::{self, DaemonFailpoint},
     guard::GuardedEffect,
     talk::{ProcessSession, SessionAction, SessionCheckpoint},
 };
@@ -62,7 +62,7 @@ const CHECKPOINT_EVERY: u64 = 16 << 20;
 
 /// The reason if the interpreter of a process panicked.
 const BROKEN_READER: &str =
-    "its output broke the reader of this engine, which is a bug of Abide; the log says where";
+    "the reader of this engine failed on its output, which is a bug of Abide; see the log";
 
 /// Runs code of an adapter. None if it panicked; the failure then concerns only one run.
 pub(super) fn contained<T>(work: impl FnOnce() -> T) -> Option<T> {
@@ -153,7 +153,7 @@ impl EffectExecutor {
 
     /// Handles a panic of a reader thread. Its run is retried after a pause; no other is affected.
     fn broke_off(&self, run: RunId, attempt: Attempt) {
-        tracing::error!(%run, attempt = attempt.0, "a broken assumption in listening to a process");
+        tracing::error!(%run, attempt = attempt.0, "the thread that reads a process panicked");
         lock(&self.shared.talks).remove(&(run, attempt));
         let performer = self.clone();
         self.runtime.spawn(async move {
@@ -207,7 +207,7 @@ struct ProcessListener {
 
 /// Events that are not committed, with the lock of the run if it is already held.
 #[derive(Default)]
-struct PendingEvents {
+struct UncommittedEvents {
     events: Vec<RunEvent>,
     pieces: usize,
     lane: Option<RunLockGuard>,
@@ -241,13 +241,13 @@ impl ProcessListener {
     /// committed with it.
     fn start(self, starting: &PreparedLaunch, lane: RunLockGuard, performance: GuardedEffect) {
         let world = &self.performer.world;
-        let mut news = PendingEvents { lane: Some(lane), ..PendingEvents::default() };
+        let mut news = UncommittedEvents { lane: Some(lane), ..UncommittedEvents::default() };
         let started = starting.start_or_say(&*world.processes, &*world.workspaces);
         performance.succeeded();
-        failpoint::reach(DaemonFailpoint::EffectPerformed);
+        failpoint::reach("effect_performed");
         match started {
             Ok(process) => {
-                failpoint::reach(DaemonFailpoint::EffectPerformed);
+                failpoint::reach("effect_performed");
                 news.events.push(RunEvent::AttemptStarted { attempt: self.attempt, process });
                 news.events.extend(starting.warning(&*world.processes));
                 self.listen_on(news, None);
@@ -271,10 +271,10 @@ impl ProcessListener {
 
     /// Reads the output of an existing process. `refused` is the reason if a checkpoint could not be used.
     fn listen(self, refused: Option<String>) {
-        self.listen_on(PendingEvents::default(), refused);
+        self.listen_on(UncommittedEvents::default(), refused);
     }
 
-    fn listen_on(self, mut news: PendingEvents, refused: Option<String>) {
+    fn listen_on(self, mut news: UncommittedEvents, refused: Option<String>) {
         let name = name(self.run, self.attempt);
         let processes = self.performer.world.processes.clone();
         let from = lock(&self.talk).fed();
@@ -304,7 +304,7 @@ impl ProcessListener {
                 if let ListenError::Missing(missing) = unheard {
                     let reason = match refused {
                         Some(refused) => {
-                            format!("{missing}, and its reader cannot go on from a checkpoint: {refused}")
+                            format!("{missing}, and its reader cannot continue from a checkpoint: {refused}")
                         }
                         None => missing,
                     };
@@ -316,8 +316,12 @@ impl ProcessListener {
     }
 
     /// Reads until the process exits. Its last events are left for the caller to commit.
-    fn hear_out(&self, follow: &mut dyn OutputFollower, news: &mut PendingEvents) -> Result<(), ListenError> {
-        let mut patience = None;
+    fn hear_out(
+        &self,
+        follow: &mut dyn OutputFollower,
+        news: &mut UncommittedEvents,
+    ) -> Result<(), ListenError> {
+        let mut linger = None;
         let every = CHECKPOINT_EVERY.min(self.performer.world.processes.output_buffer_bytes() / 4);
         let mut stored = lock(&self.talk).fed();
         let mut tried = stored;
@@ -327,7 +331,7 @@ impl ProcessListener {
             let behind = lock(&self.talk).is_behind();
             let waits = match news.events.is_empty() {
                 true if behind => Some(CATCHING_UP),
-                true => patience,
+                true => linger,
                 false => Some(Duration::ZERO),
             };
             let deeds = match follow.next(waits)? {
@@ -352,7 +356,7 @@ impl ProcessListener {
                 }
                 ProcessOutput::TimedOut => {
                     lock(&self.talk).dismiss();
-                    patience = None;
+                    linger = None;
                     let name = name(self.run, self.attempt);
                     let signal = abide_ports::engine::ProcessSignal::Terminate;
                     // The process may have exited meanwhile.
@@ -361,7 +365,7 @@ impl ProcessListener {
                 }
             };
             if deeds.contains(&SessionAction::ExpectExit) {
-                patience = Some(LINGER);
+                linger = Some(LINGER);
             }
             self.perform(deeds, news);
             news.pieces += 1;
@@ -418,7 +422,7 @@ impl ProcessListener {
         }
     }
 
-    fn perform(&self, deeds: Vec<SessionAction>, news: &mut PendingEvents) {
+    fn perform(&self, deeds: Vec<SessionAction>, news: &mut UncommittedEvents) {
         for deed in deeds {
             match deed {
                 SessionAction::Take(mut event) => {
@@ -449,7 +453,7 @@ impl ProcessListener {
     }
 
     /// Commits the events. While the store is unavailable it retries, because facts must not be dropped.
-    fn commit(&self, news: &mut PendingEvents) {
+    fn commit(&self, news: &mut UncommittedEvents) {
         news.pieces = 0;
         let (events, lane) = (std::mem::take(&mut news.events), news.lane.take());
         if events.is_empty() {
@@ -476,7 +480,7 @@ impl ProcessListener {
                     }
                     Err(RequestError::Store(error)) => {
                         let (run, attempt) = (self.run, self.attempt.0);
-                        tracing::warn!(%run, attempt, %error, "news not committed");
+                        tracing::warn!(%run, attempt, %error, "facts were not committed");
                         let is_taken = matches!(error, StoreError::InUse { .. });
                         tokio::time::sleep(if is_taken { TAKEN_PAUSE } else { PAUSE }).await;
                     }

@@ -34,6 +34,7 @@ use abide_domain::{
     run::{Run, RunState, RunningPhase},
     time::{Seconds, Timestamp},
 };
+use abide_os::failpoint;
 use abide_ports::{
     catalogue::EngineLookup,
     clock::Clock,
@@ -54,7 +55,6 @@ use tokio::{
 use crate::{
     desk::{RequestOutcome, RunService},
     error::RequestError,
-    failpoint::{self, DaemonFailpoint},
     guard::{CrashGuard, CrashGuardDecision},
     pressure::SpaceLimit,
     talk::ProcessSession,
@@ -65,10 +65,8 @@ use crate::{
 pub struct DaemonDeps {
     /// Applies and commits events.
     pub desk: Arc<RunService>,
-    /// For queries.
     pub store: Arc<dyn Store>,
     pub clock: Arc<dyn Clock>,
-    /// The configured engines.
     pub catalogue: Arc<dyn EngineLookup>,
     /// Starts and controls processes that outlive the daemon.
     pub processes: Arc<dyn Processes>,
@@ -153,7 +151,7 @@ impl EffectExecutor {
         let (catalogue, processes) = (world.catalogue.clone(), world.processes.clone());
         let examined = Arc::new(ProbeCache::new(catalogue, processes, world.clock.clone()));
         let known = examined.clone();
-        world.desk.foresee(Arc::new(move |run| known.foresee(run)));
+        world.desk.set_cached_probes(Arc::new(move |run| known.cached_result(run)));
         let shared = ExecutorInner {
             examined,
             threads: threads::ListenerThreads::default(),
@@ -203,7 +201,7 @@ impl EffectExecutor {
         let all = self.runtime.spawn(async move {
             while let Some(done) = tasks.join_next().await {
                 if let Err(error) = done {
-                    tracing::error!(%error, "a run could not be taken up");
+                    tracing::error!(%error, "a run could not be recovered");
                 }
             }
             // Now the processes of all runs are known.
@@ -212,11 +210,11 @@ impl EffectExecutor {
         match tokio::time::timeout(RECONCILE_BOUND, all).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(error)) => {
-                tracing::error!(%error, "not everything could be taken up");
+                tracing::error!(%error, "not all runs could be recovered");
                 Ok(())
             }
             Err(_) => {
-                tracing::warn!("some keepers do not answer; their runs are taken up when they do");
+                tracing::warn!("some keepers do not answer; their runs are recovered when they do");
                 Ok(())
             }
         }
@@ -281,7 +279,9 @@ impl EffectExecutor {
             let trouble = match passed.await {
                 Ok(Ok(_)) => None,
                 Ok(Err(error)) => Some(error.to_string()),
-                Err(_) => Some("its deadline broke an assumption; the log says which".to_owned()),
+                Err(_) => {
+                    Some("handling its deadline failed because of a bug of Abide; see the log".to_owned())
+                }
             };
             match trouble {
                 Some(reason) => self.shared.set_aside.put(run, &reason, now),
@@ -345,7 +345,7 @@ impl EffectExecutor {
                 Ok(Some(state)) => state,
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::warn!(%run, %error, "orders not read");
+                    tracing::warn!(%run, %error, "pending effects could not be read");
                     return self.look_later(run, RETRY_PAUSE);
                 }
             };
@@ -366,7 +366,7 @@ impl EffectExecutor {
                 CrashGuardDecision::Now(performance) => performance,
                 CrashGuardDecision::Later(wait) => return self.look_later(run, wait),
             };
-            failpoint::reach(DaemonFailpoint::EffectStarted);
+            failpoint::reach("effect_started");
             match self.carry_out(&state, owed).await {
                 EffectResult::Closing => return,
                 EffectResult::NotBefore(at) => return self.look_later(run, self.wait_until(at)),
@@ -384,7 +384,7 @@ impl EffectExecutor {
                 }
                 EffectResult::Told(event) => {
                     performance.succeeded();
-                    failpoint::reach(DaemonFailpoint::EffectPerformed);
+                    failpoint::reach("effect_performed");
                     let listens = matches!(event, RunEvent::ContactRestored { .. });
                     match self.world.desk.take(run, event).await {
                         Ok(outcome) => {
@@ -396,7 +396,7 @@ impl EffectExecutor {
                         }
                         // The effect stays pending. It is idempotent.
                         Err(error) => {
-                            tracing::warn!(%run, effect = owed.number.0, %error, "order not reported");
+                            tracing::warn!(%run, effect = owed.number.0, %error, "the result of an effect was not reported");
                             return self.look_later(run, RETRY_PAUSE);
                         }
                     }
@@ -475,9 +475,9 @@ impl EffectExecutor {
 
     /// Waits, with a timeout, until all ending processes and their keepers have exited. A run that waits for a person
     /// holds no slot, but its last process may still be ending.
-    pub(crate) async fn wait_for_ends(&self, patience: Duration) -> Result<(), RequestError> {
+    pub(crate) async fn wait_for_ends(&self, timeout: Duration) -> Result<(), RequestError> {
         let mut changes = self.changes();
-        let waited = tokio::time::timeout(patience, async {
+        let waited = tokio::time::timeout(timeout, async {
             loop {
                 changes.mark_unchanged();
                 if lock(&self.shared.talks).is_empty() && !self.owes_an_end().await? {

@@ -67,7 +67,7 @@ impl EffectExecutor {
     pub(super) async fn probe(&self, run: &Run) -> EffectResult {
         let settings = &run.settings;
         // The engine may have been probed for another run meanwhile.
-        if let Some(known) = self.shared.examined.foresee(run) {
+        if let Some(known) = self.shared.examined.cached_result(run) {
             return EffectResult::Told(known);
         }
         let Some(entry) = self.world.catalogue.engine(&settings.engine) else {
@@ -108,11 +108,11 @@ impl EffectExecutor {
 
     /// Probes an engine and evaluates the result. If another probe of the same engine completes while this one waits,
     /// its result is used. None if the daemon is shutting down.
-    async fn examine(&self, entry: &InstalledEngine, patience: Option<Duration>) -> Option<EngineHealth> {
+    async fn examine(&self, entry: &InstalledEngine, timeout: Option<Duration>) -> Option<EngineHealth> {
         let name = entry.engine.name();
         let latest = lock(&self.shared.examinations.engines).entry(name.to_owned()).or_default().clone();
         let ended_before = latest.try_lock().map(|latest| latest.ended).ok();
-        let mut latest = match patience {
+        let mut latest = match timeout {
             None => latest.lock().await,
             Some(_) => match tokio::time::timeout(SHARED_WITHIN, latest.lock()).await {
                 Ok(latest) => latest,
@@ -125,13 +125,13 @@ impl EffectExecutor {
         {
             return Some(health.clone());
         }
-        let health = self.examine_now(entry, patience).await?;
+        let health = self.examine_now(entry, timeout).await?;
         latest.ended += 1;
         latest.result = Some((entry.installation.clone(), health.clone()));
         Some(health)
     }
 
-    async fn examine_now(&self, entry: &InstalledEngine, patience: Option<Duration>) -> Option<EngineHealth> {
+    async fn examine_now(&self, entry: &InstalledEngine, timeout: Option<Duration>) -> Option<EngineHealth> {
         let (processes, shared, entry) = (self.world.processes.clone(), self.shared.clone(), entry.clone());
         let stamp = self.world.clock.stamp().fresh;
         let under_way = ProbeCounter::begin(&shared);
@@ -141,7 +141,7 @@ impl EffectExecutor {
                 let _counter = under_way;
                 let unique = stamp.to_string();
                 let cancel = &shared.closing;
-                let examination = ProbeRequest { directory: "/", unique: &unique, patience, cancel };
+                let examination = ProbeRequest { directory: "/", unique: &unique, timeout, cancel };
                 let program = shared.examined.program(&entry);
                 let (health, lasts) = probe::look(&*processes, &entry, &examination);
                 if let Some(program) = program.filter(|_| lasts) {

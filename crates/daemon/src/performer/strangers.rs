@@ -32,7 +32,7 @@ impl EffectExecutor {
                 // Concurrently, because a keeper that does not answer takes seconds.
                 self.runtime.spawn_blocking(move || {
                     if let Err(error) = processes.terminate(&name) {
-                        tracing::warn!(name, %error, "what no run counts on is left until the next start");
+                        tracing::warn!(name, %error, "a process without a run is left until the next start");
                     }
                 });
             }

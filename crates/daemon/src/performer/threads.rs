@@ -12,7 +12,6 @@ use super::lock;
 
 type ThreadTask = Box<dyn FnOnce() + Send>;
 
-/// The idle threads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ListenerThreads(Arc<Mutex<Vec<Arc<IdleThread>>>>);
 
@@ -77,9 +76,9 @@ impl IdleThread {
     }
 
     /// Waits for the next task, with a timeout.
-    fn wait(&self, patience: Duration) -> Option<ThreadTask> {
+    fn wait(&self, timeout: Duration) -> Option<ThreadTask> {
         let nothing = |work: &mut Option<ThreadTask>| work.is_none();
-        let waited = self.given.wait_timeout_while(lock(&self.work), patience, nothing);
+        let waited = self.given.wait_timeout_while(lock(&self.work), timeout, nothing);
         waited.unwrap_or_else(PoisonError::into_inner).0.take()
     }
 

@@ -46,7 +46,6 @@ pub enum ApprovalSubject {
         /// The working directory, if the engine reports it.
         cwd: Option<String>,
     },
-    /// Changing files.
     FileChange {
         /// One entry per file.
         files: Vec<FileChange>,

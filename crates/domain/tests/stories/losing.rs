@@ -70,7 +70,7 @@ fn a10_a_process_that_dies_at_a_request_makes_it_void_and_the_person_is_asked() 
             assert_ne!(story.question().interaction_id, request);
             assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::RequestVoid));
             assert_eq!(story.run().occupancy(), SlotOccupancy::None);
-            assert_eq!(story.run().waiting_gates, vec![], "what waited behind it is void too");
+            assert_eq!(story.run().waiting_gates, vec![], "later requests are void too");
             let ended = story.run().turns.iter().find(|it| it.turn_id == turn).expect("it is the latest");
             assert_eq!(ended.execution_status, ExecutionStatus::Interrupted);
             story.replies("continue").admitted();

@@ -245,7 +245,11 @@ fn many_short_waits_do_not_eat_the_time_of_a_turn() {
     for gate in 0..20 {
         story.raise_gate(1, &format!("g{gate}"), GatePurpose::Input);
     }
-    assert_eq!(story.run().deadline().unwrap().at, before, "nobody waited, so nothing is added or lost");
+    assert_eq!(
+        story.run().deadline().unwrap().at,
+        before,
+        "no time was spent waiting, so nothing is added or lost"
+    );
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn a_message_for_a_busy_run_waits_for_its_own_turn() {
 }
 
 #[test]
-fn a_chat_is_idle_between_turns_and_goes_on_with_the_next_message() {
+fn a_chat_is_idle_between_turns_and_continues_with_the_next_message() {
     let mut story = RunStory::working(CHAT);
     story.completes(1, "hello");
     assert_eq!(story.detail(), "idle.free");
@@ -51,7 +51,7 @@ fn a_chat_is_idle_between_turns_and_goes_on_with_the_next_message() {
 }
 
 #[test]
-fn a_chat_that_can_be_resumed_goes_on_after_a_turn_that_failed() {
+fn a_chat_that_can_be_resumed_continues_after_a_turn_that_failed() {
     let failure = RunFailure::new(FailureCode::EngineFailed, "the model said no");
     let mut story = RunStory::working(CHAT);
     story

@@ -39,7 +39,7 @@ fn turn_ends_at(story: &RunStory) -> Timestamp {
 /// The run after a restart of the daemon, which knows only the stored state.
 fn restarted_run(story: &RunStory) -> Run {
     let written = serde_json::to_string(story.run()).expect("a run can be written");
-    serde_json::from_str(&written).expect("what was written can be read")
+    serde_json::from_str(&written).expect("the written value can be read")
 }
 
 fn times_out(mut story: RunStory) {

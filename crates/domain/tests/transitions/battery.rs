@@ -78,13 +78,13 @@ fn requests(run: &Run) -> Vec<(&'static str, RunEvent)> {
         ("MessageArrived (queue)", says(OnBusy::Queue)),
         ("MessageArrived (steer)", says(OnBusy::Steer)),
         ("MessageArrived (supersede)", says(OnBusy::Supersede)),
-        ("ReplyArrived (to something else)", reply(InteractionId(IdSeed(3)), "go on")),
+        ("ReplyArrived (to something else)", reply(InteractionId(IdSeed(3)), "continue")),
         ("", RunEvent::InterruptRequested { by: "ada".into() }),
         ("", RunEvent::CancelRequested { by: "ada".into() }),
         ("", RunEvent::ShutdownRequested),
         ("", RunEvent::RulesAdopted { rules: abide_domain::run::CURRENT_RULES_VERSION + 1 }),
     ];
-    requests.extend(run.pending_interaction_id().map(|id| ("ReplyArrived", reply(id, "go on"))));
+    requests.extend(run.pending_interaction_id().map(|id| ("ReplyArrived", reply(id, "continue"))));
     requests.extend(run.pending_interaction_id().map(|id| ("ReplyArrived (no)", reply(id, "no"))));
     requests.extend(run.pending_interaction_id().map(|id| ("ReplyArrived (stop)", reply(id, "stop"))));
     requests

@@ -133,7 +133,7 @@ impl fmt::Display for TransitionTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "# What every event does to a run in every state. Written by a test; see tests/transitions."
+            "# The effect of every event on a run in every state. Written by a test; see tests/transitions."
         )?;
         for state in STATES {
             writeln!(f, "\n{state}")?;

@@ -73,7 +73,7 @@ impl AbideAgentReader {
             None => "an earlier call".to_owned(),
         };
         match (result.status.as_ref(), result.exit_code) {
-            ("unknown", _) => facts.push(FactKind::Warning(format!("what came of {tool} is unknown"))),
+            ("unknown", _) => facts.push(FactKind::Warning(format!("the outcome of {tool} is unknown"))),
             ("success", None | Some(0)) => facts.push(FactKind::Progress(format!("{tool} is done"))),
             (_, Some(code)) => facts.push(FactKind::Progress(format!("{tool} ended with {code}"))),
             (status, None) => facts.push(FactKind::Progress(format!("{tool}: {}", status.replace('_', " ")))),

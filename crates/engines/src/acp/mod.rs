@@ -55,7 +55,7 @@ impl AcpEngine {
             ProbeResult::Ran { stderr, .. } => {
                 let complaint = stderr_tail(stderr.as_bytes());
                 format!(
-                    "{name} does not answer as an agent of the protocol acp; look at engines.{name}.command: \
+                    "{name} does not respond as an ACP agent; check engines.{name}.command: \
                      {complaint}"
                 )
             }

@@ -256,7 +256,7 @@ fn model_setting(
         }
         (None, Some(option)) => setting(requests::set_option(index, session, &option.id, requested)),
         (None, None) => Err(format!(
-            "the agent lets nobody choose its model, so {requested:?} cannot be had; choose it by the agent's own \
+            "the agent does not offer a choice of its model, so {requested:?} is not available; set it in the agent's own \
              arguments or configuration"
         )),
     }

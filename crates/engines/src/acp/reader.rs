@@ -258,7 +258,7 @@ impl AcpReader {
             (Some(_), Some(ReopenMethod::Resume)) => ("session/resume", false),
             (Some(_), Some(ReopenMethod::Load)) => ("session/load", true),
             (Some(_), None) => {
-                let message = "the agent cannot go on with a session that another process began";
+                let message = "the agent cannot continue a session that another process started";
                 let failure = RunFailure::new(FailureCode::SessionResumeFailed, message);
                 return self.fail_session(failure, facts);
             }
@@ -275,7 +275,7 @@ impl AcpReader {
         let announced = opened.session_id.as_deref().map(str::to_owned);
         // The response to a load request does not repeat the session id.
         let Some(session) = announced.or_else(|| self.resumes.clone()).filter(|id| !id.is_empty()) else {
-            let message = "the agent opened a session without telling its id";
+            let message = "the agent opened a session without reporting its id";
             return self.fail_session(RunFailure::new(FailureCode::EngineFailed, message), facts);
         };
         self.session = Some(session.clone());
@@ -394,16 +394,16 @@ impl AcpReader {
         let message = match reason.as_deref() {
             Some("end_turn") => return None,
             Some("cancelled") => return Some(TurnOutcome::Interrupted),
-            Some("refusal") => "the agent refuses to go on with this; say it differently".to_owned(),
+            Some("refusal") => "the agent refused the request; rephrase it".to_owned(),
             Some("max_tokens") => {
                 "the agent reached its limit of tokens before it was done; ask for less at a time".to_owned()
             }
             Some("max_turn_requests") => {
-                "the agent reached its limit of model requests before it was done; tell it to go on"
+                "the agent reached its limit of model requests before it was done; tell it to continue"
                     .to_owned()
             }
-            Some(other) => format!("the agent stopped for a reason that is not known here: {other}"),
-            None => "the agent stopped without saying why".to_owned(),
+            Some(other) => format!("the agent stopped for an unknown reason: {other}"),
+            None => "the agent stopped without a reason".to_owned(),
         };
         Some(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, message) })
     }
@@ -546,7 +546,7 @@ impl LineProtocol for AcpReader {
                 _,
             ) => Err(UnsupportedOperation::Refused { reason: "the first turn is not over yet".to_owned() }),
             (AcpPhase::Failed, _) => {
-                Err(UnsupportedOperation::Refused { reason: "the agent could not be talked to".to_owned() })
+                Err(UnsupportedOperation::Refused { reason: "the connection to the agent failed".to_owned() })
             }
         }
     }

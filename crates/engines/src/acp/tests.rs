@@ -391,7 +391,7 @@ fn a_request_that_is_too_long_is_refused_under_its_id() {
 }
 
 #[test]
-fn a_turn_fails_that_cannot_go_on_without_a_line_that_is_too_long() {
+fn a_turn_fails_that_cannot_continue_without_a_line_that_is_too_long() {
     let nameless = r#"{"jsonrpc":"2.0","method":"session/request_permission","params":{"x":""#;
     let answer = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn","x":""#;
     for head in [nameless, answer, r#"{"result":{"x":""#] {

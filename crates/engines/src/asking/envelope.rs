@@ -93,7 +93,7 @@ pub(super) fn question(
     let prompt = match text_of(object, &PROMPT_KEYS) {
         Some(prompt) => truncate(prompt, MAX_PROMPT_CHARS, "the question", warnings),
         None if !prose.is_empty() => {
-            warnings.push("the question has no prompt, so the words before it are taken".to_owned());
+            warnings.push("the question has no prompt, so the preceding text is used".to_owned());
             prompt_from_tail(prose)
         }
         None if !options.is_empty() => {
@@ -166,7 +166,7 @@ fn options(object: &Map<String, Value>, warnings: &mut Vec<String>) -> Vec<Inter
         Some(Value::Array(options)) => options.iter().take(MAX_OPTIONS + 1).filter_map(choice).collect(),
         Some(Value::Object(options)) => options.values().take(MAX_OPTIONS + 1).filter_map(choice).collect(),
         Some(Value::String(_) | Value::Number(_) | Value::Bool(_)) => {
-            warnings.push("the question's options are no list".to_owned());
+            warnings.push("the question's options are not a list".to_owned());
             vec![]
         }
     };

@@ -94,13 +94,13 @@ fn run_rules(mode: ExecutionMode, question_style: QuestionStyle) -> String {
 }
 
 const AUTO_RULES: &str = "\
-Nobody is there to answer questions. Decide for yourself and go on; where something is unclear, choose what changes the \
-least and can be undone, and say in your answer what you decided and why. Stop only at an error that makes it \
-impossible to go on, and then say what it is.";
+No person is available to answer questions. Decide yourself and continue; where something is unclear, choose the option \
+that changes the least and can be undone, and say in your answer what you decided and why. Stop only at an error that \
+makes it impossible to continue, and then report the error.";
 
 const QUESTION_RULES: &str = "\
-If you need a decision, information or consent from the person before you can go on, ask and end your turn: write what \
-you have found so far, and as the very last thing one fenced block like this.
+If you need a decision, information or consent from the person before you can continue, ask and end your turn: write \
+your findings so far, and as the very last thing one fenced block like this.
 
 ```abide-question
 {\"kind\": \"choose_one\", \"prompt\": \"Which database shall I use?\", \"options\": [{\"label\": \"SQLite\", \"safe\": true}, {\"label\": \"Postgres\"}], \"default_decision_policy\": \"safe_default\"}
@@ -113,7 +113,7 @@ It holds one JSON object:
 - `options`: suggested answers, each `{\"label\": \"…\", \"safe\": true|false}`; mark at most one as safe: the one that \
 does no harm.
 - `ui_hints`: anything that helps to show the question, for instance the names of the fields.
-- `default_decision_policy`: what is right if nobody ever answers: `engine_judgement` (you decide), `safe_default` (the \
+- `default_decision_policy`: the decision if no answer comes: `engine_judgement` (you decide), `safe_default` (the \
 safe option, or no), or `abort` (give up rather than guess; the choice for risks).
 
 Ask one question in a turn, and only if you cannot find the answer yourself. The reply comes as free text in the next \
@@ -184,8 +184,8 @@ mod tests {
 
     #[test]
     fn later_turns_get_one_line_at_most() {
-        assert_eq!(build_prompt(ExecutionMode::Auto, InAnswer, "go on", 2, Some("s/review")), "go on");
-        let prompted = build_prompt(ExecutionMode::Chat, InAnswer, "go on", 2, Some("s/review"));
+        assert_eq!(build_prompt(ExecutionMode::Auto, InAnswer, "continue", 2, Some("s/review")), "continue");
+        let prompted = build_prompt(ExecutionMode::Chat, InAnswer, "continue", 2, Some("s/review"));
         assert_eq!(prompted.lines().count(), 3, "the words, a blank line, the reminder: {prompted}");
     }
 

@@ -135,7 +135,7 @@ fn question_answer(text: &str, found: &QuestionSpan) -> RecognizedAnswer {
     let (question, rest) = match (asks, &read) {
         (Some(question), Some(read)) => {
             if read.repaired {
-                warnings.push("the question is no proper JSON and was repaired".to_owned());
+                warnings.push("the question is not valid JSON and was repaired".to_owned());
             }
             // Text after the object is there because the block was not closed, and belongs to the answer.
             (
@@ -155,9 +155,9 @@ fn question_answer(text: &str, found: &QuestionSpan) -> RecognizedAnswer {
 
 /// An open question with the engine's text, for a question that cannot be parsed.
 fn malformed_question(raw: &str, before: &str, warnings: &mut Vec<String>) -> Question {
-    warnings.push("the engine's question cannot be read and is shown as it wrote it".to_owned());
+    warnings.push("the engine's question cannot be parsed and is shown unchanged".to_owned());
     let prompt = match (raw, before) {
-        ("" | "{}", "") => "The engine wants an answer but does not say to what.".to_owned(),
+        ("" | "{}", "") => "The engine asks for an answer without a question.".to_owned(),
         ("" | "{}", before) => envelope::prompt_from_tail(before),
         (raw, _) => envelope::truncate(raw.to_owned(), MAX_PROMPT_CHARS, "the question", warnings),
     };

@@ -45,7 +45,7 @@ impl ClaudeGates {
         let input = request.input.take().unwrap_or_else(empty_object);
         let held: usize = self.0.values().map(|gate| gate.input.get().len()).sum();
         if held + input.get().len() > MAX_HELD_BYTES {
-            let message = "Declined without asking anybody: too much waits for an answer already.";
+            let message = "Declined without asking a person: too many requests wait for an answer already.";
             return FactKind::WriteStdin(permission_response(
                 &request_id,
                 &PermissionDecision::Deny { message },

@@ -171,7 +171,7 @@ impl ClaudeReader {
                 .map(|denial| call_summary(denial.tool_name.or_empty(), &denial.tool_input));
             let denied: Vec<String> = denied.collect();
             facts.push(FactKind::Warning(format!(
-                "refused, because a run in auto mode asks nobody and its sandbox does not allow it: {}",
+                "refused: a run in auto mode does not ask, and its sandbox does not allow this: {}",
                 denied.join("; ")
             )));
         }
@@ -216,7 +216,7 @@ impl ClaudeReader {
             return None;
         }
         if self.unprompted_turn || !self.turn_running || self.session.is_none() {
-            let message = "No turn is at work that a person could be asked for.";
+            let message = "No turn is running for which a person could be asked.";
             facts.push(FactKind::WriteStdin(messages::permission_response(
                 id,
                 &PermissionDecision::Deny { message },
@@ -255,7 +255,7 @@ fn print_outcome(outcome: Option<ClaudeOutcome>, exit: &ProcessExit<'_>) -> Resu
                 ExitStatus::Code(code) => format!("left with code {code}"),
                 ExitStatus::Unseen => "is gone".to_owned(),
             };
-            let message = format!("the engine gave an answer but {how}, so that it cannot be relied on");
+            let message = format!("the engine gave an answer but {how}, so the answer may be incomplete");
             Err(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, message) })
         }
         Some(ClaudeOutcome::Failed(failure)) => Err(TurnOutcome::Failed { failure }),

@@ -63,7 +63,7 @@ impl OneShotProtocol for OpenCodeReader {
                     let mut message = format!("{title}: {error}");
                     if error.contains(REFUSED_MESSAGE) {
                         message.push_str(
-                            " Nobody can be asked inside a turn of `opencode run`; allow it by the run's sandbox or \
+                            " `opencode run` cannot ask a person inside a turn; allow it by the run's sandbox or \
                              in OpenCode's own permissions.",
                         );
                     }

@@ -4,7 +4,7 @@ use abide_keeper::{KeeperError, protocol::KeeperRefusal};
 use abide_ports::processes::{ProcessUnreachable, StartError};
 
 pub(super) fn not_started_error() -> StartError {
-    StartError::SystemError("its keeper was never told what to hold".to_owned())
+    StartError::SystemError("its keeper never received a program to start".to_owned())
 }
 
 pub(super) fn start_error(error: KeeperError) -> StartError {

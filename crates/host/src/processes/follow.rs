@@ -106,7 +106,7 @@ impl FileReader {
 }
 
 impl OutputFollower for FileReader {
-    fn next(&mut self, _patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
+    fn next(&mut self, _timeout: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         Ok(match self.spool.next_item().map_err(unreachable_error)? {
             DeadSpoolItem::Output(stream, bytes) => process_output(stream, bytes),
             DeadSpoolItem::Missing(_, offset) => {

@@ -109,7 +109,7 @@ impl RetentionTask {
                 Ok(RetentionRound { private, workspaces, processes }) => {
                     tracing::info!(private, workspaces, processes, "leftovers removed");
                 }
-                Err(error) => tracing::warn!(%error, "leftovers not looked at"),
+                Err(error) => tracing::warn!(%error, "leftovers were not examined"),
             }
             tokio::time::sleep(pause).await;
         }

@@ -130,7 +130,7 @@ impl RetentionFixture {
             fs::create_dir_all(folder).expect("a folder");
             fs::write(folder.join("file"), "something").expect("a file");
         }
-        self.processes.0.lock().expect("nobody panicked").push(format!("{run_id}-1"));
+        self.processes.0.lock().expect("the lock is not poisoned").push(format!("{run_id}-1"));
         let message = InboundMessage {
             key: MessageKey { channel: "api".into(), message_id: run_id.to_string() },
             text: "task".into(),
@@ -161,7 +161,7 @@ impl RetentionFixture {
     }
 
     async fn cancel(&self, run: RunId) {
-        self.apply(run, RunEvent::CancelRequested { by: "somebody".into() }).await;
+        self.apply(run, RunEvent::CancelRequested { by: "a person".into() }).await;
     }
 
     fn advance_days(&self, days: i64) {
@@ -392,7 +392,7 @@ fn trees_that_cannot_be_deleted_do_not_keep_others() {
         tried
     };
     let tried = std::thread::spawn(rounds).join().unwrap();
-    assert_eq!(tried, ["b", "d", "y", "a"], "each round goes on behind the one before");
+    assert_eq!(tried, ["b", "d", "y", "a"], "each round continues behind the one before");
     let mut left: Vec<_> = fs::read_dir(&trash).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["a", "b", "c", "d"]);

@@ -106,7 +106,7 @@ pub(super) fn delete_if_ours(home: &Path, trash: &Directory, name: &OsStr) {
         None => {
             tracing::warn!(
                 ?name,
-                "not deleted: Abide cannot prove that it made this; delete it by hand if it may go"
+                "not deleted: Abide cannot prove that it made this; delete it by hand if it is not needed"
             );
         }
     }
@@ -116,7 +116,7 @@ pub(super) fn delete_if_ours(home: &Path, trash: &Directory, name: &OsStr) {
 pub(super) fn delete_tree(trash: &Directory, name: &OsStr) -> bool {
     let removal = remove(trash, name, MAX_TREE_TIME);
     if !removal.is_complete() {
-        tracing::warn!(?name, %removal, "leftover cannot be deleted; it is tried again later");
+        tracing::warn!(?name, %removal, "leftover cannot be deleted; the deletion is retried later");
     }
     removal.is_complete()
 }

@@ -124,7 +124,7 @@ fn preparing_again_changes_nothing_even_when_the_original_changed_or_went() {
 fn a_copy_interrupted_by_a_crash_is_repeated() {
     let fixture = WorkspaceFixture::new();
     fixture.write("workspace/.abide/skills/run_1/SKILL.md", "half a fi");
-    fixture.write("workspace/.abide/skills/run_1.old/SKILL.md", "what stood there");
+    fixture.write("workspace/.abide/skills/run_1.old/SKILL.md", "the earlier text");
     fixture.prepare("run_1", Auto).unwrap();
     assert_eq!(fixture.skill_file(), patched(Auto));
     assert!(fixture.nothing_is_staged());

@@ -11,7 +11,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Uid, geteuid};
 
-use super::{PollSource, Poller};
+use super::{EpollSet, PollSource};
 use crate::launch::FIRST_RESPONSE_TAG;
 use crate::link::FramedSocket;
 use crate::protocol::{
@@ -19,7 +19,6 @@ use crate::protocol::{
 };
 use crate::spool::Spool;
 
-/// All client connections.
 #[derive(Debug, Default)]
 pub(super) struct ClientConnections {
     by_number: BTreeMap<u64, ClientConnection>,
@@ -55,13 +54,13 @@ const MAX_UNSENT_BYTES: usize = 4 << 20;
 
 impl ClientConnections {
     /// Adds the client that started this keeper. It needs no secret.
-    pub(super) fn add_creator(&mut self, link: FramedSocket, poller: &Poller) {
+    pub(super) fn add_creator(&mut self, link: FramedSocket, poller: &EpollSet) {
         self.add(link, true, poller);
     }
 
     /// Accepts connections of the keeper's user and of root. A connection of another user is closed unread, even if the
     /// permissions of directory and socket would allow it.
-    pub(super) fn accept(&mut self, listener: &OwnedFd, poller: &Poller) {
+    pub(super) fn accept(&mut self, listener: &OwnedFd, poller: &EpollSet) {
         if let Ok(socket) = accept_with(listener, SocketFlags::CLOEXEC)
             && socket_peercred(&socket).is_ok_and(|peer| is_permitted_peer(peer.uid, geteuid()))
             && self.by_number.len() < MAX_CLIENTS
@@ -70,7 +69,7 @@ impl ClientConnections {
         }
     }
 
-    fn add(&mut self, link: FramedSocket, trusted: bool, poller: &Poller) {
+    fn add(&mut self, link: FramedSocket, trusted: bool, poller: &EpollSet) {
         self.last_number += 1;
         if poller.add(&link, PollSource::Client(self.last_number), EventFlags::IN).is_ok() {
             self.by_number.insert(
@@ -215,7 +214,7 @@ impl ClientConnections {
     }
 
     /// Watches for writability where a socket was full, and stops watching for requests that are postponed.
-    pub(super) fn update_watched_events(&mut self, poller: &Poller) {
+    pub(super) fn update_watched_events(&mut self, poller: &EpollSet) {
         for (number, client) in &mut self.by_number {
             let flags = match client.socket.unsent_bytes() {
                 0 if !client.requests_postponed => EventFlags::IN,

@@ -299,7 +299,7 @@ impl ChildSupervisor {
         if job.report_is_unreliable {
             // A redefined builtin can falsify any later report, so the shell is replaced.
             self.finish_job(code, None, Some(STATUS_UNKNOWN_REASON.to_owned()));
-            return self.abandon_shell("something stands in for a builtin of the shell".to_owned());
+            return self.abandon_shell("a builtin of the shell was redefined".to_owned());
         }
         if unread {
             return self.handle_lost_report(ShellPosition::PastAllLines);

@@ -58,9 +58,9 @@ impl PollSource {
 
 /// The `epoll` instance of a keeper.
 #[derive(Debug)]
-pub(super) struct Poller(pub(super) OwnedFd);
+pub(super) struct EpollSet(pub(super) OwnedFd);
 
-impl Poller {
+impl EpollSet {
     pub(super) fn add(
         &self,
         fd: impl AsFd,

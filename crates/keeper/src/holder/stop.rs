@@ -29,7 +29,7 @@ const MAX_END_CHECKS: usize = 20;
 /// After this many unanswered recalls, an interruptible shell gets SIGINT.
 const RECALLS_BEFORE_SIGINT: u32 = 3;
 /// The reason if the exit code of a command is unknown.
-pub(super) const STATUS_UNKNOWN_REASON: &str = "status unknown: the command is over, but something that it defined kept the shell from reporting its status";
+pub(super) const STATUS_UNKNOWN_REASON: &str = "status unknown: the command has ended, but the shell did not report its status; the command may have redefined a builtin";
 /// The reason if a command has no exit code although its shell exited with one.
 const NOT_STARTED_REASON: &str =
     "the shell ended before it began the command, so the command did not run; create a new session";

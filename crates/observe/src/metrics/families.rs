@@ -103,8 +103,8 @@ impl MetricFamilies {
     fn register_all(mut self) -> Self {
         let r = &mut self.registry;
         r.register("queue_depth", "Runs that wait for a slot", self.queued.clone());
-        r.register("slots_held", "Slots that are taken", self.slots_held.clone());
-        r.register("slots_max", "Slots that there are", self.slots_max.clone());
+        r.register("slots_held", "Slots in use", self.slots_held.clone());
+        r.register("slots_max", "Number of slots", self.slots_max.clone());
         r.register("interactions_open", "Questions that wait for a person", self.interactions_open.clone());
         r.register_with_unit(
             "interactions_oldest_age",
@@ -123,7 +123,7 @@ impl MetricFamilies {
         );
         r.register(
             "turns_stalled",
-            "Working turns that have said nothing for long",
+            "Running turns without output for longer than stall_after_sec",
             self.turns_stalled.clone(),
         );
         r.register_with_unit(
@@ -134,23 +134,23 @@ impl MetricFamilies {
         );
         r.register_with_unit(
             "commit_duration",
-            "From the order to commit to the durable answer",
+            "Time to commit a transaction",
             Unit::Seconds,
             self.commit_seconds.clone(),
         );
-        r.register("commits_failed", "Commits that the store did not take", self.commits_failed.clone());
+        r.register("commits_failed", "Commits that failed", self.commits_failed.clone());
         r.register("journal_head", "The journal's latest position", self.journal_head.clone());
         r.register("stream_readers", "Clients that read a stream of events", self.stream_readers.clone());
         r.register("http_requests", "Requests by route and status", self.requests.clone());
-        r.register("retention_removed", "What retention took away", self.removed.clone());
-        r.register("dropped", "Log lines and trace spans that nobody could take", self.dropped.clone());
+        r.register("retention_removed", "Files and directories removed by retention", self.removed.clone());
+        r.register("dropped", "Log lines and trace spans that were dropped", self.dropped.clone());
         r.register_with_unit(
             "process_resident_memory",
-            "Memory that this process has",
+            "Resident memory of this process",
             Unit::Bytes,
             self.resident_bytes.clone(),
         );
-        r.register("ready", "Whether everything found at start-up was taken up", self.ready.clone());
+        r.register("ready", "Whether recovery at start-up is complete (1) or not (0)", self.ready.clone());
         self
     }
 

@@ -134,7 +134,7 @@ impl ControlGroup {
         directories.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 
-    /// Sets the limits. Those that are None are not changed.
+    /// Sets the limits. A limit of `None` is not changed.
     pub fn set_limits(&self, limits: &ControlGroupLimits) -> Result<(), CgroupError> {
         for (controller, file, value) in limits.controller_values() {
             self.write(file, &value.to_string()).map_err(|error| {
@@ -186,7 +186,7 @@ impl ControlGroup {
         let give_up_at = monotonic().saturating_add(timeout);
         let Ok(events) = File::open(self.path.join("cgroup.events")) else { return true };
         loop {
-            // Read anew each time, because the kernel reports a change once to each open file.
+            // Read again each time, because the kernel reports a change once to each open file.
             match self.is_populated() {
                 Ok(true) => {}
                 Ok(false) | Err(_) => return true,

@@ -47,7 +47,7 @@ pub trait IdMapper {
 /// Hides a directory from this process and its future descendants.
 pub fn hide(tree: &HiddenTree, mapper: &mut impl IdMapper) -> Result<(), ConfineError> {
     let directory = tree.directory.as_path();
-    let working_directory = WorkingDirectory::present()?;
+    let working_directory = OpenedDirectory::present()?;
     enter_namespaces(mapper)?;
     // Mounts of the outside propagate inside, but not in the other direction.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
@@ -83,12 +83,12 @@ pub fn hide(tree: &HiddenTree, mapper: &mut impl IdMapper) -> Result<(), Confine
 
 /// The working directory before the mount. It refers to the file system before the mount, so `..` would lead around the
 /// mount, and the directory is entered again by its path.
-struct WorkingDirectory {
+struct OpenedDirectory {
     path: PathBuf,
     identity: (u64, u64),
 }
 
-impl WorkingDirectory {
+impl OpenedDirectory {
     fn present() -> Result<Self, ConfineError> {
         let failed = |source| ConfineError::Step { action: "use", path: ".".into(), source };
         let path = std::env::current_dir().map_err(failed)?;

@@ -305,7 +305,7 @@ fn a_directory_that_becomes_a_link_between_reading_and_entering_is_not_followed(
     });
     assert_eq!(place.canary_snapshot(), place.canary);
     assert!(removal.is_complete() && !tree.exists(), "{removal}");
-    assert!(names.iter().all(|name| aside.join(name).join("file").exists()), "what was moved away is kept");
+    assert!(names.iter().all(|name| aside.join(name).join("file").exists()), "moved entries are kept");
 }
 
 #[test]

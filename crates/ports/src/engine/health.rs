@@ -102,7 +102,7 @@ impl EngineHealth {
             resume: EngineResumeCapability {
                 supported: false,
                 probe_method: ProbeMethod::Command,
-                detail: "not looked at".to_owned(),
+                detail: "not checked".to_owned(),
             },
             abilities: AbilitySet::NONE,
         }

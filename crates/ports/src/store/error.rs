@@ -29,7 +29,7 @@ pub enum StoreError {
     #[error("the store is not available: {reason}")]
     Unavailable { reason: String },
     /// Contact was lost during the commit, so it may have been written. Read before retrying.
-    #[error("whether the commit was written is not known: {reason}")]
+    #[error("it is unknown whether the commit was written: {reason}")]
     OutcomeUnknown { reason: String },
     /// There is no space left. Acknowledged input is not lost.
     #[error("the store is full: {reason}; free some space, nothing acknowledged is lost")]
@@ -39,10 +39,7 @@ pub enum StoreError {
         "the store is damaged: {detail}; restore a backup with `abide restore FILE`, or run `abide verify` to see how far \
          it reaches"
     )]
-    Damaged {
-        /// The finding.
-        detail: String,
-    },
+    Damaged { detail: String },
     /// Acknowledged input is missing: the store is older than its witness, or is another store.
     #[error(
         "acknowledged input is missing: {detail}. Either put a backup in place with `abide restore FILE`, or continue \
@@ -56,10 +53,7 @@ pub enum StoreError {
     #[error(
         "the store is gone: {detail}; nothing is accepted until the daemon is restarted on an intact store"
     )]
-    FilesGone {
-        /// The finding.
-        detail: String,
-    },
+    FilesGone { detail: String },
     /// Another daemon uses the store. This process will not accept commits again.
     #[error("another daemon uses this store: {detail}")]
     InUse {
@@ -67,17 +61,11 @@ pub enum StoreError {
         detail: String,
     },
     /// The store was written by a newer program, or its migrations were edited.
-    #[error("the store does not fit this program: {reason}")]
-    IncompatibleVersion {
-        /// The difference.
-        reason: String,
-    },
+    #[error("incompatible store version: {reason}")]
+    IncompatibleVersion { reason: String },
     /// This kind of store does not support the operation.
     #[error("this store cannot do that: {hint}")]
-    Unsupported {
-        /// The alternative.
-        hint: String,
-    },
+    Unsupported { hint: String },
     /// The request is invalid, for example because of a malformed cursor.
     #[error("{detail} is not valid")]
     Invalid { detail: String },

@@ -54,7 +54,6 @@ pub trait Journal {
 pub struct DamagedRun {
     /// The id in the row, which may be invalid.
     pub run_id: String,
-    /// The cause.
     pub detail: String,
 }
 
@@ -81,7 +80,6 @@ pub trait RunQueries {
     fn count_by_status(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>>;
 }
 
-/// Queries for turns.
 pub trait TurnQueries {
     fn turn(&self, id: TurnId) -> StoreFuture<'_, Option<Turn>>;
 

@@ -88,14 +88,14 @@ impl RunTables {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalMismatch {
     /// The rows differ from those derived from the journal.
-    #[error("run {run_id}: the journal adds up to something else in {}", tables.join(", "))]
+    #[error("run {run_id}: the tables differ from the journal in {}", tables.join(", "))]
     Rows {
         run_id: RunId,
         /// The tables that differ.
         tables: Vec<&'static str>,
     },
     /// The journal contains an event that the domain refuses at that position.
-    #[error("run {}: entry {} cannot follow what is before it: {refused}", entry.run_id, entry.seq.0)]
+    #[error("run {}: entry {} cannot follow the entries before it: {refused}", entry.run_id, entry.seq.0)]
     EventRefused { entry: Box<JournalEntry>, refused: RequestRefused },
     /// An entry is missing or duplicated.
     #[error("run {run_id}: an entry says revision {found} where {derived} is due")]

@@ -140,7 +140,7 @@ impl SchemaLock {
     fn taken_over_by(&self, name: &str) -> StoreError {
         let what = format!(
             "the schema {} was taken by {name} while the connection was lost; this daemon accepts nothing more: stop one \
-             of the two, and start this one again if it is to go on",
+             of the two, and restart this one if it is to continue",
             self.schema
         );
         self.state.set_taken_over(&what);

@@ -47,7 +47,7 @@ async fn inspect_snapshot(
         flaws.push(StoreFlaw::Derived { detail: format!("{ahead} cursors are beyond the journal's end") });
     }
     for (table, id) in invalid_run_ids(session).await? {
-        flaws.push(StoreFlaw::Derived { detail: format!("{table} has rows of {id:?}, which is no run") });
+        flaws.push(StoreFlaw::Derived { detail: format!("{table} has rows of {id:?}, which is not a run") });
     }
     session.client.batch_execute("ROLLBACK").await
 }

@@ -162,7 +162,7 @@ pub(super) async fn compare_with_witness(
         WitnessReading::Missing => return Ok(None),
         WitnessReading::Unreadable(why) => {
             let note =
-                format!("its witness {why}; whether acknowledged input was lost before now cannot be told");
+                format!("its witness {why}; it is unknown whether acknowledged input was lost before now");
             return Ok(Some(note));
         }
     };

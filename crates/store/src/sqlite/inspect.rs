@@ -36,7 +36,7 @@ pub(super) fn inspect(path: &Path) -> Result<Vec<StoreFlaw>, StoreError> {
     check_chain(&connection, &mut flaws).map_err(read_error)?;
     check_run_index(&connection, &mut flaws).map_err(read_error)?;
     for (table, id) in invalid_run_ids(&connection).map_err(read_error)? {
-        flaws.push(StoreFlaw::Derived { detail: format!("{table} has rows of {id:?}, which is no run") });
+        flaws.push(StoreFlaw::Derived { detail: format!("{table} has rows of {id:?}, which is not a run") });
     }
     Ok(flaws)
 }

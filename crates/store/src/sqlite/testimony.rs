@@ -70,7 +70,7 @@ pub(super) fn compare_with_witness(
 }
 
 fn unavailable(why: &str) -> WitnessVerdict {
-    let why = format!("{why}; whether acknowledged input was lost before now cannot be told");
+    let why = format!("{why}; it is unknown whether acknowledged input was lost before now");
     WitnessVerdict::Unavailable { why }
 }
 

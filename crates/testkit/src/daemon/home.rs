@@ -35,7 +35,6 @@ pub struct TestCommandOutput {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HomeProcess {
     pub pid: u32,
-    /// The command line.
     pub command: String,
 }
 

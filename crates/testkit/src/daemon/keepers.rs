@@ -37,7 +37,6 @@ impl LiveKeeper {
         signal(self.keeper.pid, "KILL");
     }
 
-    /// Kills the children.
     pub fn kill_children(&self) {
         for child in &self.children {
             signal(*child, "KILL");

@@ -305,7 +305,7 @@ impl<F: Fn() -> io::Result<TestHttpClient>> ScenarioPlayer<F> {
             }
             sleep(self.retries.pause);
         }
-        record.problems.push(format!("{what}: nobody answers"));
+        record.problems.push(format!("{what}: no answer"));
         RequestResult::GaveUp
     }
 }

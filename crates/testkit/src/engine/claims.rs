@@ -174,7 +174,7 @@ pub(super) fn check_missing_program(engine: &dyn Engine) {
         assert_eq!(
             health.profile_kind(),
             ProfileKind::StickyProcess,
-            "{name}: what was not seen is not believed"
+            "{name}: an unseen fact is not reported"
         );
     }
 }

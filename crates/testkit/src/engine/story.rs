@@ -98,7 +98,7 @@ impl RecordedProcess {
         let (mut first, mut second) = (engine.interpreter(&order), engine.interpreter(&order));
         let mut facts = first.feed(&self.stdout[..at]);
         let checkpoint = first.checkpoint().expect("a process that is not over has a checkpoint");
-        assert!(checkpoint.offset <= at as u64, "{}: what was not fed is not understood", self.name);
+        assert!(checkpoint.offset <= at as u64, "{}: a checkpoint is not ahead of the input", self.name);
         second.restore(&checkpoint).expect("a checkpoint fits its own adapter");
         assert_eq!(second.checkpoint().as_ref(), Some(&checkpoint), "{}: nothing is lost", self.name);
         assert_eq!(second.status(), first.status(), "{}: the status is the same", self.name);

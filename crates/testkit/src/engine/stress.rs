@@ -37,11 +37,11 @@ pub(super) fn check_kill_at_any_byte(engine: &dyn Engine, recording: &RecordedPr
 
 pub(super) fn check_unknown_lines(engine: &dyn Engine, recording: &RecordedProcess, facts: &[EngineFact]) {
     let huge = format!("{{\"type\":\"abide.unheard_of\",\"blob\":\"{}\"}}", "ü€𐍈x".repeat(300_000));
-    let strange = ["{\"type\":\"abide.unheard_of\",\"n\":[1,{\"two\":null}]}", "plain words, no JSON", &huge];
+    let unusual = ["{\"type\":\"abide.unheard_of\",\"n\":[1,{\"two\":null}]}", "plain words, no JSON", &huge];
     let mut mixed = recording.clone();
-    mixed.stdout = strange.iter().flat_map(|line| line.bytes().chain([b'\n'])).collect();
+    mixed.stdout = unusual.iter().flat_map(|line| line.bytes().chain([b'\n'])).collect();
     mixed.stdout.extend_from_slice(&recording.stdout);
-    mixed.name = format!("{} among strange lines", recording.name);
+    mixed.name = format!("{} among unusual lines", recording.name);
     let mixed_facts = mixed.replay(engine);
     check_facts(&mixed_facts, &mixed.name);
     // A sticky process uses a protocol, independently of the format of one-shot output.
@@ -72,7 +72,7 @@ pub(super) fn check_unknown_lines(engine: &dyn Engine, recording: &RecordedProce
             assert_eq!(kinds(&mixed_facts), kinds(facts), "{}: the end is of the same kind", mixed.name);
         }
     }
-    for line in strange {
+    for line in unusual {
         let kept = mixed_facts.iter().any(|mixed_facts| match speech {
             OutputFormat::Lines => matches!(&mixed_facts.kind, FactKind::UnknownLine(whole) if whole == line),
             OutputFormat::PlainText => matches!(&mixed_facts.kind, FactKind::Text(whole) if whole == line),

@@ -180,10 +180,10 @@ mod tests {
             json!({ "messages": [
                 { "role": "user", "content": "go" },
                 { "role": "assistant", "content": [call] },
-                { "role": "user", "content": [result, { "type": "text", "text": "go on" }] },
+                { "role": "user", "content": [result, { "type": "text", "text": "continue" }] },
             ]}),
         );
-        assert_eq!(request.current_prompt(), Some("go on".to_owned()));
+        assert_eq!(request.current_prompt(), Some("continue".to_owned()));
     }
 
     #[test]

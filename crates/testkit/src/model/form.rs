@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_services_refuse_is_a_fault() {
+    fn a_refusal_of_a_service_is_a_fault() {
         let tool = |name: &str| json!({ "type": "function", "function": { "name": name } });
         let call = json!({ "id": "c", "type": "function", "function": { "name": "session.end" } });
         let messages = json!([

@@ -221,11 +221,11 @@ mod tests {
             user(&["go"]),
             ReceivedMessage::new(MessageRole::Assistant),
             result("aborted"),
-            user(&["go on"]),
+            user(&["continue"]),
         ]);
         assert!(heard.prompt_contains("on"));
         assert_eq!(heard.new_tool_results(), []);
-        assert_eq!(heard.user_texts(), ["go", "go on"]);
+        assert_eq!(heard.user_texts(), ["go", "continue"]);
     }
 
     #[test]

@@ -189,7 +189,7 @@ impl ModelServer {
     fn expect_found(&self, found: Option<ModelExchange>) -> ModelExchange {
         let Some(exchange) = found else {
             let heard: Vec<String> = self.requests().iter().map(ReceivedRequest::last_user_text).collect();
-            panic!("what was waited for never came; heard so far: {heard:?}");
+            panic!("the expected request never came; received so far: {heard:?}");
         };
         exchange
     }

@@ -70,7 +70,7 @@ async fn time_and_slots(store: &dyn Store, generator: &HistoryGenerator) {
     due.sort_by_key(|(run, deadline)| (deadline.at, *run));
     assert!(!due.is_empty(), "the story has deadlines");
     assert_eq!(store.runs_due(Timestamp(i64::MAX), 99).await.unwrap(), due, "the earliest first");
-    assert_eq!(store.runs_due(due[0].1.at, 1).await.unwrap(), due[..1], "what is due now is due");
+    assert_eq!(store.runs_due(due[0].1.at, 1).await.unwrap(), due[..1], "a deadline of now is due");
     assert_eq!(store.runs_due(Timestamp(due[0].1.at.0 - 1), 99).await.unwrap(), vec![]);
     let occupying: Vec<_> = generator.runs().values().map(|run| (run.run_id, run.occupancy())).collect();
     let occupying: Vec<_> = occupying.into_iter().filter(|(_, it)| *it != SlotOccupancy::None).collect();
@@ -140,17 +140,17 @@ async fn effects(store: &dyn Store, generator: &HistoryGenerator) {
 }
 
 async fn unknown_names(store: &dyn Store) {
-    let nobody = IdSeed(1);
-    assert_eq!(store.run(RunId(nobody)).await.unwrap(), None);
-    assert_eq!(store.turn(TurnId(nobody)).await.unwrap(), None);
-    assert_eq!(store.interaction(InteractionId(nobody)).await.unwrap(), None);
-    assert_eq!(store.delivery(DeliveryId(nobody)).await.unwrap(), None);
+    let unknown = IdSeed(1);
+    assert_eq!(store.run(RunId(unknown)).await.unwrap(), None);
+    assert_eq!(store.turn(TurnId(unknown)).await.unwrap(), None);
+    assert_eq!(store.interaction(InteractionId(unknown)).await.unwrap(), None);
+    assert_eq!(store.delivery(DeliveryId(unknown)).await.unwrap(), None);
     let key = MessageKey { channel: "api".to_owned(), message_id: "none".to_owned() };
     assert_eq!(store.inbound(key).await.unwrap(), None);
-    assert_eq!(store.undelivered_to("nobody").await.unwrap(), vec![]);
-    assert_eq!(store.entries_of(RunId(nobody), JournalSeq(0), 9).await.unwrap(), vec![]);
+    assert_eq!(store.undelivered_to("unknown").await.unwrap(), vec![]);
+    assert_eq!(store.entries_of(RunId(unknown), JournalSeq(0), 9).await.unwrap(), vec![]);
     assert_eq!(store.entries(JournalSeq(u64::MAX), 9).await.unwrap(), vec![], "beyond the end is nothing");
-    assert_eq!(store.tables_of(RunId(nobody)).await.unwrap(), Default::default());
+    assert_eq!(store.tables_of(RunId(unknown)).await.unwrap(), Default::default());
 }
 
 async fn bad_cursors(store: &dyn Store) {

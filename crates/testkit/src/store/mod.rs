@@ -42,7 +42,6 @@ pub trait TestStorePlace: Send + Sync {
     /// Whether the content survives closing.
     fn durability(&self) -> TestStoreDurability;
 
-    /// Opens a backup.
     fn open_backup(&self, backup: &Path) -> StoreFuture<'_, Arc<dyn Store>>;
 
     /// Returns the path of a file that does not exist.

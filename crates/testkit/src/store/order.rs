@@ -47,8 +47,8 @@ async fn write(store: Arc<dyn Store>, name: u16) -> Vec<(JournalSeq, (abide_doma
         let commit = generator.commit();
         let run = &commit.changes.last().expect("a commit has a change").run;
         let run_and_revision = (run.run_id, run.revision);
-        let committed = store.commit(commit).await.expect("nobody else writes about these runs");
-        assert!(committed.last > before, "who commits later stands later");
+        let committed = store.commit(commit).await.expect("no other writer changes these runs");
+        assert!(committed.last > before, "a later commit has a higher position");
         before = committed.last;
         acknowledged.push((committed.last, run_and_revision));
     }

@@ -96,7 +96,7 @@ impl TimedShell for PeerDriver {
                 ensure!(micros.len() == times, "{} times instead of {times}", micros.len());
                 Ok(micros.into_iter().map(|time| Duration::from_secs_f64(time / 1e6)).collect())
             }
-            DriverAnswer::Ready(_) => bail!("the driver started anew"),
+            DriverAnswer::Ready(_) => bail!("the driver restarted"),
         }
     }
 }

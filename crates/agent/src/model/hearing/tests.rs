@@ -156,7 +156,7 @@ fn an_error_in_the_middle_is_no_answer() {
     assert_eq!(answer(&stream(&[text("hi"), error.clone()])), Err(DecodeFault::ErrorObject(error)));
     assert_eq!(
         broken_reason(answer(&stream(&[text("hi"), finish("error")]))),
-        "the server broke the answer off"
+        "the server stopped in the middle of the answer"
     );
 }
 

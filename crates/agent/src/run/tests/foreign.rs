@@ -54,7 +54,7 @@ fn an_adopted_journal_is_history_only() {
     assert_eq!(fixture.journal(), forged);
     let memory = fixture.open_state(ForeignStatePolicy::Adopt).unwrap();
     fixture.push_reply(text_reply("done"));
-    let order = AgentRunRequest { message: Some("go on".to_owned()), ..AgentRunRequest::default() };
+    let order = AgentRunRequest { message: Some("continue".to_owned()), ..AgentRunRequest::default() };
     assert_eq!(fixture.run_in(memory, &order).unwrap(), completed("done"));
     let requests = fixture.last_request();
     assert_eq!(
@@ -67,5 +67,5 @@ fn an_adopted_journal_is_history_only() {
     );
     assert!(fixture.question().is_none());
     // After the adoption the journal counts as Abide's own.
-    assert_eq!(fixture.message("go on"), completed("done"));
+    assert_eq!(fixture.message("continue"), completed("done"));
 }

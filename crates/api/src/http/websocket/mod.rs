@@ -27,7 +27,6 @@ type WebSocketInput = ReadHalf<WebSocketStream>;
 
 /// An accepted handshake.
 pub(super) struct WebSocketUpgrade {
-    /// The response 101.
     pub(super) response: Response,
     /// Completes when the response is sent.
     pub(super) connection: OnUpgrade,

@@ -32,7 +32,7 @@ const SMALL_BYTES: usize = 16 << 10;
 /// Maximum payload of a control frame, by the standard.
 const MAX_CONTROL_BYTES: usize = 125;
 
-/// What a client sent.
+/// A message from a client.
 #[derive(Debug)]
 pub(in crate::http) enum ClientMessage {
     Text(ReceivedText),

@@ -222,7 +222,7 @@ fn an_engine_is_built_in_or_has_a_protocol_and_a_command() {
         &sources(file, &[("ABIDE_ENGINES_HERS_COMMAND", "hers")], &[]),
         expect![[r#"
         config.toml:2:1: engines.codx: no engine of this name is built in (codex, gemini), and one of your own needs protocol = "acp" and a command; did you mean engines.codex?
-        config.toml:4:1: engines.gemini.protocol: gemini is built in and speaks its own
+        config.toml:4:1: engines.gemini.protocol: gemini is built in and has its own protocol
         ABIDE_ENGINES_HERS_COMMAND: engines.hers: no engine of this name is built in (codex, gemini), and one of your own needs protocol = "acp" and a command
         config.toml:6:1: engines.own.protocol: needs engines.own.command (ABIDE_ENGINES_OWN_COMMAND) too"#]],
     );
