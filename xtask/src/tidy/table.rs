@@ -78,7 +78,7 @@ pub(super) const TABLE: &[CrateRow] = &[
     },
     CrateRow {
         name: "testkit",
-        uses: &["domain", "ports"],
+        uses: &["domain", "ports", "os"],
         dev_uses: &["store"],
         external: OutsideRule::Free,
     },

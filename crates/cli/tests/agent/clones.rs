@@ -1,14 +1,15 @@
 //! State folders from an untrusted source: a cloned repository contains an `.abide`, or a tool changes or deletes the
 //! existing one.
 
+use abide_testkit::daemon::TestCommandOutput;
 use std::{fs, os::unix::fs::symlink};
 
 use abide_testkit::model::ScriptedAnswer;
 use serde_json::{Value, json};
 
 use super::{
+    harness::{AgentTestHome, is_running, kill, results, script, shell},
     recovery::processes_in,
-    stage::{AgentTestHome, is_running, kill, results, run_to_exit, script, shell},
 };
 
 /// A journal in which a run failed while a call of `note` is open.
@@ -112,7 +113,7 @@ fn a_line_that_a_tool_appends_to_the_journal_is_found_by_the_next_command() {
 }
 
 /// Runs an agent whose tool executes `command` in the working directory while a session is open.
-fn run_deleting(command: &str) -> (AgentTestHome, super::stage::AgentCommandOutput, Vec<u32>) {
+fn run_deleting(command: &str) -> (AgentTestHome, abide_testkit::daemon::TestCommandOutput, Vec<u32>) {
     let more = format!(
         "  - name: clean\n    description: Deletes files.\n    command: [sh, -c, 'ls .abide/sessions; {command}']\n"
     );
@@ -200,7 +201,7 @@ fn home_of_earlier_version(command: &str) -> (AgentTestHome, u32) {
     // Earlier versions had no isolation.
     let mut first = home.command(&["--message", "go", "--isolation", "off"]);
     first.env("ABIDE_HOME", &before);
-    run_to_exit(first).expect(101);
+    TestCommandOutput::of(first).expect(101);
     let (id, pid) = home.sessions().remove(0);
     let record = fs::read_to_string(home.state().join("id")).unwrap();
     let own = before.join("agents").join(record.trim()).join("sessions").join(&id);

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use abide_testkit::model::ScriptedAnswer;
 use serde_json::json;
 
-use super::stage::{AgentTestHome, is_running, results, script, shell};
+use super::harness::{AgentTestHome, is_running, results, script, shell};
 
 /// Creates a home whose run waits for an answer, and returns the path of its journal.
 fn waiting_home() -> (AgentTestHome, std::path::PathBuf) {

@@ -2,6 +2,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 
+use abide_testkit::daemon::TestCommandOutput;
 use abide_testkit::{
     environment,
     model::{ModelScript, ScriptedAnswer, TestGate},
@@ -9,7 +10,7 @@ use abide_testkit::{
 };
 use serde_json::json;
 
-use super::stage::{AgentTestHome, is_running, kill, results, run_to_exit, script, shell};
+use super::harness::{AgentTestHome, is_running, kill, results, script, shell};
 
 fn ask() -> ScriptedAnswer {
     ScriptedAnswer::call("ask_human", json!({ "question": "Go on?" }))
@@ -210,7 +211,7 @@ fn a_background_job_of_the_shell_that_became_the_agent_is_left_alone() {
     command.args(["-c", "sleep 71952 >/dev/null 2>&1 & echo $! > job.txt; exec \"$@\"", "sh"]);
     command.arg(agent.get_program()).args(agent.get_args()).current_dir(home.workdir());
     command.env("ABIDE_HOME", home.home());
-    run_to_exit(command).expect(0);
+    TestCommandOutput::of(command).expect(0);
     let job: u32 = std::fs::read_to_string(home.workdir().join("job.txt")).unwrap().trim().parse().unwrap();
     assert!(is_running(job), "a process that is not the agent's was ended");
     kill(job);

@@ -3,7 +3,7 @@
 use abide_testkit::model::{ModelScript, ScriptedAnswer};
 use serde_json::json;
 
-use super::stage::{AgentTestHome, is_running, results, script, shell};
+use super::harness::{AgentTestHome, is_running, results, script, shell};
 
 fn python(code: &str) -> ScriptedAnswer {
     ScriptedAnswer::call("python", json!({ "code": code }))

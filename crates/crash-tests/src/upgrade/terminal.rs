@@ -5,14 +5,11 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Stdio},
-    time::Duration,
 };
 
 use abide_testkit::{daemon::TestHome, environment, wait};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-
-use crate::kill::scene::sleep;
 
 /// The name of a session in the home whose daemon is replaced.
 const SESSION_NAME: &str = "kept";
@@ -50,12 +47,10 @@ pub(super) fn check_adoption(old: &Path, new: &Path) -> Result<()> {
     let exec = streaming["exec_id"].as_str().unwrap_or("e-2").to_owned();
     runtime.kill();
     let mut runtime = RpcProcess::start(new, home.path())?;
-    let found = (0..200).any(|_| {
-        sleep(Duration::from_millis(50));
+    wait::until("the session of the old runtime is adopted", || {
         let listed = runtime.call("session.list", &json!({})).unwrap_or_default();
         listed.to_string().contains(&session)
     });
-    ensure!(found, "the session of the old runtime is not adopted");
     let range = json!({ "session_id": session, "exec_id": exec, "offset": 0, "limit": 1000 });
     let mut last = Value::Null;
     wait::until("the old runtime's command has ended", || {

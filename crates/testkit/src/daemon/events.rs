@@ -1,8 +1,9 @@
-//! A reader of the daemon's event stream that reconnects after a restart and continues after the last event it
-//! received.
+//! The daemon's event stream: one connection ([`EventStream`]), and a reader that reconnects after a restart and
+//! continues after the last event it received ([`EventReader`]).
 
 use std::{
-    io::{self, BufRead},
+    collections::VecDeque,
+    io::{self, Read},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -11,17 +12,75 @@ use std::{
     time::Duration,
 };
 
+use abide_os::sse::SseParser;
 use serde_json::Value;
 
 use super::http::TestHttpClient;
+use crate::wait::sleep;
 
-/// An event as received by the reader.
+/// An event as received by a reader.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenEvent {
-    /// The value of the `id:` line.
+    /// The number of the event in the journal.
     pub id: u64,
-    /// The value of the `data:` line, parsed.
     pub event: Value,
+}
+
+/// One connection to the event stream. As an iterator it yields each event and ends with the connection.
+pub struct EventStream {
+    body: ureq::BodyReader<'static>,
+    parser: SseParser,
+    /// Events that were read together with an earlier one.
+    ready: VecDeque<SeenEvent>,
+}
+
+impl std::fmt::Debug for EventStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventStream").field("ready", &self.ready).finish_non_exhaustive()
+    }
+}
+
+impl EventStream {
+    pub(super) fn new(body: ureq::BodyReader<'static>) -> Self {
+        Self { body, parser: SseParser::default(), ready: VecDeque::new() }
+    }
+
+    /// Reads the next bytes and returns the events that they complete: possibly none; `None` at the end.
+    fn read(&mut self) -> io::Result<Option<Vec<SeenEvent>>> {
+        let mut buffer = [0; 16 << 10];
+        let count = self.body.read(&mut buffer)?;
+        let complete = self.parser.feed(&buffer[..count]);
+        let events = complete.into_iter().map(|data| {
+            let event: Value = serde_json::from_str(&data).unwrap_or_default();
+            SeenEvent { id: event["seq"].as_u64().unwrap_or_default(), event }
+        });
+        Ok((count > 0).then(|| events.collect()))
+    }
+}
+
+impl Iterator for EventStream {
+    type Item = Value;
+
+    /// # Panics
+    ///
+    /// If there is no event within the stream's limit.
+    fn next(&mut self) -> Option<Value> {
+        while self.ready.is_empty() {
+            match self.read() {
+                Ok(Some(events)) => self.ready.extend(events),
+                Ok(None) => return None,
+                Err(error) if is_timeout(&error) => panic!("no event: {error}"),
+                // The daemon was killed.
+                Err(_) => return None,
+            }
+        }
+        self.ready.pop_front().map(|seen| seen.event)
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    let source = error.get_ref().and_then(|source| source.downcast_ref::<ureq::Error>());
+    matches!(source, Some(ureq::Error::Timeout(_)))
 }
 
 /// Reads events on a thread of its own.
@@ -44,6 +103,8 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(20);
 /// The timeouts of [`EventReader::wait_for_more_than`] and [`EventReader::poll_for_more_than`].
 const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
 const SHORT_WAIT_TIMEOUT: Duration = Duration::from_millis(100);
+/// The age at which a connection is replaced, so that one that hangs is noticed.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(600);
 
 impl EventReader {
     /// Reads from the first event on. `client` is called for each connection, so that it can find the current daemon.
@@ -57,6 +118,11 @@ impl EventReader {
     /// Returns the events received so far.
     pub fn events(&self) -> Vec<SeenEvent> {
         self.shared.lock_events().clone()
+    }
+
+    /// Returns the number of events received so far.
+    pub fn count(&self) -> usize {
+        self.shared.lock_events().len()
     }
 
     /// Returns the number of reconnections.
@@ -125,41 +191,16 @@ impl EventReaderState {
     }
 
     fn read(&self, path: &str, client: &TestHttpClient) -> io::Result<()> {
-        let last = self.lock_events().last().map_or(0, |seen| seen.id).to_string();
-        let headers = [("Accept", "text/event-stream"), ("Last-Event-ID", last.as_str())];
-        let (status, mut reader) = client.stream(path, &headers)?;
-        if status != 200 {
-            return Err(io::Error::other(format!("status {status}")));
-        }
-        let (mut id, mut data, mut line) = (None, String::new(), String::new());
-        while !self.is_stopped() {
-            line.clear();
-            if reader.read_line(&mut line)? == 0 {
-                return Ok(());
-            }
-            if !line.ends_with('\n') {
-                // The event is truncated. The daemon sends it again after the reconnection.
-                return Ok(());
-            }
-            let text = line.trim_end();
-            if let Some(number) = text.strip_prefix("id:") {
-                id = number.trim().parse().ok();
-            } else if let Some(part) = text.strip_prefix("data:") {
-                data.push_str(part.trim_start());
-            } else if text.is_empty() {
-                if let Some(id) = id.take() {
-                    let event = serde_json::from_str(&data).unwrap_or(Value::Null);
-                    self.lock_events().push(SeenEvent { id, event });
-                    self.arrived.notify_all();
-                }
-                data.clear();
+        let last = self.lock_events().last().map_or(0, |seen| seen.id);
+        let mut stream = client.events_for(path, last, CONNECTION_LIMIT)?;
+        while !self.is_stopped()
+            && let Some(events) = stream.read()?
+        {
+            if !events.is_empty() {
+                self.lock_events().extend(events);
+                self.arrived.notify_all();
             }
         }
         Ok(())
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a daemon that is not there has nothing to wait on")]
-pub(super) fn sleep(time: Duration) {
-    std::thread::sleep(time);
 }
