@@ -13,6 +13,7 @@ pub mod environment;
 pub mod history;
 #[cfg(feature = "model")]
 pub mod model;
+pub mod proc;
 pub mod skip;
 pub mod store;
 pub mod user;

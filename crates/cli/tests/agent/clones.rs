@@ -1,14 +1,17 @@
 //! State folders from an untrusted source: a cloned repository contains an `.abide`, or a tool changes or deletes the
 //! existing one.
 
-use abide_testkit::daemon::TestCommandOutput;
 use std::{fs, os::unix::fs::symlink};
 
-use abide_testkit::model::ScriptedAnswer;
+use abide_testkit::{
+    daemon::TestCommandOutput,
+    model::ScriptedAnswer,
+    proc::{self, is_running},
+};
 use serde_json::{Value, json};
 
 use super::{
-    harness::{AgentTestHome, is_running, kill, results, script, shell},
+    harness::{AgentTestHome, kill, results, script, shell},
     recovery::processes_in,
 };
 
@@ -242,7 +245,7 @@ fn state_of_an_earlier_version_is_foreign_if_no_keeper_of_that_time_proves_it() 
     kill(pid);
     // No keeper exists.
     let (home, pid) = home_of_earlier_version("x=7");
-    kill(parent(pid));
+    kill(proc::parent(pid).unwrap());
     kill(pid);
     home.run(&["--answer", "yes"]).expect(2);
     assert_eq!(home.run(&["--adopt", "--message", "hi"]).expect(0).stdout, "done\n");
@@ -250,9 +253,4 @@ fn state_of_an_earlier_version_is_foreign_if_no_keeper_of_that_time_proves_it() 
 
 fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned()
-}
-
-fn parent(pid: u32) -> u32 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
 }

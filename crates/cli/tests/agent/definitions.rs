@@ -2,8 +2,8 @@
 
 use std::{fs, path::Path, process::Stdio};
 
-use abide_testkit::daemon::TestCommandOutput;
 use abide_testkit::{
+    daemon::TestCommandOutput,
     environment,
     model::{ModelScript, ModelServer, ScriptedAnswer},
 };

@@ -8,11 +8,12 @@ use std::{fs, ops::Deref, path::PathBuf};
 use abide_testkit::{
     daemon::{TestDaemon, TestHome},
     model::{ModelScript, ModelServer, ScriptedAnswer, TestGate, write_agent},
+    proc::is_running,
     wait,
 };
 use serde_json::{Value, json};
 
-use super::harness::{events, is_running, kill, results, script, sessions, shell};
+use super::harness::{events, kill, results, script, sessions, shell};
 
 /// A home whose daemon has one agent configured, and its model.
 struct AgentEngineDaemon {

@@ -10,6 +10,7 @@ use std::{
 use abide_testkit::{
     daemon::{TestCommandOutput, TestHome},
     model::{ModelScript, ModelServer, ReceivedRequest, ScriptedAnswer, write_agent},
+    proc::is_running,
 };
 use serde_json::{Value, json};
 
@@ -134,12 +135,6 @@ pub(crate) fn sessions(state: &Path) -> Vec<(String, u32)> {
     let mut sessions: Vec<(String, u32)> = folders.filter_map(|folder| pid(folder.unwrap())).collect();
     sessions.sort();
     sessions
-}
-
-/// Whether a process with this pid runs and is not a zombie.
-pub(crate) fn is_running(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
 /// Kills a process that is not our child, and waits until it is gone.

@@ -1,10 +1,12 @@
 //! Questions and answers, and the refusal of invalid answers.
 
-use abide_testkit::daemon::TestCommandOutput;
 use std::io::Write;
 use std::process::Stdio;
 
-use abide_testkit::model::{ModelScript, ScriptedAnswer};
+use abide_testkit::{
+    daemon::TestCommandOutput,
+    model::{ModelScript, ScriptedAnswer},
+};
 use serde_json::json;
 
 use super::harness::{AgentTestHome, results, script};

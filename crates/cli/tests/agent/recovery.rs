@@ -2,15 +2,16 @@
 
 use std::os::unix::process::ExitStatusExt;
 
-use abide_testkit::daemon::TestCommandOutput;
 use abide_testkit::{
+    daemon::TestCommandOutput,
     environment,
     model::{ModelScript, ScriptedAnswer, TestGate},
+    proc::is_running,
     wait,
 };
 use serde_json::json;
 
-use super::harness::{AgentTestHome, is_running, kill, results, script, shell};
+use super::harness::{AgentTestHome, kill, results, script, shell};
 
 fn ask() -> ScriptedAnswer {
     ScriptedAnswer::call("ask_human", json!({ "question": "Go on?" }))

@@ -4,10 +4,12 @@
 //! repeats the call. Therefore each line appears exactly once in the file at the end, and each execution by Abide has a
 //! request.
 
-use abide_testkit::daemon::TestCommandOutput;
 use std::os::unix::process::ExitStatusExt;
 
-use abide_testkit::model::{ModelScript, ReceivedRequest, ScriptedAnswer};
+use abide_testkit::{
+    daemon::TestCommandOutput,
+    model::{ModelScript, ReceivedRequest, ScriptedAnswer},
+};
 use serde_json::json;
 
 use super::{

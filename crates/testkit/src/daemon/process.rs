@@ -1,13 +1,14 @@
 //! One daemon process, from its start to its exit.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{BufRead, BufReader, Seek},
     os::unix::process::ExitStatusExt,
     process::{Child, ChildStdout},
 };
 
 use super::home::text_after;
+use crate::proc;
 
 /// A daemon process that a test started. Dropping it kills the process.
 #[derive(Debug)]
@@ -96,9 +97,7 @@ impl TestDaemon {
 
     /// Returns the peak memory of the daemon, in bytes.
     pub fn peak_memory(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the daemon runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux reports it");
-        line.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("it is a number") << 10
+        proc::peak_memory(self.pid())
     }
 }
 

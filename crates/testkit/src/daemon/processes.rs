@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{home::TestHome, process::signal};
+use crate::proc::parent;
 
 /// A process that belongs to a home.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,11 +137,6 @@ pub fn run_of(keeper_dir: &Path) -> Option<String> {
     let (run, attempt) = name.rsplit_once('-')?;
     let numbered = !attempt.is_empty() && attempt.bytes().all(|byte| byte.is_ascii_digit());
     (run.starts_with("run_") && numbered).then(|| run.to_owned())
-}
-
-fn parent(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
