@@ -8,7 +8,6 @@ use std::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    thread::JoinHandle,
     time::Duration,
 };
 
@@ -16,7 +15,7 @@ use abide_os::sse::SseParser;
 use serde_json::Value;
 
 use super::http::TestHttpClient;
-use crate::wait::sleep;
+use crate::wait;
 
 /// An event as received by a reader.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,11 +82,10 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(source, Some(ureq::Error::Timeout(_)))
 }
 
-/// Reads events on a thread of its own.
+/// Reads events on a thread of its own, until it is dropped.
 #[derive(Debug)]
 pub struct EventReader {
     shared: Arc<EventReaderState>,
-    thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -100,9 +98,8 @@ struct EventReaderState {
 
 /// The pause before a reconnection.
 const RECONNECT_DELAY: Duration = Duration::from_millis(20);
-/// The timeouts of [`EventReader::wait_for_more_than`] and [`EventReader::poll_for_more_than`].
-const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
-const SHORT_WAIT_TIMEOUT: Duration = Duration::from_millis(100);
+/// The timeout of [`EventReader::poll_for_more_than`].
+const POLL_TIMEOUT: Duration = Duration::from_millis(100);
 /// The age at which a connection is replaced, so that one that hangs is noticed.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(600);
 
@@ -111,8 +108,8 @@ impl EventReader {
     pub fn open(path: &str, client: impl Fn() -> io::Result<TestHttpClient> + Send + 'static) -> Self {
         let shared = Arc::new(EventReaderState::default());
         let (reader, path) = (shared.clone(), path.to_owned());
-        let thread = std::thread::spawn(move || reader.run(&path, client));
-        Self { shared, thread: Some(thread) }
+        std::thread::spawn(move || reader.run(&path, client));
+        Self { shared }
     }
 
     /// Returns the events received so far.
@@ -130,38 +127,20 @@ impl EventReader {
         *self.shared.reconnections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until more than `count` events were received; returns false after a timeout of 120 s.
+    /// Waits until more than `count` events were received; returns false after [`wait::LIMIT`].
     pub fn wait_for_more_than(&self, count: usize) -> bool {
-        let seen = self.shared.lock_events();
-        let waited = self.shared.arrived.wait_timeout_while(seen, WAIT_TIMEOUT, |seen| seen.len() <= count);
-        waited.is_ok_and(|(_, timeout)| !timeout.timed_out())
+        self.wait_with_timeout(count, wait::LIMIT)
     }
 
     /// Like [`EventReader::wait_for_more_than`] with a timeout of 100 ms.
     pub fn poll_for_more_than(&self, count: usize) -> bool {
+        self.wait_with_timeout(count, POLL_TIMEOUT)
+    }
+
+    fn wait_with_timeout(&self, count: usize, timeout: Duration) -> bool {
         let seen = self.shared.lock_events();
-        let waited =
-            self.shared.arrived.wait_timeout_while(seen, SHORT_WAIT_TIMEOUT, |seen| seen.len() <= count);
-        waited.is_ok_and(|(_, timeout)| !timeout.timed_out())
-    }
-
-    /// Waits until the event with this id was received; returns false after a timeout.
-    pub fn wait_for_id(&self, id: u64) -> bool {
-        let reached = |seen: &mut Vec<SeenEvent>| seen.last().is_none_or(|last| last.id < id);
-        let waited = self.shared.arrived.wait_timeout_while(self.shared.lock_events(), WAIT_TIMEOUT, reached);
-        waited.is_ok_and(|(_, timeout)| !timeout.timed_out())
-    }
-}
-
-impl EventReader {
-    /// Stops the reader and joins its thread. The thread notices the request at the next event or when the daemon is
-    /// gone.
-    pub fn stop(&mut self) {
-        self.shared.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            // The thread returns no value.
-            thread.join().ok();
-        }
+        let waited = self.shared.arrived.wait_timeout_while(seen, timeout, |seen| seen.len() <= count);
+        waited.is_ok_and(|(_, waited)| !waited.timed_out())
     }
 }
 
@@ -186,7 +165,7 @@ impl EventReaderState {
             // The daemon may be down. The next connection continues after the last event.
             client().and_then(|client| self.read(path, &client)).ok();
             *self.reconnections.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-            sleep(RECONNECT_DELAY);
+            wait::sleep(RECONNECT_DELAY);
         }
     }
 
