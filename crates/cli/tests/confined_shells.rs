@@ -13,7 +13,7 @@ use abide_keeper::protocol::{
 };
 use abide_os::confine::HiddenTree;
 use abide_terminal::ShellProgram;
-use abide_testkit::{skip::skip, wait};
+use abide_testkit::{skip::skip, user, wait};
 use tempfile::TempDir;
 
 /// A running session in a home whose other contents it must not see.
@@ -207,23 +207,8 @@ fn a_session_whose_pipe_proxy_is_killed_or_stopped_continues_with_a_new_shell() 
 
 #[test]
 fn an_unprivileged_users_shells_are_confined_too() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    let own = std::env::current_exe().expect("the test machine allows it");
-    for test in [
+    user::rerun_unprivileged(&[
         "a_confined_shell_cannot_reach_the_directory_of_its_keeper",
         "a_confined_shell_keeps_its_state_and_is_stopped_like_any_other",
-    ] {
-        let output = abide_testkit::environment::abide("setpriv")
-            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
-            .arg(&own)
-            .args(["--exact", test])
-            .env("TMPDIR", "/tmp")
-            .output()
-            .expect("the test machine allows it");
-        let text =
-            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && text.contains("1 passed"), "{test}: {text}");
-    }
+    ]);
 }

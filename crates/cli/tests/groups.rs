@@ -28,7 +28,7 @@ use abide_ports::{
 };
 use abide_testkit::{daemon::TestHome, skip::skip, wait};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 
 const END_TIMEOUT: Duration = Duration::from_secs(60);
@@ -361,28 +361,19 @@ fn a_confined_shell_is_in_a_group_without_its_keeper() {
 }
 
 fn home() -> TestHome {
-    TestHome::new(Path::new(env!("CARGO_BIN_EXE_abide")))
-}
-
-fn post(home: &TestHome, path: &str, body: &Value) -> Value {
-    home.client().and_then(|client| client.post(path, body)).expect("it answers").body
-}
-
-fn get(home: &TestHome, path: &str) -> Value {
-    home.client().and_then(|client| client.get(path)).expect("it answers").body
+    TestHome::new(env!("CARGO_BIN_EXE_abide"))
 }
 
 /// The controllers for memory and pids are missing or disabled on this machine; the run reports that.
 #[test]
 fn unenforced_limits_are_reported_in_the_run_and_by_doctor() {
     let home = home().with_env("ABIDE_SANDBOX_CGROUP", "off").with_env("ABIDE_LIMITS_PIDS_MAX", "100");
-    let daemon = home.start();
-    assert!(daemon.is_ready(), "{}", home.stderr_tail());
+    let _daemon = home.start();
     let workspace = home.workspace("w");
     let body = json!({ "engine": "parrot", "prompt": "say hello", "workspace": workspace });
-    let id = post(&home, "/v1/runs", &body)["run_id"].as_str().expect("it was made").to_owned();
-    wait::until("the run is over", || get(&home, &format!("/v1/runs/{id}"))["status"] == "succeeded");
-    let events = get(&home, &format!("/v1/runs/{id}/events?limit=100")).to_string();
+    let id = home.create_run(&body);
+    home.wait_for_status(&id, "succeeded");
+    let events = home.get_text(&format!("/v1/runs/{id}/events?limit=100"));
     let warning = "limits.pids_max does not hold for the agent: sandbox.cgroup is";
     assert!(events.contains(warning), "{events}");
     let doctor = home.run(&["doctor", "--set", "sandbox.cgroup=off", "--set", "limits.pids_max=100"]);
@@ -394,7 +385,7 @@ fn a_named_group_that_cannot_be_used_refuses_the_start_of_the_daemon() {
     let folder = tempfile::tempdir().expect("the test machine allows it");
     let named = folder.path().display().to_string();
     let home = home().with_env("ABIDE_SANDBOX_CGROUP", &named);
-    let daemon = home.start();
+    let daemon = home.try_start(&[]);
     assert!(!daemon.is_ready());
     let report = home.stderr_tail();
     assert!(
@@ -408,19 +399,15 @@ fn a_named_group_that_cannot_be_used_refuses_the_start_of_the_daemon() {
 fn a_terminal_session_of_the_daemon_is_in_a_group_which_ends_with_it() {
     let Some(base) = DelegatedBase::create("session") else { return };
     let home = home().with_env("ABIDE_SANDBOX_CGROUP", &base.0.path().display().to_string());
-    let daemon = home.start();
-    assert!(daemon.is_ready(), "{}", home.stderr_tail());
-    let pid = home.run(&["sessions", "new", "--json"]);
-    assert_eq!(pid.code, Some(0), "{pid:?}");
-    let session: Value = serde_json::from_str(&pid.stdout).expect("it is JSON");
+    let _daemon = home.start();
+    let session = home.run_json(&["sessions", "new"]);
     let id = session["session_id"].as_str().or(session["id"].as_str()).expect("it has an id").to_owned();
     wait::until("its shell is in a group", || base.members().len() == 1);
     let shell = base.members();
     let keeper = parent(shell[0]);
     let keepers: PathBuf = base.0.path().join("abide-keepers");
     assert!(ControlGroup::at(keepers).processes().expect("it is there").contains(&keeper));
-    let ended = home.run(&["sessions", "rm", &id]);
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    home.run_ok(&["sessions", "rm", &id]);
     assert!(!is_alive(shell[0]));
     assert_eq!(base.children(), []);
 }

@@ -306,9 +306,7 @@ fn a_hundred_megabytes_are_printed_in_bounded_memory() {
         }
     }
     assert_eq!(bytes, 100_000_000);
-    let status = fs::read_to_string(format!("/proc/{}/status", parrot.child.id())).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    let kilobytes: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    let kilobytes = abide_testkit::proc::peak_memory(parrot.child.id()) >> 10;
     assert!(kilobytes < 50_000, "{kilobytes} kB");
     parrot.child.kill().unwrap();
     parrot.wait_for_exit();

@@ -32,7 +32,6 @@ pub(crate) fn run(program: &Path) -> Result<()> {
         // All requests come from one address.
         .with_env("ABIDE_HTTP_REQUESTS_PER_SECOND", "0");
     let daemon = home.start();
-    ensure!(daemon.is_ready(), "the daemon does not start: {}", home.stderr_tail());
     let feed = EventReader::open("/v1/events", home.client_factory());
     for number in 0..WARM_UP_RUNS {
         cycle(&home, &feed, &format!("warm-{number}"))?;
@@ -84,7 +83,7 @@ fn cycle(home: &TestHome, feed: &EventReader, name: &str) -> Result<CycleTimes> 
     let created = client.post("/v1/runs", &body)?;
     let create = whole.elapsed();
     ensure!(created.status == 201, "{}", created.body);
-    let path = format!("/v1/runs/{}", created.text("/run_id"));
+    let path = format!("/v1/runs/{}", created.str_at("/run_id"));
     let question = wait_for_status(&client, feed, &path, "waiting_user")?;
     let watch = SlowStopwatch::start();
     let replied =
@@ -100,10 +99,10 @@ fn wait_for_status(client: &TestHttpClient, feed: &EventReader, path: &str, stat
     loop {
         let seen = feed.events().len();
         let run = client.get(path)?;
-        if run.text("/status") == status {
-            return Ok(run.text("/pending_interaction_id").to_owned());
+        if run.str_at("/status") == status {
+            return Ok(run.str_at("/pending_interaction_id").to_owned());
         }
-        let over = ["succeeded", "failed", "canceled"].contains(&run.text("/status"));
+        let over = ["succeeded", "failed", "canceled"].contains(&run.str_at("/status"));
         ensure!(!over && feed.wait_for_more_than(seen), "{path} does not come to {status}: {}", run.body);
     }
 }

@@ -167,12 +167,12 @@ fn reply(interaction_id: InteractionId, text: &str, key: Option<&str>) -> Intera
 
 #[tokio::test]
 async fn the_same_request_makes_one_run_also_after_a_restart() {
-    let office = RunServiceFixture::open(1).await;
-    let run = office.create("k").await;
-    for office in [&office, &office.reopen(1).await] {
-        let again = office.desk.create(office.new_run("k", "f")).await.expect("it is answered");
+    let fixture = RunServiceFixture::open(1).await;
+    let run = fixture.create("k").await;
+    for fixture in [&fixture, &fixture.reopen(1).await] {
+        let again = fixture.desk.create(fixture.new_run("k", "f")).await.expect("it is answered");
         assert_eq!(again, RequestOutcome::Repeated(run));
-        let mistake = office.desk.create(office.new_run("k", "another")).await;
+        let mistake = fixture.desk.create(fixture.new_run("k", "another")).await;
         assert!(
             matches!(mistake, Err(RequestError::KeyReused { run_id, .. }) if run_id == run),
             "{mistake:?}"
@@ -182,76 +182,76 @@ async fn the_same_request_makes_one_run_also_after_a_restart() {
 
 #[tokio::test]
 async fn e13_the_same_message_is_taken_once_for_ever() {
-    let office = RunServiceFixture::open(1).await;
-    let run = office.create("k").await;
-    office.desk.message(run, message("m"), None).await.expect("it is taken");
+    let fixture = RunServiceFixture::open(1).await;
+    let run = fixture.create("k").await;
+    fixture.desk.message(run, message("m"), None).await.expect("it is taken");
     let again =
-        office.desk.message(run, message("m"), Some(OnBusy::Supersede)).await.expect("it is answered");
+        fixture.desk.message(run, message("m"), Some(OnBusy::Supersede)).await.expect("it is answered");
     assert_eq!(again, RequestOutcome::Repeated(run));
-    office.take(run, RunEvent::CancelRequested { by: "ada".into() }).await;
-    let late = office.desk.message(run, message("m"), None).await.expect("it is answered, not refused");
+    fixture.take(run, RunEvent::CancelRequested { by: "ada".into() }).await;
+    let late = fixture.desk.message(run, message("m"), None).await.expect("it is answered, not refused");
     assert_eq!(late, RequestOutcome::Repeated(run));
 }
 
 #[tokio::test]
 async fn a_free_slot_is_granted_in_the_commit_that_asks_for_it_and_the_queue_is_fair() {
-    let office = RunServiceFixture::open(1).await;
+    let fixture = RunServiceFixture::open(1).await;
     let (first, second, third) =
-        (office.create("1").await, office.create("2").await, office.create("3").await);
-    let statuses = [office.run(first).await.status(), office.run(second).await.status()];
+        (fixture.create("1").await, fixture.create("2").await, fixture.create("3").await);
+    let statuses = [fixture.run(first).await.status(), fixture.run(second).await.status()];
     assert_eq!(statuses, [RunStatus::Running, RunStatus::Queued]);
-    assert_eq!(office.desk.occupancy(), (1, 2));
-    let places = [first, second, third].map(|run| office.desk.queue_position(run));
+    assert_eq!(fixture.desk.occupancy(), (1, 2));
+    let places = [first, second, third].map(|run| fixture.desk.queue_position(run));
     assert_eq!(places, [None, Some(1), Some(2)]);
-    office.take(first, RunEvent::CancelRequested { by: "ada".into() }).await;
-    assert_eq!(office.desk.admit().await.expect("it admits").len(), 1);
-    assert_eq!(office.run(second).await.status(), RunStatus::Running);
-    assert_eq!(office.run(third).await.status(), RunStatus::Queued);
-    let reopened = office.reopen(1).await.desk;
+    fixture.take(first, RunEvent::CancelRequested { by: "ada".into() }).await;
+    assert_eq!(fixture.desk.admit().await.expect("it admits").len(), 1);
+    assert_eq!(fixture.run(second).await.status(), RunStatus::Running);
+    assert_eq!(fixture.run(third).await.status(), RunStatus::Queued);
+    let reopened = fixture.reopen(1).await.desk;
     assert_eq!(reopened.occupancy(), (1, 1), "a restart counts the same");
     assert_eq!(reopened.queue_position(third), Some(1));
 }
 
 #[tokio::test]
 async fn d6_a_reply_is_taken_once_and_told_apart_from_a_late_one() {
-    let office = RunServiceFixture::open(1).await;
-    let (run, question) = office.asking().await;
-    let first = office.desk.reply(reply(question, "red", Some("k"))).await.expect("it is taken");
+    let fixture = RunServiceFixture::open(1).await;
+    let (run, question) = fixture.asking().await;
+    let first = fixture.desk.reply(reply(question, "red", Some("k"))).await.expect("it is taken");
     assert!(matches!(first, RequestOutcome::Changed(_)));
-    let again = office.desk.reply(reply(question, "red", Some("k"))).await.expect("it is answered");
+    let again = fixture.desk.reply(reply(question, "red", Some("k"))).await.expect("it is answered");
     assert_eq!(again, RequestOutcome::Repeated(run));
     let refused = |result| match result {
         Err(RequestError::Refused(refused)) => refused,
         other => panic!("a refusal was expected, not {other:?}"),
     };
-    let conflict = refused(office.desk.reply(reply(question, "blue", Some("k"))).await);
+    let conflict = refused(fixture.desk.reply(reply(question, "blue", Some("k"))).await);
     assert_eq!(conflict, RequestRefused::IdempotencyConflict { interaction_id: question });
-    let stale = refused(office.desk.reply(reply(question, "red", None)).await);
+    let stale = refused(fixture.desk.reply(reply(question, "red", None)).await);
     assert_eq!(stale, RequestRefused::StaleInteraction { interaction_id: question });
-    assert_eq!(office.run(run).await.turn_index, 2, "one reply, one turn");
+    assert_eq!(fixture.run(run).await.turn_index, 2, "one reply, one turn");
 }
 
 #[tokio::test]
 async fn a_deadline_that_passed_before_is_no_news() {
-    let office = RunServiceFixture::open(1).await;
-    let (run, question) = office.asking().await;
-    let office = office.reopen(1).await;
-    office.clock.advance(61_000_000);
+    let fixture = RunServiceFixture::open(1).await;
+    let (run, question) = fixture.asking().await;
+    let fixture = fixture.reopen(1).await;
+    fixture.clock.advance(61_000_000);
     let passed =
-        || office.desk.take(run, RunEvent::DeadlinePassed { deadline: DeadlineKind::Answer(question) });
+        || fixture.desk.take(run, RunEvent::DeadlinePassed { deadline: DeadlineKind::Answer(question) });
     assert!(matches!(passed().await.expect("it is due"), RequestOutcome::Changed(_)));
     assert_eq!(passed().await.expect("it is absorbed"), RequestOutcome::Absorbed);
-    assert_eq!(office.run(run).await.auto_decision_count, 1);
+    assert_eq!(fixture.run(run).await.auto_decision_count, 1);
 }
 
 #[tokio::test]
 async fn d6_an_automatic_reply_is_in_the_journal_with_its_policy() {
-    let office = RunServiceFixture::open(1).await;
-    let (run, question) = office.asking().await;
-    office.clock.advance(61_000_000);
+    let fixture = RunServiceFixture::open(1).await;
+    let (run, question) = fixture.asking().await;
+    fixture.clock.advance(61_000_000);
     let deadline = DeadlineKind::Answer(question);
-    office.desk.take(run, RunEvent::DeadlinePassed { deadline }).await.expect("it is due");
-    let entries = office.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
+    fixture.desk.take(run, RunEvent::DeadlinePassed { deadline }).await.expect("it is due");
+    let entries = fixture.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
     let replies: Vec<&InteractionReply> = entries
         .iter()
         .filter_map(
@@ -273,124 +273,127 @@ async fn d6_an_automatic_reply_is_in_the_journal_with_its_policy() {
 /// A run of the first release continues under the present rules, and its journal records the change.
 #[tokio::test]
 async fn a_run_of_an_older_release_adopts_the_present_rules_with_its_next_event() {
-    let office = RunServiceFixture::open(4).await;
-    let mut new = office.new_run("old", "f");
+    let fixture = RunServiceFixture::open(4).await;
+    let mut new = fixture.new_run("old", "f");
     new.rules = 0;
     let run = new.run_id;
-    office.desk.create(new).await.expect("it is created");
+    fixture.desk.create(new).await.expect("it is created");
     let refused = InteractionReply {
-        interaction_id: InteractionId(office.clock.stamp().fresh),
+        interaction_id: InteractionId(fixture.clock.stamp().fresh),
         text: "no".into(),
         by: ReplyAuthor::Person("ada".into()),
         idempotency_key: None,
     };
-    office.desk.take(run, RunEvent::ReplyArrived { reply: refused }).await.expect_err("nothing was asked");
-    assert_eq!(office.run(run).await.rules, 0, "a refused request changes nothing");
-    office.desk.message(run, message("m2"), None).await.expect("it is taken");
-    assert_eq!(office.run(run).await.rules, abide_domain::run::CURRENT_RULES_VERSION);
-    let entries = office.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
+    fixture.desk.take(run, RunEvent::ReplyArrived { reply: refused }).await.expect_err("nothing was asked");
+    assert_eq!(fixture.run(run).await.rules, 0, "a refused request changes nothing");
+    fixture.desk.message(run, message("m2"), None).await.expect("it is taken");
+    assert_eq!(fixture.run(run).await.rules, abide_domain::run::CURRENT_RULES_VERSION);
+    let entries = fixture.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
     let names: Vec<_> = entries.iter().map(|entry| entry.event.name()).collect();
     assert_eq!(names, ["RunCreated", "Admitted", "RulesAdopted", "MessageArrived"]);
     let tables = abide_ports::store::RunTables::derive(&entries).expect("the journal adds up");
-    assert_eq!(tables.run.as_ref(), Some(&office.run(run).await));
+    assert_eq!(tables.run.as_ref(), Some(&fixture.run(run).await));
 }
 
 #[tokio::test]
 async fn two_desks_on_one_store_lose_nothing_to_each_other() {
-    let office = RunServiceFixture::open(4).await;
-    let run = office.create("k").await;
-    let other = office.reopen(4).await;
+    let fixture = RunServiceFixture::open(4).await;
+    let run = fixture.create("k").await;
+    let other = fixture.reopen(4).await;
     for number in 0..20 {
-        let desk = if number % 2 == 0 { &office.desk } else { &other.desk };
+        let desk = if number % 2 == 0 { &fixture.desk } else { &other.desk };
         desk.message(run, message(&format!("m{number}")), None).await.expect("it is taken");
     }
-    let entries = office.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
+    let entries = fixture.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
     let messages = entries.iter().filter(|entry| entry.event.name() == "MessageArrived").count();
-    assert_eq!((messages, office.run(run).await.revision), (20, entries.len() as u64));
+    assert_eq!((messages, fixture.run(run).await.revision), (20, entries.len() as u64));
 }
 
 #[tokio::test]
 async fn several_events_are_committed_together_or_not_at_all() {
     for (point, written) in [(CrashPoint::BeforeWrite, false), (CrashPoint::AfterWrite, true)] {
-        let office = RunServiceFixture::open(1).await;
-        let (run, said) = office.at_work().await;
-        let before = office.journal(run).await;
-        office.store.crash_at(point);
-        let crashed = office.desk.take_all(run, &said).await;
+        let fixture = RunServiceFixture::open(1).await;
+        let (run, said) = fixture.at_work().await;
+        let before = fixture.journal(run).await;
+        fixture.store.crash_at(point);
+        let crashed = fixture.desk.take_all(run, &said).await;
         assert!(matches!(crashed, Err(RequestError::Store(_))), "{crashed:?}");
-        let news = office.journal(run).await.split_off(before.len());
+        let news = fixture.journal(run).await.split_off(before.len());
         let all = ["HandleAnnounced", "TurnEnded", "ProcessExited"];
         assert_eq!(news, if written { &all[..] } else { &[] });
         // The next daemon reports all events again, one by one or in one batch, with the same result.
-        let office = office.reopen(1).await;
-        let again = office.desk.take_all(run, &said).await.expect("it is taken");
+        let fixture = fixture.reopen(1).await;
+        let again = fixture.desk.take_all(run, &said).await.expect("it is taken");
         assert_eq!(again == RequestOutcome::Absorbed, written);
         for event in said {
-            assert_eq!(office.desk.take(run, event).await.expect("it is absorbed"), RequestOutcome::Absorbed);
+            assert_eq!(
+                fixture.desk.take(run, event).await.expect("it is absorbed"),
+                RequestOutcome::Absorbed
+            );
         }
-        assert_eq!(office.journal(run).await.split_off(before.len()), all);
-        assert!(office.run(run).await.owed.is_empty(), "a process that has gone need not be ended");
-        assert_eq!(office.desk.occupancy(), (0, 0));
+        assert_eq!(fixture.journal(run).await.split_off(before.len()), all);
+        assert!(fixture.run(run).await.owed.is_empty(), "a process that has gone need not be ended");
+        assert_eq!(fixture.desk.occupancy(), (0, 0));
     }
 }
 
 #[tokio::test]
 async fn an_event_that_is_refused_or_late_does_not_spoil_those_that_come_with_it() {
-    let office = RunServiceFixture::open(1).await;
-    let (run, [handle, ended, exited]) = office.at_work().await;
-    let before = office.journal(run).await.len();
+    let fixture = RunServiceFixture::open(1).await;
+    let (run, [handle, ended, exited]) = fixture.at_work().await;
+    let before = fixture.journal(run).await.len();
     let told = vec![handle.clone(), RunEvent::Admitted, handle, ended, exited];
-    let outcome = office.desk.take_all(run, &told).await.expect("new facts are accepted");
+    let outcome = fixture.desk.take_all(run, &told).await.expect("new facts are accepted");
     assert!(matches!(outcome, RequestOutcome::Changed(run) if run.status() == RunStatus::WaitingUser));
     assert_eq!(
-        office.journal(run).await.split_off(before),
+        fixture.journal(run).await.split_off(before),
         ["HandleAnnounced", "TurnEnded", "ProcessExited"]
     );
-    let refused = office.desk.take_all(run, &[RunEvent::Admitted, RunEvent::ConversationSpoke]).await;
+    let refused = fixture.desk.take_all(run, &[RunEvent::Admitted, RunEvent::ConversationSpoke]).await;
     assert!(matches!(refused, Err(RequestError::Refused(RequestRefused::NotQueued { .. }))), "{refused:?}");
 }
 
 #[tokio::test]
 async fn a_slot_that_a_run_gives_free_is_its_own_again_only_if_no_run_waits_longer() {
-    let office = RunServiceFixture::open(1).await;
-    let (first, said) = office.at_work().await;
-    let waits = office.create("waits").await;
-    office.desk.message(first, message("m"), None).await.expect("it is taken");
+    let fixture = RunServiceFixture::open(1).await;
+    let (first, said) = fixture.at_work().await;
+    let waits = fixture.create("waits").await;
+    fixture.desk.message(first, message("m"), None).await.expect("it is taken");
     let [handle, ended, exited] = said;
     let RunEvent::TurnEnded { attempt, turn_id, position, aftermath, .. } = ended else { panic!("an end") };
     let ending = TurnOutcome::Completed { text: "done".into() };
     let ended = RunEvent::TurnEnded { attempt, turn_id, position, ending, aftermath };
     // The message queues the run again, behind the one that has waited.
-    office.desk.take_all(first, &[handle, ended, exited]).await.expect("it is taken");
-    assert_eq!(office.run(first).await.status(), RunStatus::Queued);
-    assert_eq!(office.desk.admit().await.expect("it admits"), [waits]);
-    office.take(waits, RunEvent::CancelRequested { by: "ada".into() }).await;
-    assert_eq!(office.desk.admit().await.expect("it admits"), [first]);
+    fixture.desk.take_all(first, &[handle, ended, exited]).await.expect("it is taken");
+    assert_eq!(fixture.run(first).await.status(), RunStatus::Queued);
+    assert_eq!(fixture.desk.admit().await.expect("it admits"), [waits]);
+    fixture.take(waits, RunEvent::CancelRequested { by: "ada".into() }).await;
+    assert_eq!(fixture.desk.admit().await.expect("it admits"), [first]);
 }
 
 #[tokio::test]
 async fn a_cached_result_is_committed_with_its_effect() {
-    let office = RunServiceFixture::open(1).await;
-    office.desk.set_cached_probes(Arc::new(|run| {
+    let fixture = RunServiceFixture::open(1).await;
+    fixture.desk.set_cached_probes(Arc::new(|run| {
         let probes = run.owed.iter().any(|owed| matches!(owed.effect, Effect::Probe { .. }));
         probes.then(resolved)
     }));
-    let (first, second) = (office.create("1").await, office.create("2").await);
-    assert_eq!(office.journal(first).await, ["RunCreated", "Admitted", "ProfileResolved"]);
-    assert_eq!(office.journal(second).await, ["RunCreated"], "there is no slot for it");
-    office.take(first, RunEvent::CancelRequested { by: "ada".into() }).await;
-    office.desk.admit().await.expect("it admits");
-    assert_eq!(office.journal(second).await, ["RunCreated", "Admitted", "ProfileResolved"]);
+    let (first, second) = (fixture.create("1").await, fixture.create("2").await);
+    assert_eq!(fixture.journal(first).await, ["RunCreated", "Admitted", "ProfileResolved"]);
+    assert_eq!(fixture.journal(second).await, ["RunCreated"], "there is no slot for it");
+    fixture.take(first, RunEvent::CancelRequested { by: "ada".into() }).await;
+    fixture.desk.admit().await.expect("it admits");
+    assert_eq!(fixture.journal(second).await, ["RunCreated", "Admitted", "ProfileResolved"]);
 }
 
 #[tokio::test]
 async fn changes_of_another_desk_are_seen_before_a_request_is_refused() {
-    let office = RunServiceFixture::open(1).await;
-    let (run, question) = office.asking().await;
-    let other = office.reopen(1).await;
+    let fixture = RunServiceFixture::open(1).await;
+    let (run, question) = fixture.asking().await;
+    let other = fixture.reopen(1).await;
     other.desk.reply(reply(question, "red", None)).await.expect("it is taken");
     // This service still has the question as open and the run as waiting in its cache.
-    let cancel = office.take(run, RunEvent::CancelRequested { by: "ada".into() }).await;
+    let cancel = fixture.take(run, RunEvent::CancelRequested { by: "ada".into() }).await;
     assert_eq!(cancel.turn_index, 2);
     let late = other.desk.take(run, RunEvent::CancelRequested { by: "bob".into() }).await;
     assert!(matches!(late, Err(RequestError::Refused(_))), "{late:?}");

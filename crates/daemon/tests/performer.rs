@@ -181,14 +181,14 @@ fn asks_once(part: FakeLaunch<'_>) -> Vec<ProcessOutput> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_is_examined_once_until_it_is_replaced() {
-    let theatre = ExecutorFixture::open(FakeProcesses::new(asks_once)).await;
+    let fixture = ExecutorFixture::open(FakeProcesses::new(asks_once)).await;
     for (examined, replaced) in [(1, false), (1, false), (2, true), (2, false)] {
         if replaced {
-            theatre.actors.replace_program();
+            fixture.actors.replace_program();
         }
-        let run = theatre.create().await;
-        theatre.until(run, RunStatus::WaitingUser).await;
-        assert_eq!(theatre.actors.check_count(), examined);
+        let run = fixture.create().await;
+        fixture.until(run, RunStatus::WaitingUser).await;
+        assert_eq!(fixture.actors.check_count(), examined);
     }
 }
 
@@ -202,15 +202,15 @@ fn asks_and_lingers(part: FakeLaunch<'_>) -> Vec<ProcessOutput> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e6_an_answer_during_the_end_of_the_process_that_asked_leaves_no_attempt_without_its_end() {
-    let theatre = ExecutorFixture::open(FakeProcesses::new(asks_and_lingers)).await;
+    let fixture = ExecutorFixture::open(FakeProcesses::new(asks_and_lingers)).await;
     for _ in 0..20 {
-        let run = theatre.create().await;
+        let run = fixture.create().await;
         // Does not wait for pending effects: the process is still being ended when the answer arrives.
-        let waiting = theatre.when(run, |run| run.status() == RunStatus::WaitingUser).await;
-        theatre.reply(&waiting).await;
-        theatre.until(run, RunStatus::Succeeded).await;
+        let waiting = fixture.when(run, |run| run.status() == RunStatus::WaitingUser).await;
+        fixture.reply(&waiting).await;
+        fixture.until(run, RunStatus::Succeeded).await;
         let turns =
-            theatre.store.turns_of(run, PageRequest::first(10)).await.expect("memory can be read").items;
+            fixture.store.turns_of(run, PageRequest::first(10)).await.expect("memory can be read").items;
         let ends: Vec<_> = turns.iter().flat_map(|turn| &turn.attempts).map(|it| it.exit).collect();
         assert_eq!(ends, [Some(ExitStatus::Code(143)), Some(ExitStatus::Code(0))]);
         assert!(turns.iter().flat_map(|turn| &turn.attempts).all(|it| it.ended_at.is_some()));
@@ -223,16 +223,16 @@ async fn an_orderly_stop_waits_for_the_processes_that_are_being_ended() {
     let held = Mutex::new(held);
     let blocked = move || held.lock().unwrap().recv().expect("the test lets it go");
     let actors = Arc::new(FakeProcesses::new(asks_and_lingers).with_before_end(blocked));
-    let theatre =
+    let fixture =
         ExecutorFixture::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), actors.clone()).await;
     let habits = DaemonConfig { stall_after: Seconds(60), slots: 4, workspaces: "w".into() };
-    let daemon = Daemon::new(theatre.world.clone(), habits);
+    let daemon = Daemon::new(fixture.world.clone(), habits);
     // The probe of the engine is ended as well.
     let_go.send(()).expect("it waits");
-    let new = new_run(RunId(theatre.clock.stamp().fresh));
+    let new = new_run(RunId(fixture.clock.stamp().fresh));
     let run = new.run_id;
     daemon.create(new).await.expect("it is created");
-    theatre.when_in(daemon.changes(), run, |run| run.status() == RunStatus::WaitingUser).await;
+    fixture.when_in(daemon.changes(), run, |run| run.status() == RunStatus::WaitingUser).await;
     let mut stop = std::pin::pin!(daemon.stop());
     tokio::select! {
         biased;
@@ -264,36 +264,36 @@ impl Workspaces for PanickingWorkspaces {
 async fn a_launch_that_breaks_us_is_counted_and_put_to_a_person() {
     let (store, clock, actors) =
         (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), Arc::new(FakeProcesses::new(asks_once)));
-    let theatre = ExecutorFixture::in_workspaces(Arc::new(PanickingWorkspaces), store, clock, actors).await;
-    let run = theatre.create().await;
-    let mut changes = theatre.performer.changes();
+    let fixture = ExecutorFixture::in_workspaces(Arc::new(PanickingWorkspaces), store, clock, actors).await;
+    let run = fixture.create().await;
+    let mut changes = fixture.performer.changes();
     let parked = async {
-        while theatre.told(run).await.last() != Some(&"LaunchFailed")
-            || theatre.store.run(run).await.expect("memory can be read").expect("it is there").status()
+        while fixture.told(run).await.last() != Some(&"LaunchFailed")
+            || fixture.store.run(run).await.expect("memory can be read").expect("it is there").status()
                 != RunStatus::WaitingUser
         {
-            theatre.clock.advance(60_000_000);
-            theatre.performer.look_after(run);
+            fixture.clock.advance(60_000_000);
+            fixture.performer.look_after(run);
             changes.changed().await.expect("the performer lives");
         }
     };
     tokio::time::timeout(WAIT_TIMEOUT, parked).await.expect("a person is asked");
-    assert_eq!(theatre.told(run).await.iter().filter(|event| **event == "LaunchFailed").count(), 3);
+    assert_eq!(fixture.told(run).await.iter().filter(|event| **event == "LaunchFailed").count(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cycle_of_two_turns_is_a_handful_of_commits() {
-    let theatre = ExecutorFixture::open(FakeProcesses::new(asks_once)).await;
-    let first = theatre.create().await;
-    theatre.until(first, RunStatus::WaitingUser).await;
-    let run = theatre.create().await;
-    let waiting = theatre.until(run, RunStatus::WaitingUser).await;
-    theatre.reply(&waiting).await;
-    theatre.until(run, RunStatus::Succeeded).await;
+    let fixture = ExecutorFixture::open(FakeProcesses::new(asks_once)).await;
+    let first = fixture.create().await;
+    fixture.until(first, RunStatus::WaitingUser).await;
+    let run = fixture.create().await;
+    let waiting = fixture.until(run, RunStatus::WaitingUser).await;
+    fixture.reply(&waiting).await;
+    fixture.until(run, RunStatus::Succeeded).await;
     let turn = ["AttemptStarted", "HandleAnnounced", "TurnEnded", "ProcessExited"];
     let begins = ["RunCreated", "Admitted", "ProfileResolved"];
     let continues = ["ReplyArrived", "Admitted"];
-    assert_eq!(theatre.told(run).await, [&begins[..], &turn, &continues, &turn].concat());
+    assert_eq!(fixture.told(run).await, [&begins[..], &turn, &continues, &turn].concat());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -312,9 +312,9 @@ async fn input_is_written_after_the_output_before_it_is_durable() {
         log.lock().unwrap().push((String::from_utf8_lossy(bytes).into_owned(), progressed));
     };
     let actors = Arc::new(FakeProcesses::with_write_observer(plays, watch));
-    let theatre = ExecutorFixture::on(store, Arc::new(FakeClock::new()), actors).await;
-    let run = theatre.create().await;
-    theatre.until(run, RunStatus::Succeeded).await;
+    let fixture = ExecutorFixture::on(store, Arc::new(FakeClock::new()), actors).await;
+    let run = fixture.create().await;
+    fixture.until(run, RunStatus::Succeeded).await;
     assert_eq!(*seen.lock().unwrap(), [("first\n".to_owned(), 1), ("second\n".to_owned(), 2)]);
 }
 
@@ -324,38 +324,38 @@ async fn an_interpreter_that_panics_loses_its_own_run_and_no_other() {
         "break" => vec![line("session s"), line("progress one"), line("break"), line("done never heard")],
         _ => vec![line("session s"), line("done"), ProcessOutput::Exited(ExitStatus::Code(0))],
     };
-    let theatre = ExecutorFixture::open(FakeProcesses::new(plays)).await;
-    let broken = RunId(theatre.clock.stamp().fresh);
+    let fixture = ExecutorFixture::open(FakeProcesses::new(plays)).await;
+    let broken = RunId(fixture.clock.stamp().fresh);
     let mut new = new_run(broken);
     new.settings.execution_mode = ExecutionMode::Auto;
     new.message.text = "break".into();
-    theatre.follow_up(&theatre.desk.create(new).await.expect("it is created")).await;
-    let lost = theatre.until(broken, RunStatus::Failed).await;
+    fixture.follow_up(&fixture.desk.create(new).await.expect("it is created")).await;
+    let lost = fixture.until(broken, RunStatus::Failed).await;
     let state = format!("{:?}", lost.state);
     assert!(state.contains("broke the reader"), "{state}");
-    assert!(theatre.told(broken).await.contains(&"Progressed"), "earlier facts are kept");
+    assert!(fixture.told(broken).await.contains(&"Progressed"), "earlier facts are kept");
     for _ in 0..3 {
-        let run = theatre.create().await;
-        theatre.until(run, RunStatus::Succeeded).await;
+        let run = fixture.create().await;
+        fixture.until(run, RunStatus::Succeeded).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn news_that_comes_later_is_not_waited_for() {
-    let theatre =
+    let fixture =
         ExecutorFixture::open(FakeProcesses::new(|_| vec![line("session s"), line("progress one")])).await;
-    let run = theatre.create().await;
-    let mut changes = theatre.performer.changes();
+    let run = fixture.create().await;
+    let mut changes = fixture.performer.changes();
     let progressed = async {
-        while !theatre.told(run).await.contains(&"Progressed") {
+        while !fixture.told(run).await.contains(&"Progressed") {
             changes.changed().await.expect("the performer lives");
         }
     };
     tokio::time::timeout(WAIT_TIMEOUT, progressed).await.expect("it is committed while the actor is silent");
-    let name = theatre.actors.names().remove(0);
-    theatre.actors.push_output(&name, line("done"));
-    theatre.actors.push_output(&name, ProcessOutput::Exited(ExitStatus::Code(0)));
-    theatre.until(run, RunStatus::Succeeded).await;
+    let name = fixture.actors.names().remove(0);
+    fixture.actors.push_output(&name, line("done"));
+    fixture.actors.push_output(&name, ProcessOutput::Exited(ExitStatus::Code(0)));
+    fixture.until(run, RunStatus::Succeeded).await;
 }
 
 /// Simulates a daemon that probes the engine of a run and starts its process, and nothing more.
@@ -447,13 +447,13 @@ async fn a_turn_that_may_have_ended_without_a_reader_is_read_to_its_end_before_i
     started_by_hand(&desk, &actors, run).await;
     // The next daemon starts long after the deadline of the turn.
     clock.advance(60_000_000);
-    let theatre = ExecutorFixture::on(store, clock, actors).await;
-    theatre.performer.reconcile().await.expect("memory can be read");
-    theatre.performer.ring().await.expect("memory can be read");
-    let name = theatre.actors.names().remove(0);
-    theatre.actors.push_output(&name, line("done"));
-    theatre.actors.push_output(&name, ProcessOutput::Exited(ExitStatus::Code(0)));
-    theatre.until(run, RunStatus::Succeeded).await;
+    let fixture = ExecutorFixture::on(store, clock, actors).await;
+    fixture.performer.reconcile().await.expect("memory can be read");
+    fixture.performer.ring().await.expect("memory can be read");
+    let name = fixture.actors.names().remove(0);
+    fixture.actors.push_output(&name, line("done"));
+    fixture.actors.push_output(&name, ProcessOutput::Exited(ExitStatus::Code(0)));
+    fixture.until(run, RunStatus::Succeeded).await;
 }
 
 /// A run that decides automatically one minute after its question.
@@ -478,10 +478,10 @@ impl ExecutorFixture {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadline_survives_a_restart_and_passes_once() {
-    let theatre = ExecutorFixture::open(FakeProcesses::new(asks_once)).await;
-    let run = theatre.create_unattended("any").await;
-    theatre.until(run, RunStatus::WaitingUser).await;
-    let ExecutorFixture { store, clock, actors, .. } = theatre;
+    let fixture = ExecutorFixture::open(FakeProcesses::new(asks_once)).await;
+    let run = fixture.create_unattended("any").await;
+    fixture.until(run, RunStatus::WaitingUser).await;
+    let ExecutorFixture { store, clock, actors, .. } = fixture;
     let next = ExecutorFixture::on(store, clock, actors).await;
     next.performer.reconcile().await.expect("it starts");
     next.performer.ring().await.expect("memory can be read");
@@ -509,24 +509,24 @@ fn damaged(run: Option<&Run>, stamp: &EventStamp, event: &RunEvent) -> Result<Ru
 async fn a_run_that_cannot_be_changed_does_not_stop_the_deadlines_of_others() {
     let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
     let actors = Arc::new(FakeProcesses::new(asks_once));
-    let theatre = ExecutorFixture::under_rules(damaged, Arc::new(NoopWorkspaces), store, clock, actors).await;
+    let fixture = ExecutorFixture::under_rules(damaged, Arc::new(NoopWorkspaces), store, clock, actors).await;
     let mut runs = Vec::new();
     // The damaged runs are due first.
     for name in ["refused", "broken", "sound", "sound"] {
-        let run = theatre.create_unattended(name).await;
-        theatre.until(run, RunStatus::WaitingUser).await;
-        theatre.clock.advance(1_000_000);
+        let run = fixture.create_unattended(name).await;
+        fixture.until(run, RunStatus::WaitingUser).await;
+        fixture.clock.advance(1_000_000);
         runs.push(run);
     }
-    theatre.clock.advance(61_000_000);
+    fixture.clock.advance(61_000_000);
     for _ in 0..3 {
-        theatre.performer.ring().await.expect("one damaged run is no reason to stop");
+        fixture.performer.ring().await.expect("one damaged run is no reason to stop");
     }
     for run in &runs[2..] {
-        theatre.until(*run, RunStatus::Succeeded).await;
-        assert_eq!(theatre.decisions(*run).await, 1);
+        fixture.until(*run, RunStatus::Succeeded).await;
+        assert_eq!(fixture.decisions(*run).await, 1);
     }
     for run in &runs[..2] {
-        assert_eq!(theatre.decisions(*run).await, 0);
+        assert_eq!(fixture.decisions(*run).await, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Fakes and conformance suites. Used only as a dev-dependency.
+//! Fakes, conformance suites and the harness for the real daemon. Used only as a dev-dependency.
 //!
 //! There is one suite for each contract of `ports`, which each implementation must pass. The suites do not depend on
 //! any implementation.
@@ -13,8 +13,10 @@ pub mod environment;
 pub mod history;
 #[cfg(feature = "model")]
 pub mod model;
+pub mod proc;
 pub mod skip;
 pub mod store;
+pub mod user;
 pub mod wait;
 
 #[cfg(doctest)]

@@ -15,7 +15,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     until_some(what, || holds().then_some(()));
 }
 
-/// Polls until `look` returns a value; panics with `what` after [`LIMIT`].
+/// Polls until `probe` returns a value; panics with `what` after [`LIMIT`].
 #[track_caller]
 pub fn until_some<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
     match poll(LIMIT, probe) {
@@ -34,7 +34,13 @@ pub async fn until_async(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     assert!(waited.await.is_ok(), "not within {LIMIT:?}: {what}");
 }
 
-#[expect(clippy::disallowed_methods, reason = "the condition sends no event")]
+/// Sleeps, for a caller that bounds its own number of polls.
+#[expect(clippy::disallowed_methods, reason = "the one place where tests sleep")]
+pub fn sleep(time: Duration) {
+    std::thread::sleep(time);
+}
+
+#[expect(clippy::disallowed_methods, reason = "the wait ends after a duration")]
 fn poll<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
@@ -44,7 +50,7 @@ fn poll<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
         if start.elapsed() > limit {
             return None;
         }
-        std::thread::sleep(POLL_INTERVAL);
+        sleep(POLL_INTERVAL);
     }
 }
 

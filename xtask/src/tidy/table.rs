@@ -107,7 +107,7 @@ pub(super) const TABLE: &[CrateRow] = &[
     },
     CrateRow {
         name: "testkit",
-        uses: &["domain", "ports"],
+        uses: &["domain", "ports", "os"],
         dev_uses: &["store"],
         external: OutsideRule::Free,
     },

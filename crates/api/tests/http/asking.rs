@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{client::TestRequest, house::HttpFixture};
+use crate::{client::TestRequest, fixture::HttpFixture};
 
 fn with_key(key: &str, body: &Value) -> TestRequest {
     TestRequest::post("/v1/runs", body).header("idempotency-key", key)

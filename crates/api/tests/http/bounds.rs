@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::{
     client::TestRequest,
-    house::{HttpFixture, poll_until},
+    fixture::{HttpFixture, poll_until},
 };
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::{
     client::TestRequest,
-    house::{HttpFixture, TOKEN},
+    fixture::{HttpFixture, TOKEN},
 };
 
 /// One route of each kind; all require the token.
@@ -227,10 +227,10 @@ async fn a_question_is_answered_with_answer_and_an_approval_with_approve() {
 
 #[tokio::test]
 async fn only_admin_may_start_a_run_with_less_isolation_than_is_configured() {
-    let house = HttpFixture::open().await;
-    let run_only = token(&house, "bot", &["run"]).await;
-    let admin = token(&house, "boss", &["admin"]).await;
-    let browser = TestBrowser::sign_in(&house, &run_only).await;
+    let fixture = HttpFixture::open().await;
+    let run_only = token(&fixture, "bot", &["run"]).await;
+    let admin = token(&fixture, "boss", &["admin"]).await;
+    let browser = TestBrowser::sign_in(&fixture, &run_only).await;
     // The configured isolation is `auto`.
     for (isolation, is_weaker) in [
         (None, false),
@@ -243,10 +243,10 @@ async fn only_admin_may_start_a_run_with_less_isolation_than_is_configured() {
         let new =
             || TestRequest::post("/v1/runs", &json!({ "engine": "any", "prompt": "x", "options": options }));
         for secret in [TOKEN, &admin] {
-            assert_eq!(new().token(secret).send(house.address).await.status, 201, "{isolation:?}");
+            assert_eq!(new().token(secret).send(fixture.address).await.status, 201, "{isolation:?}");
         }
-        let said = new().token(&run_only).send(house.address).await;
-        let signed_in = browser.send(&house, new()).await;
+        let said = new().token(&run_only).send(fixture.address).await;
+        let signed_in = browser.send(&fixture, new()).await;
         if is_weaker {
             for said in [said, signed_in] {
                 assert_eq!(said.problem(), (403, "PERMISSION_DENIED".to_owned()), "{isolation:?}");

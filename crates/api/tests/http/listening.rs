@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     client::TestRequest,
-    house::{HttpFixture, TOKEN, poll_until},
+    fixture::{HttpFixture, TOKEN, poll_until},
 };
 
 #[tokio::test]

@@ -6,8 +6,8 @@
 mod asking;
 mod bounds;
 mod client;
+mod fixture;
 mod guard;
-mod house;
 mod listening;
 mod refusals;
 mod shapes;

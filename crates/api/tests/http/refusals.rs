@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     client::TestRequest,
-    house::{FORBIDDEN, HttpFixture},
+    fixture::{FORBIDDEN, HttpFixture},
 };
 
 #[tokio::test]

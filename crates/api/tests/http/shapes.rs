@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::{client::TestRequest, house::HttpFixture};
+use crate::{client::TestRequest, fixture::HttpFixture};
 
 #[tokio::test]
 async fn an_array_is_no_object_in_any_request() {

@@ -7,8 +7,8 @@ use abide_agent::definition::AgentDefinition;
 use crate::{
     LONG_JOURNAL_EVENTS, SHORT_JOURNAL_EVENTS,
     figures::{TimeSeries, report_limit},
+    fixture::{self, AgentBenchFixture},
     model::{ModelBehaviour, SocketModel},
-    scene::{self, AgentBenchFixture},
 };
 
 /// The number of rounds, and the iterations of each side in a round. Together they are enough to shorten the long
@@ -20,7 +20,7 @@ const MAX_RATIO: f64 = 3.0;
 
 pub(crate) fn bench(fixture: &AgentBenchFixture) -> bool {
     let disk = measure(fixture, &fixture.folder);
-    let memory = scene::tmpfs_dir();
+    let memory = fixture::tmpfs_dir();
     let unsynced = measure(fixture, memory.path());
     let IterationTimes { short: few, long: many, window } = &disk;
     println!(
@@ -83,7 +83,7 @@ fn round(
     model: &SocketModel,
     times: &mut Vec<Duration>,
 ) -> usize {
-    let took = scene::continue_agent(definition, state, ITERATIONS + 1);
+    let took = fixture::continue_agent(definition, state, ITERATIONS + 1);
     let asked: Vec<_> = (0..=ITERATIONS).map(|_| model.requests.recv().expect("as many requests")).collect();
     for (pair, tool) in asked.windows(2).zip(took) {
         times.push((pair[1].read - pair[0].answered).saturating_sub(tool));

@@ -11,15 +11,15 @@
 
 mod actors;
 mod figures;
+mod fixture;
 mod iterations;
 mod model;
 mod restart;
-mod scene;
 mod words;
 
 use std::process::ExitCode;
 
-use scene::AgentBenchFixture;
+use fixture::AgentBenchFixture;
 
 /// The lengths of the short and the long journal, in events.
 const SHORT_JOURNAL_EVENTS: u64 = 100;

@@ -13,8 +13,8 @@ use std::{
 use crate::{
     LONG_JOURNAL_EVENTS, SHORT_JOURNAL_EVENTS,
     figures::{TimeSeries, report_limit},
+    fixture::{AgentBenchFixture, JournalFixture, MESSAGE},
     model::{ModelBehaviour, SocketModel},
-    scene::{AgentBenchFixture, JournalFixture, MESSAGE},
 };
 
 const ROUNDS: usize = 15;

@@ -3,13 +3,12 @@
 use std::{
     fs,
     os::unix::fs::{FileTypeExt, symlink},
-    path::Path,
 };
 
-use abide_testkit::{daemon::TestHome, wait};
+use abide_testkit::daemon::TestHome;
 use serde_json::json;
 
-use crate::stage::AdversaryDaemon;
+use crate::harness::AdversaryDaemon;
 
 /// Paths that a turn with a skill opens, and the required status of the next turn. The message of `failed` names the
 /// obstacle.
@@ -159,8 +158,7 @@ fn abides_own_folders_are_refused_before_a_run_is_created_and_nothing_is_made_th
         for isolation in ["auto", "off"] {
             let body = json!({ "engine": "parrot", "prompt": "write config.toml x", "workspace": workspace,
                 "options": { "isolation": isolation } });
-            let client = fixture.home.client().expect("the daemon answers");
-            let refused = client.post("/v1/runs", &body).expect("the daemon answers");
+            let refused = fixture.home.try_post("/v1/runs", &body);
             let code = refused.body["code"].as_str();
             assert_eq!((refused.status, code), (400, Some("WORKSPACE_UNUSABLE")), "{name}: {}", refused.body);
         }
@@ -173,21 +171,18 @@ fn abides_own_folders_are_refused_before_a_run_is_created_and_nothing_is_made_th
 fn a_home_behind_a_link_works_and_its_runs_have_resolved_workspaces() {
     let outside = tempfile::tempdir().expect("the test machine allows it");
     let link = outside.path().join("link");
-    let home = TestHome::new(Path::new(env!("CARGO_BIN_EXE_abide")));
+    let home = TestHome::new(env!("CARGO_BIN_EXE_abide"));
     let home = home.with_env("ABIDE_HOME", link.to_str().expect("it is UTF-8"));
     symlink(home.path(), &link).expect("the test machine allows it");
-    let daemon = home.start();
-    assert!(daemon.is_ready(), "{}", home.stderr_tail());
-    let client = home.client().expect("the daemon answers");
+    let _daemon = home.start();
     let body = json!({ "engine": "parrot", "prompt": "write file one", "execution_mode": "chat" });
-    let created = client.post("/v1/runs", &body).expect("the daemon answers");
-    let run = created.text("/run_id").to_owned();
-    let shown = || client.get(&format!("/v1/runs/{run}")).expect("the daemon answers").body;
-    wait::until("the first turn ends", || shown()["status"] == "idle");
-    let message = json!({ "text": "append file two" });
-    client.post(&format!("/v1/runs/{run}/messages"), &message).expect("the daemon answers");
-    wait::until("the second turn ends", || shown()["status"] == "idle" && shown()["turn_index"] == 2);
+    let run = home.create_run(&body);
+    home.wait_for_status(&run, "idle");
+    home.post(&format!("/v1/runs/{run}/messages"), &json!({ "text": "append file two" }));
+    let shown = home.wait_for_run(&run, "the second turn ends", |shown| {
+        shown["status"] == "idle" && shown["turn_index"] == 2
+    });
     let workspace = home.path().canonicalize().expect("it is there").join("workspaces").join(&run);
-    assert_eq!(shown()["workspace"], json!(workspace));
+    assert_eq!(shown["workspace"], json!(workspace));
     assert_eq!(fs::read_to_string(workspace.join("file")).expect("it was written"), "one\ntwo\n");
 }

@@ -5,7 +5,7 @@ use std::fs;
 use abide_testkit::wait;
 use serde_json::json;
 
-use crate::stage::AdversaryDaemon;
+use crate::harness::AdversaryDaemon;
 
 const NAMES: [&str; 6] = ["journal.jsonl", "interaction.json", "sessions", "executions", "lock", "id"];
 

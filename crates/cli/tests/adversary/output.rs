@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{stage::AdversaryDaemon, trees::env_or};
+use crate::{harness::AdversaryDaemon, trees::env_or};
 
 const MIB_VARIABLE: &str = "OUTPUT_MIB";
 const DEFAULT_MIB: u64 = 200;

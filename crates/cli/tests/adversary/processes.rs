@@ -8,7 +8,7 @@ use std::fs;
 use abide_testkit::wait;
 use serde_json::json;
 
-use crate::stage::AdversaryDaemon;
+use crate::harness::AdversaryDaemon;
 
 /// Stops each keeper among the ancestors of the program.
 const STOP_KEEPER: &str = r#"

@@ -10,7 +10,7 @@ use abide_testkit::wait;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 
-use crate::stage::AdversaryDaemon;
+use crate::harness::AdversaryDaemon;
 
 /// Replaces each path by a link into the canary tree and back, in turn, until it is killed. A path whose parent is
 /// currently a link is skipped, because the swap would change the canary tree.

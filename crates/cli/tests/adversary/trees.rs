@@ -8,7 +8,7 @@ use std::fs;
 use abide_testkit::wait;
 use serde_json::{Value, json};
 
-use crate::stage::AdversaryDaemon;
+use crate::harness::AdversaryDaemon;
 
 const COUNT_VARIABLE: &str = "TREES_COUNT";
 const DEFAULT_COUNT: u64 = 20_000;

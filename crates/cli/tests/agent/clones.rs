@@ -3,12 +3,16 @@
 
 use std::{fs, os::unix::fs::symlink};
 
-use abide_testkit::model::ScriptedAnswer;
+use abide_testkit::{
+    daemon::TestCommandOutput,
+    model::ScriptedAnswer,
+    proc::{self, is_running},
+};
 use serde_json::{Value, json};
 
 use super::{
+    harness::{AgentTestHome, kill, results, script, shell},
     recovery::processes_in,
-    stage::{AgentTestHome, is_running, kill, results, run_to_exit, script, shell},
 };
 
 /// A journal in which a run failed while a call of `note` is open.
@@ -112,7 +116,7 @@ fn a_line_that_a_tool_appends_to_the_journal_is_found_by_the_next_command() {
 }
 
 /// Runs an agent whose tool executes `command` in the working directory while a session is open.
-fn run_deleting(command: &str) -> (AgentTestHome, super::stage::AgentCommandOutput, Vec<u32>) {
+fn run_deleting(command: &str) -> (AgentTestHome, abide_testkit::daemon::TestCommandOutput, Vec<u32>) {
     let more = format!(
         "  - name: clean\n    description: Deletes files.\n    command: [sh, -c, 'ls .abide/sessions; {command}']\n"
     );
@@ -200,7 +204,7 @@ fn home_of_earlier_version(command: &str) -> (AgentTestHome, u32) {
     // Earlier versions had no isolation.
     let mut first = home.command(&["--message", "go", "--isolation", "off"]);
     first.env("ABIDE_HOME", &before);
-    run_to_exit(first).expect(101);
+    TestCommandOutput::of(first).expect(101);
     let (id, pid) = home.sessions().remove(0);
     let record = fs::read_to_string(home.state().join("id")).unwrap();
     let own = before.join("agents").join(record.trim()).join("sessions").join(&id);
@@ -241,7 +245,7 @@ fn state_of_an_earlier_version_is_foreign_if_no_keeper_of_that_time_proves_it() 
     kill(pid);
     // No keeper exists.
     let (home, pid) = home_of_earlier_version("x=7");
-    kill(parent(pid));
+    kill(proc::parent(pid).unwrap());
     kill(pid);
     home.run(&["--answer", "yes"]).expect(2);
     assert_eq!(home.run(&["--adopt", "--message", "hi"]).expect(0).stdout, "done\n");
@@ -249,9 +253,4 @@ fn state_of_an_earlier_version_is_foreign_if_no_keeper_of_that_time_proves_it() 
 
 fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned()
-}
-
-fn parent(pid: u32) -> u32 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
 }

@@ -3,20 +3,21 @@
 use std::{fs, path::Path, process::Stdio};
 
 use abide_testkit::{
+    daemon::TestCommandOutput,
     environment,
     model::{ModelScript, ModelServer, ScriptedAnswer},
 };
 use serde_json::{Value, json};
 
-use crate::stage::{AgentCommandOutput, AgentTestHome, results, run_to_exit, script, shell};
+use crate::harness::{AgentTestHome, results, script, shell};
 
 /// Runs the real binary in a folder, with a model at this address.
-fn abide(folder: &Path, model: &str, words: &[&str]) -> AgentCommandOutput {
+fn abide(folder: &Path, model: &str, words: &[&str]) -> TestCommandOutput {
     let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
     command.args(words).current_dir(folder).stdin(Stdio::null()).env("ABIDE_HOME", folder.join("home"));
     command.env("ABIDE_MODEL_BASE_URL", model).env("ABIDE_MODEL", "stub");
     command.env_remove("OPENAI_API_KEY");
-    run_to_exit(command)
+    TestCommandOutput::of(command)
 }
 
 #[test]
@@ -136,7 +137,7 @@ fn no_tool_gets_the_model_api_key() {
         } else {
             command.env("ABIDE_MODEL_API_KEY", "sk-another-key-0123");
         }
-        run_to_exit(command).expect(0);
+        TestCommandOutput::of(command).expect(0);
         let last = home.model.requests().pop().unwrap();
         let expected = if elsewhere { None } else { Some("sk-another-key-0123") };
         assert_eq!(last.key.as_deref(), expected);

@@ -3,80 +3,53 @@
 
 mod workspaces;
 
-use std::{fs, path::PathBuf};
+use std::{fs, ops::Deref, path::PathBuf};
 
 use abide_testkit::{
-    daemon::{EventReader, TestDaemon, TestHome, TestHttpResponse},
-    model::{ModelScript, ModelServer, ScriptedAnswer, TestGate},
+    daemon::{TestDaemon, TestHome},
+    model::{ModelScript, ModelServer, ScriptedAnswer, TestGate, write_agent},
+    proc::is_running,
+    wait,
 };
 use serde_json::{Value, json};
 
-use super::stage::{CONFIG, events, is_running, kill, results, script, sessions, shell};
+use super::harness::{events, kill, results, script, sessions, shell};
 
 /// A home whose daemon has one agent configured, and its model.
 struct AgentEngineDaemon {
     home: TestHome,
     model: ModelServer,
-    feed: EventReader,
 }
 
-/// The maximum number of polls; each waits for an event or a short time.
-const MAX_POLLS: usize = 1_000;
+impl Deref for AgentEngineDaemon {
+    type Target = TestHome;
+
+    fn deref(&self) -> &TestHome {
+        &self.home
+    }
+}
 
 impl AgentEngineDaemon {
     fn new(script: ModelScript) -> (Self, TestDaemon) {
-        let home = TestHome::new(env!("CARGO_BIN_EXE_abide").as_ref());
+        let home = TestHome::new(env!("CARGO_BIN_EXE_abide"));
         let model = ModelServer::start(script.require_message_order());
         let agent = home.path().join("agent");
-        fs::create_dir_all(&agent).unwrap();
-        fs::write(agent.join("config.yaml"), CONFIG.replace("BASE_URL", &model.url("/v1"))).unwrap();
-        fs::write(agent.join("system_prompt.md"), "You are a careful agent.\n").unwrap();
-        let config = format!("[engines.native]\nargs = [\"--agent\", \"{}\"]\n", agent.display());
-        fs::write(home.path().join("config.toml"), config).unwrap();
+        write_agent(&agent, &model.url("/v1")).unwrap();
+        let home = home.with_config(&format!("[engines.native]\nargs = [\"--agent\", {agent:?}]\n"));
         let daemon = home.start();
-        assert!(daemon.is_ready(), "{}", home.stderr_tail());
-        let feed = EventReader::open("/v1/events", home.client_factory());
-        (Self { home, model, feed }, daemon)
+        (Self { home, model }, daemon)
     }
 
-    fn post(&self, path: &str, body: &Value) -> TestHttpResponse {
-        let response = self.home.client().unwrap().post(path, body).unwrap();
-        assert!(response.status < 300, "{path}: {response:?}");
-        response
-    }
-
-    fn create_run(&self, mode: &str, prompt: &str) -> String {
-        let workspace = self.home.workspace("one");
-        let body =
-            json!({ "engine": "native", "workspace": workspace, "execution_mode": mode, "prompt": prompt });
-        self.post("/v1/runs", &body).text("/run_id").to_owned()
-    }
-
-    fn run(&self, run: &str) -> Value {
-        self.home.client().unwrap().get(&format!("/v1/runs/{run}")).unwrap().body
-    }
-
-    fn wait_for_status(&self, run: &str, status: &str) -> Value {
-        self.wait_until(run, status, |found| found["status"] == status)
-    }
-
-    fn wait_until(&self, run: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        for _ in 0..MAX_POLLS {
-            let seen = self.feed.events().len();
-            let found = self.run(run);
-            if wanted(&found) {
-                return found;
-            }
-            let over = ["succeeded", "failed", "canceled"].iter().any(|over| found["status"] == *over);
-            assert!(!over, "{run} never comes to {what}: {found:#}\n{}", self.home.stderr_tail());
-            self.feed.poll_for_more_than(seen);
-        }
-        panic!("{run} does not come to {what}: {:#}", self.run(run));
+    fn create_native_run(&self, mode: &str, prompt: &str) -> String {
+        let workspace = self.workspace("one");
+        self.create_run(
+            &json!({ "engine": "native", "workspace": workspace, "execution_mode": mode, "prompt": prompt }),
+        )
     }
 
     fn reply(&self, run: &str, text: &str) {
-        let pending = self.run(run)["pending_interaction_id"].as_str().unwrap().to_owned();
-        self.post(&format!("/v1/interactions/{pending}/reply"), &json!({ "text": text }));
+        let replied = self.try_reply(&self.get_run(run), text);
+        assert!(replied.status < 300, "{replied:?}");
     }
 
     fn send_message(&self, run: &str, id: &str, text: &str) {
@@ -85,15 +58,13 @@ impl AgentEngineDaemon {
 
     /// Returns the agent's state folder for a run.
     fn state_dir(&self, run: &str) -> PathBuf {
-        let session = self.run(run)["engine_session"].as_str().unwrap().to_owned();
-        self.home.workspace("one").join(".abide/native").join(session)
+        let session = self.get_run(run)["engine_session"].as_str().unwrap().to_owned();
+        self.workspace("one").join(".abide/native").join(session)
     }
 
     /// Returns the output of `abide show`.
     fn show(&self, run: &str) -> Value {
-        let shown = self.home.run(&["show", run, "--json"]);
-        assert_eq!(shown.code, Some(0), "{shown:?}");
-        serde_json::from_str(&shown.stdout).unwrap()
+        self.run_json(&["show", run])
     }
 
     /// Returns the pid of the current turn's process.
@@ -107,38 +78,25 @@ impl AgentEngineDaemon {
     /// Waits for the duration of `moments` requests, so that a kill hits different points of the execution.
     fn wait_requests(&self, moments: u64) {
         for _ in 0..moments {
-            self.home.client().unwrap().get("/v1/runs").unwrap();
+            self.get("/v1/runs");
         }
     }
 
     /// Calls `moment` and then kills the process of turn 2, which cannot end by itself.
     fn kill_second_turn(&self, run: &str, moment: impl FnOnce()) {
-        let path = format!("/v1/runs/{run}/turns");
-        for _ in 0..MAX_POLLS {
-            let seen = self.feed.events().len();
-            let turns = self.home.client().unwrap().get(&path).unwrap().body["items"].clone();
-            let pid = turns.as_array().unwrap().iter().find_map(|turn| {
-                (turn["turn_index"] == 2).then(|| turn["attempts"][0]["pid"].as_u64()).flatten()
-            });
-            if let Some(pid) = pid {
-                moment();
-                kill(u32::try_from(pid).unwrap());
-                return;
-            }
-            self.feed.poll_for_more_than(seen);
-        }
-        panic!("turn 2 of {run} has no process");
+        let pid = self.wait_until(&format!("turn 2 of {run} has a process"), || {
+            let turns = self.turns(run);
+            let second = turns.iter().find(|turn| turn["turn_index"] == 2)?;
+            second["attempts"][0]["pid"].as_u64()
+        });
+        moment();
+        kill(u32::try_from(pid).unwrap());
     }
 
     /// Waits until none of the processes of these sessions exists.
     fn wait_for_exit(&self, sessions: &[(String, u32)]) {
-        for _ in 0..MAX_POLLS {
-            if sessions.iter().all(|(_, pid)| !is_running(*pid)) {
-                return;
-            }
-            self.feed.poll_for_more_than(self.feed.events().len());
-        }
-        panic!("sessions are left: {sessions:?}");
+        let is_over = || sessions.iter().all(|(_, pid)| !is_running(*pid));
+        wait::until(&format!("no process of {sessions:?} is left"), is_over);
     }
 
     /// Checks that the ledger (over HTTP) and the journal (on disk) have the same turns, questions and answers.
@@ -181,7 +139,7 @@ fn it_asks_a_person_answers_over_http_and_its_sessions_are_there_until_the_end()
         shell("echo $((x + 7)) in $(pwd)"),
         ScriptedAnswer::say("42 it is"),
     ]));
-    let run = harness.create_run("interactive", "count");
+    let run = harness.create_native_run("interactive", "count");
     let waiting = harness.wait_for_status(&run, "waiting_user");
     assert_eq!(waiting["profile"]["kind"], "resumable");
     let ours = sessions(&harness.state_dir(&run));
@@ -195,7 +153,7 @@ fn it_asks_a_person_answers_over_http_and_its_sessions_are_there_until_the_end()
     assert!(seen[2].contains("42 in /"), "{seen:#?}");
     harness.assert_journal_matches_ledger(&run);
     harness.wait_for_exit(&ours);
-    let shown = harness.home.run(&["show", &run]);
+    let shown = harness.run(&["show", &run]);
     assert!(shown.stdout.contains("agent journal"), "{}", shown.stdout);
     assert!(shown.stdout.contains("questions") && shown.stdout.contains("shell 2"), "{}", shown.stdout);
 }
@@ -209,16 +167,16 @@ fn the_daemon_is_killed_while_the_agent_waits_and_while_it_works() {
         shell("echo $x").held_by(&gate),
         ScriptedAnswer::say("done"),
     ]));
-    let run = harness.create_run("interactive", "count");
+    let run = harness.create_native_run("interactive", "count");
     harness.wait_for_status(&run, "waiting_user");
     daemon.kill();
-    let daemon = harness.home.start();
+    let daemon = harness.start();
     harness.wait_for_status(&run, "waiting_user");
     harness.reply(&run, "7");
     gate.wait_reached();
     daemon.kill();
     gate.open();
-    let _daemon = harness.home.start();
+    let _daemon = harness.start();
     harness.wait_for_status(&run, "succeeded");
     assert!(last_results(&harness)[2].starts_with('1'), "{:?}", last_results(&harness));
     harness.assert_journal_matches_ledger(&run);
@@ -233,19 +191,19 @@ fn the_agent_is_killed_in_a_call_and_the_chat_continues_with_what_is_known() {
         shell("echo still $x"),
         ScriptedAnswer::say("rested"),
     ]));
-    let run = harness.create_run("chat", "begin");
+    let run = harness.create_native_run("chat", "begin");
     harness.wait_for_status(&run, "idle");
     let ours = sessions(&harness.state_dir(&run));
     assert!(ours.len() == 1 && is_running(ours[0].1), "a chat keeps its sessions: {ours:?}");
     harness.send_message(&run, "m2", "dig");
-    let lingering = harness.home.workspace("one").join("lingering.txt");
-    harness.wait_until(&run, "a call at work", |_| lingering.exists());
+    let lingering = harness.workspace("one").join("lingering.txt");
+    harness.wait_for_run(&run, "a call at work", |_| lingering.exists());
     kill(harness.agent_pid(&run));
-    harness.wait_until(&run, "rest", |found| found["status"] == "idle" && found["turn_index"] == 2);
+    harness.wait_for_run(&run, "rest", |found| found["status"] == "idle" && found["turn_index"] == 2);
     assert!(is_running(ours[0].1), "the session for the next turn outlives the agent");
     harness.send_message(&run, "m3", "rest");
     let rested =
-        harness.wait_until(&run, "turn 3", |found| found["status"] == "idle" && found["turn_index"] == 3);
+        harness.wait_for_run(&run, "turn 3", |found| found["status"] == "idle" && found["turn_index"] == 3);
     assert_eq!(rested["result"]["text"], "rested");
     let seen = last_results(&harness);
     assert!(seen[1].contains("outcome of this call is unknown"), "{seen:#?}");
@@ -286,16 +244,16 @@ fn an_agent_killed_with_a_pending_answer_takes_no_other_text_for_it() {
     for moment in 0..=8 {
         let gate = TestGate::new();
         let (harness, _daemon) = AgentEngineDaemon::new(ask_once_script(&gate));
-        let run = harness.create_run("chat", "begin");
+        let run = harness.create_native_run("chat", "begin");
         harness.wait_for_status(&run, "waiting_user");
         harness.reply(&run, "7");
         harness.kill_second_turn(&run, || {
             if moment < 8 { harness.wait_requests(moment) } else { gate.wait_reached() }
         });
         gate.open();
-        harness.wait_until(&run, "rest", |found| found["status"] == "idle" && found["turn_index"] == 2);
+        harness.wait_for_run(&run, "rest", |found| found["status"] == "idle" && found["turn_index"] == 2);
         harness.send_message(&run, "m3", "continue");
-        let after = harness.wait_until(&run, "turn 3", |found| {
+        let after = harness.wait_for_run(&run, "turn 3", |found| {
             (found["status"] == "idle" || found["status"] == "waiting_user") && found["turn_index"] == 3
         });
         if after["status"] == "waiting_user" {
@@ -303,10 +261,11 @@ fn an_agent_killed_with_a_pending_answer_takes_no_other_text_for_it() {
             // The answer was never read, so the same question is asked again.
             assert_eq!(answers(&harness, &run), [""; 0], "moment {moment}");
             harness.reply(&run, "7");
-            harness.wait_until(&run, "turn 4", |found| found["status"] == "idle" && found["turn_index"] == 4);
+            harness
+                .wait_for_run(&run, "turn 4", |found| found["status"] == "idle" && found["turn_index"] == 4);
         }
         assert_eq!(answers(&harness, &run), ["7"], "moment {moment}");
-        assert_eq!(harness.run(&run)["result"]["text"], "done", "moment {moment}");
+        assert_eq!(harness.get_run(&run)["result"]["text"], "done", "moment {moment}");
         assert_eq!(harness.model.faults(), [""; 0]);
     }
 }
@@ -315,12 +274,12 @@ fn an_agent_killed_with_a_pending_answer_takes_no_other_text_for_it() {
 fn an_answer_is_delivered_once_wherever_the_daemon_is_killed() {
     for moment in 0..8 {
         let (harness, daemon) = AgentEngineDaemon::new(ask_once_script(&open_gate()));
-        let run = harness.create_run("interactive", "begin");
+        let run = harness.create_native_run("interactive", "begin");
         harness.wait_for_status(&run, "waiting_user");
         harness.reply(&run, "7");
         harness.wait_requests(moment);
         daemon.kill();
-        let _daemon = harness.home.start();
+        let _daemon = harness.start();
         let done = harness.wait_for_status(&run, "succeeded");
         assert_eq!(done["result"]["text"], "done");
         assert_eq!(answers(&harness, &run), ["7"]);
@@ -331,13 +290,13 @@ fn an_answer_is_delivered_once_wherever_the_daemon_is_killed() {
 #[test]
 fn a_run_that_is_canceled_while_it_waits_leaves_no_session_even_if_the_daemon_dies_over_it() {
     let (harness, daemon) = AgentEngineDaemon::new(script([shell("x=1"), ask("Shall I?")]));
-    let run = harness.create_run("interactive", "count");
+    let run = harness.create_native_run("interactive", "count");
     harness.wait_for_status(&run, "waiting_user");
     let ours = sessions(&harness.state_dir(&run));
     assert!(is_running(ours[0].1));
     harness.post(&format!("/v1/runs/{run}/cancel"), &json!({}));
     daemon.kill();
-    let _daemon = harness.home.start();
+    let _daemon = harness.start();
     harness.wait_for_status(&run, "canceled");
     harness.wait_for_exit(&ours);
 }
@@ -351,7 +310,7 @@ fn a_turn_that_is_interrupted_continues_in_the_same_session() {
         shell("echo $x"),
         ScriptedAnswer::say("stopped and continued"),
     ]));
-    let run = harness.create_run("interactive", "count");
+    let run = harness.create_native_run("interactive", "count");
     gate.wait_reached();
     harness.post(&format!("/v1/runs/{run}/interrupt"), &json!({}));
     harness.wait_for_status(&run, "waiting_user");
@@ -367,7 +326,7 @@ fn a_turn_that_is_interrupted_continues_in_the_same_session() {
 fn in_auto_mode_it_is_not_offered_to_ask_and_told_to_decide() {
     let (harness, _daemon) =
         AgentEngineDaemon::new(script([ask("Tea or coffee?"), ScriptedAnswer::say("tea")]));
-    let run = harness.create_run("auto", "brew");
+    let run = harness.create_native_run("auto", "brew");
     harness.wait_for_status(&run, "succeeded");
     let request = harness.model.requests();
     assert!(request.iter().all(|request| !request.offers("ask_human") && request.offers("shell")));
@@ -384,7 +343,7 @@ fn a_sensitive_answer_is_in_the_ledger_and_the_model_and_nowhere_else() {
         ScriptedAnswer::call("note", json!({ "text": "logged in" })),
         ScriptedAnswer::say("done"),
     ]));
-    let run = harness.create_run("interactive", "log in");
+    let run = harness.create_native_run("interactive", "log in");
     harness.wait_for_status(&run, "waiting_user");
     let asked = harness.show(&run)["interactions"][0].clone();
     assert_eq!(asked["ui_hints"]["sensitive"], true, "{asked:#}");
@@ -395,7 +354,7 @@ fn a_sensitive_answer_is_in_the_ledger_and_the_model_and_nowhere_else() {
     // The ledger keeps the answer, as it keeps all answers.
     assert_eq!(harness.show(&run)["interactions"][0]["reply"], secret);
     let ledger = |name: &str| name.starts_with("abide.db");
-    let holding = files_containing(harness.home.path(), secret.as_bytes());
+    let holding = files_containing(harness.path(), secret.as_bytes());
     assert!(holding.iter().all(|name| ledger(name)), "{holding:?}");
 }
 
@@ -407,19 +366,19 @@ fn the_key_of_the_model_reaches_the_model_and_neither_tools_nor_files() {
         ScriptedAnswer::call("look", json!({})),
         ScriptedAnswer::say("done"),
     ]));
-    let path = harness.home.path().join("agent").join("config.yaml");
+    let path = harness.path().join("agent").join("config.yaml");
     let config = fs::read_to_string(&path).unwrap();
     fs::write(path, config.replace("  name: loopback", "  name: loopback\n  api_key_env: T_KEY")).unwrap();
     daemon.kill();
     // Without this setting the agent gets none of the variables (SECURITY 24).
     let passed = ("ABIDE_ENGINES_NATIVE_PASS_ENV", "ABIDE_HOME T_*");
-    let _daemon = harness.home.start_with(&[passed, ("T_KEY", key), ("T_COPY", key), ("T_OTHER", "1")]);
-    let run = harness.create_run("interactive", "look");
+    let _daemon = harness.start_with(&[], &[passed, ("T_KEY", key), ("T_COPY", key), ("T_OTHER", "1")]);
+    let run = harness.create_native_run("interactive", "look");
     harness.wait_for_status(&run, "succeeded");
     assert_eq!(harness.model.requests()[0].key.as_deref(), Some(key));
     let seen = last_results(&harness);
     assert!(seen[0].contains("key:\nT_OTHER\n"), "{seen:?}");
-    assert_eq!(files_containing(harness.home.path(), key.as_bytes()), [""; 0]);
+    assert_eq!(files_containing(harness.path(), key.as_bytes()), [""; 0]);
 }
 
 /// Attempts to write and to read files inside and outside the workspace.
@@ -442,10 +401,10 @@ fn a_read_only_native_run_has_tools_that_write_nothing_and_see_nothing_of_the_ho
             ScriptedAnswer::say("done"),
         ]));
         let body = json!({
-            "engine": "native", "workspace": harness.home.workspace("one"), "execution_mode": "interactive",
+            "engine": "native", "workspace": harness.workspace("one"), "execution_mode": "interactive",
             "prompt": "trespass", "options": options,
         });
-        let run = harness.post("/v1/runs", &body).text("/run_id").to_owned();
+        let run = harness.create_run(&body);
         harness.wait_for_status(&run, "succeeded");
         let seen = last_results(&harness);
         let said: String = ["INSIDE", "OUTSIDE", "SEEN", "done"]
@@ -456,7 +415,7 @@ fn a_read_only_native_run_has_tools_that_write_nothing_and_see_nothing_of_the_ho
         assert_eq!(said, expected, "{options}: {seen:?}");
         let may_write = expected.contains("INSIDE");
         assert_eq!(seen[1].contains("noted hello"), may_write, "{options}: {seen:?}");
-        assert_eq!(harness.home.workspace("one").join("notes.txt").exists(), may_write, "{options}");
+        assert_eq!(harness.workspace("one").join("notes.txt").exists(), may_write, "{options}");
     }
 }
 
@@ -464,10 +423,10 @@ fn a_read_only_native_run_has_tools_that_write_nothing_and_see_nothing_of_the_ho
 fn a_native_run_whose_sandbox_cannot_be_enforced_is_refused() {
     let (harness, _daemon) = AgentEngineDaemon::new(ModelScript::new());
     let body = json!({
-        "engine": "native", "workspace": harness.home.workspace("one"), "execution_mode": "interactive",
+        "engine": "native", "workspace": harness.workspace("one"), "execution_mode": "interactive",
         "prompt": "count", "options": { "sandbox": "read-only", "isolation": "off" },
     });
-    let run = harness.post("/v1/runs", &body).text("/run_id").to_owned();
+    let run = harness.create_run(&body);
     let failed = harness.wait_for_status(&run, "failed");
     assert!(failed["error"]["message"].as_str().unwrap().contains("read-only"), "{failed:#}");
 }
@@ -475,8 +434,8 @@ fn a_native_run_whose_sandbox_cannot_be_enforced_is_refused() {
 #[test]
 fn a_workspace_without_a_definition_is_explained() {
     let (harness, _daemon) = AgentEngineDaemon::new(ModelScript::new());
-    fs::remove_dir_all(harness.home.path().join("agent")).unwrap();
-    let run = harness.create_run("interactive", "count");
+    fs::remove_dir_all(harness.path().join("agent")).unwrap();
+    let run = harness.create_native_run("interactive", "count");
     let failed = harness.wait_for_status(&run, "failed");
     assert_eq!(failed["error"]["code"], "ENGINE_FAILED");
     assert!(failed["error"]["message"].as_str().unwrap().contains("abide agent init"), "{failed:#}");

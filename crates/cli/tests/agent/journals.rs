@@ -4,10 +4,10 @@ use std::fs;
 
 use std::os::unix::fs::PermissionsExt;
 
-use abide_testkit::model::ScriptedAnswer;
+use abide_testkit::{model::ScriptedAnswer, proc::is_running};
 use serde_json::json;
 
-use super::stage::{AgentTestHome, is_running, results, script, shell};
+use super::harness::{AgentTestHome, results, script, shell};
 
 /// Creates a home whose run waits for an answer, and returns the path of its journal.
 fn waiting_home() -> (AgentTestHome, std::path::PathBuf) {

@@ -3,7 +3,7 @@
 use abide_testkit::model::{ModelScript, ScriptedAnswer, TestGate};
 use serde_json::json;
 
-use super::stage::{AgentTestHome, results, script};
+use super::harness::{AgentTestHome, results, script};
 
 #[test]
 fn a_used_up_budget_is_no_success_and_the_same_command_continues() {

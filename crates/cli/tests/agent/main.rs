@@ -5,12 +5,12 @@
 mod clones;
 mod definitions;
 mod engine;
+mod harness;
 mod journals;
 mod limits;
 mod mistakes;
 mod people;
 mod recovery;
-mod stage;
 mod stories;
 // Kills the agent around each write to its journal. This needs a binary with failpoints: `cargo xtask ci` builds one
 // and runs these tests, `cargo xtask test` does not.

@@ -5,7 +5,7 @@ use std::fs;
 use abide_testkit::model::{ModelScript, ScriptedAnswer};
 use serde_json::json;
 
-use super::stage::{AgentTestHome, results, script};
+use super::harness::{AgentTestHome, results, script};
 
 /// Creates a home with an additional tool.
 fn home_with_tool(model: ModelScript, tool: &str) -> AgentTestHome {

@@ -3,10 +3,13 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use abide_testkit::model::{ModelScript, ScriptedAnswer};
+use abide_testkit::{
+    daemon::TestCommandOutput,
+    model::{ModelScript, ScriptedAnswer},
+};
 use serde_json::json;
 
-use super::stage::{AgentCommandOutput, AgentTestHome, results, script};
+use super::harness::{AgentTestHome, results, script};
 
 fn ask(question: &str) -> ScriptedAnswer {
     ScriptedAnswer::call("ask_human", json!({ "question": question }))
@@ -73,14 +76,14 @@ fn a_command_without_message_or_answer_is_a_usage_error() {
 }
 
 /// Answers over standard input, as a program does with sensitive data.
-fn answer_on_stdin(home: &AgentTestHome, text: &str) -> AgentCommandOutput {
+fn answer_on_stdin(home: &AgentTestHome, text: &str) -> TestCommandOutput {
     let mut command = home.command(&["--answer", "-"]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    AgentCommandOutput {
+    TestCommandOutput {
         code: output.status.code(),
         stdout: text(&output.stdout),
         stderr: text(&output.stderr),

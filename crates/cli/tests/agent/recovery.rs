@@ -3,13 +3,15 @@
 use std::os::unix::process::ExitStatusExt;
 
 use abide_testkit::{
+    daemon::TestCommandOutput,
     environment,
     model::{ModelScript, ScriptedAnswer, TestGate},
+    proc::is_running,
     wait,
 };
 use serde_json::json;
 
-use super::stage::{AgentTestHome, is_running, kill, results, run_to_exit, script, shell};
+use super::harness::{AgentTestHome, kill, results, script, shell};
 
 fn ask() -> ScriptedAnswer {
     ScriptedAnswer::call("ask_human", json!({ "question": "Continue?" }))
@@ -210,7 +212,7 @@ fn a_background_job_of_the_shell_that_became_the_agent_is_left_alone() {
     command.args(["-c", "sleep 71952 >/dev/null 2>&1 & echo $! > job.txt; exec \"$@\"", "sh"]);
     command.arg(agent.get_program()).args(agent.get_args()).current_dir(home.workdir());
     command.env("ABIDE_HOME", home.home());
-    run_to_exit(command).expect(0);
+    TestCommandOutput::of(command).expect(0);
     let job: u32 = std::fs::read_to_string(home.workdir().join("job.txt")).unwrap().trim().parse().unwrap();
     assert!(is_running(job), "a process that is not the agent's was ended");
     kill(job);

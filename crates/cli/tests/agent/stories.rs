@@ -1,9 +1,12 @@
 //! End-to-end scenarios: two sessions, a question, an answer, and no process left.
 
-use abide_testkit::model::{ModelScript, ScriptedAnswer};
+use abide_testkit::{
+    model::{ModelScript, ScriptedAnswer},
+    proc::is_running,
+};
 use serde_json::json;
 
-use super::stage::{AgentTestHome, is_running, results, script, shell};
+use super::harness::{AgentTestHome, results, script, shell};
 
 fn python(code: &str) -> ScriptedAnswer {
     ScriptedAnswer::call("python", json!({ "code": code }))

@@ -6,12 +6,15 @@
 
 use std::os::unix::process::ExitStatusExt;
 
-use abide_testkit::model::{ModelScript, ReceivedRequest, ScriptedAnswer};
+use abide_testkit::{
+    daemon::TestCommandOutput,
+    model::{ModelScript, ReceivedRequest, ScriptedAnswer},
+};
 use serde_json::json;
 
 use super::{
+    harness::{AgentTestHome, results},
     recovery::processes_in,
-    stage::{AgentTestHome, results, run_to_exit},
 };
 
 const UNKNOWN: &str = "The outcome of this call is unknown";
@@ -58,7 +61,7 @@ fn next(heard: &ReceivedRequest) -> ScriptedAnswer {
     ScriptedAnswer::say("all done")
 }
 
-fn stage() -> AgentTestHome {
+fn new_home() -> AgentTestHome {
     AgentTestHome::new(ModelScript::new().decide(|heard| Some(next(heard))))
 }
 
@@ -67,20 +70,20 @@ const ANSWERED: [&str; 2] = ["--answer", "blue"];
 
 /// Returns the failpoints that an undisturbed run reaches, for each of the two commands.
 fn places() -> [Vec<String>; 2] {
-    let stage = stage();
-    let log = stage.state().join("failpoints");
+    let home = new_home();
+    let log = home.state().join("failpoints");
     [(&ASKED, 101), (&ANSWERED, 0)].map(|(words, code)| {
-        let mut command = stage.command(words);
+        let mut command = home.command(words);
         command.env("ABIDE_TEST_FAILPOINT", "none");
-        run_to_exit(command).expect(code);
+        TestCommandOutput::of(command).expect(code);
         let reached = std::fs::read_to_string(&log).unwrap();
         std::fs::remove_file(&log).unwrap();
         reached.lines().map(str::to_owned).collect()
     })
 }
 
-fn die_at(stage: &AgentTestHome, words: &[&str], place: &str) {
-    let mut command = stage.command(words);
+fn die_at(home: &AgentTestHome, words: &[&str], place: &str) {
+    let mut command = home.command(words);
     let status = command.env("ABIDE_TEST_FAILPOINT", place).output().unwrap().status;
     assert_eq!(status.signal(), Some(9), "{words:?} did not die at {place}");
 }
@@ -91,25 +94,25 @@ fn after_a_kill_at_any_write_the_repeated_command_finishes_correctly() {
     assert!(asked.len() >= 15 && answered.len() >= 15, "{asked:?} {answered:?}");
     println!("{} places before the question, {} after the answer", asked.len(), answered.len());
     for place in &asked {
-        let stage = stage();
-        die_at(&stage, &ASKED, place);
-        check(&stage, &format!("asked, {place}"));
+        let home = new_home();
+        die_at(&home, &ASKED, place);
+        check(&home, &format!("asked, {place}"));
     }
     for place in &answered {
-        let stage = stage();
-        stage.run(&ASKED).expect(101);
-        die_at(&stage, &ANSWERED, place);
-        check_answered(&stage, &format!("answered, {place}"));
+        let home = new_home();
+        home.run(&ASKED).expect(101);
+        die_at(&home, &ANSWERED, place);
+        check_answered(&home, &format!("answered, {place}"));
     }
 }
 
 #[test]
 fn repeated_kills_do_not_prevent_the_end() {
-    let stage = stage();
+    let home = new_home();
     // Each process gets one write further than the one before, until one finishes.
     let lives = |words: &[&str], place: &str| {
         let is_killed = |life: &u32| {
-            let mut command = stage.command(words);
+            let mut command = home.command(words);
             let status =
                 command.env("ABIDE_TEST_FAILPOINT", format!("{place}:{life}")).output().unwrap().status;
             status.signal() == Some(9)
@@ -118,23 +121,23 @@ fn repeated_kills_do_not_prevent_the_end() {
     };
     assert!(lives(&ASKED, "mid_write") >= 3);
     assert!(lives(&ANSWERED, "mid_write") >= 3);
-    check_answered(&stage, "again and again");
+    check_answered(&home, "again and again");
 }
 
-fn check(stage: &AgentTestHome, place: &str) {
-    let waiting = stage.run(&ASKED);
+fn check(home: &AgentTestHome, place: &str) {
+    let waiting = home.run(&ASKED);
     assert_eq!(waiting.code, Some(101), "{place}: {}{}", waiting.stdout, waiting.stderr);
-    check_answered(stage, place);
+    check_answered(home, place);
 }
 
-fn check_answered(stage: &AgentTestHome, place: &str) {
-    let done = stage.run(&ANSWERED);
+fn check_answered(home: &AgentTestHome, place: &str) {
+    let done = home.run(&ANSWERED);
     assert_eq!((done.code, done.stdout.as_str()), (Some(0), "all done\n"), "{place}: {}", done.stderr);
-    assert_eq!(stage.model.faults(), [""; 0], "{place}");
-    let notes = std::fs::read_to_string(stage.workdir().join("notes.txt")).unwrap();
+    assert_eq!(home.model.faults(), [""; 0], "{place}");
+    let notes = std::fs::read_to_string(home.workdir().join("notes.txt")).unwrap();
     assert_eq!(notes, "one\ntwo\nthree\n", "{place}");
-    let requests = stage.events("ACTION_REQUEST");
-    let results = stage.events("ACTION_RESULT");
+    let requests = home.events("ACTION_REQUEST");
+    let results = home.events("ACTION_RESULT");
     assert_eq!(requests.len(), results.len(), "{place}");
     for text in ["one", "two", "three"] {
         let wanted: Vec<_> = requests.iter().filter(|r| r["tool_args"]["text"] == text).collect();
@@ -144,10 +147,10 @@ fn check_answered(stage: &AgentTestHome, place: &str) {
         });
         assert!(known.count() <= 1, "{place}: {text} was done twice, and both times it was known");
     }
-    assert_eq!(stage.events("RUN_START").len(), 1, "{place}");
-    assert_eq!(stage.events("USER_MESSAGE").len(), 1, "{place}");
-    assert_eq!(stage.events("RUN_END").len(), 1, "{place}");
-    assert_eq!(stage.sessions(), [], "{place}");
-    assert_eq!(processes_in(&stage.workdir()), [0_u32; 0], "{place}");
-    assert!(!stage.state().join("interaction.json").exists(), "{place}");
+    assert_eq!(home.events("RUN_START").len(), 1, "{place}");
+    assert_eq!(home.events("USER_MESSAGE").len(), 1, "{place}");
+    assert_eq!(home.events("RUN_END").len(), 1, "{place}");
+    assert_eq!(home.sessions(), [], "{place}");
+    assert_eq!(processes_in(&home.workdir()), [0_u32; 0], "{place}");
+    assert!(!home.state().join("interaction.json").exists(), "{place}");
 }

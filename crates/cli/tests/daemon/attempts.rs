@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::{DaemonTestHome, ENDINGS, ReplyPath};
+use crate::harness::{DaemonTestHome, ENDINGS, ReplyPath};
 
 /// Returns the attempts of a run, one for each turn that a process served.
 fn attempts(home: &DaemonTestHome, run: &str) -> Vec<Value> {
@@ -33,8 +33,8 @@ fn e6_every_attempt_of_every_turn_has_its_end() {
             home.reply(&waiting, "two", ReplyPath::Http);
             home.wait_for_status(&run, "succeeded");
             home.wait_for_no_keeper();
-            let attempts = home.wait_until(|home| {
-                let attempts = attempts(home, &run);
+            let attempts = home.wait_until("each attempt has ended", || {
+                let attempts = attempts(&home, &run);
                 attempts.iter().all(|attempt| attempt["ended_at"].is_string()).then_some(attempts)
             });
             assert_eq!(attempts.len(), 3, "{engine} {ending:?}: {attempts:?}");

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt};
 
 use serde_json::{Value, json};
 
-use crate::stage::DaemonTestHome;
+use crate::harness::DaemonTestHome;
 
 /// Creates a program that replaces the parrot and prints the output of `body` between its session and its answer.
 fn hostile_engine(body: &str) -> (tempfile::TempDir, String) {

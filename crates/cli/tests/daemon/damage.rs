@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::stage::{DaemonEnding, DaemonTestHome};
+use crate::harness::{DaemonEnding, DaemonTestHome};
 
 #[test]
 fn a_damaged_run_does_not_stop_the_deadlines_of_others() {
@@ -14,7 +14,7 @@ fn a_damaged_run_does_not_stop_the_deadlines_of_others() {
     let sound = home.create("parrot", asks, options);
     home.wait_for_status(&sound, "waiting_user");
     home.down(DaemonEnding::Terminated);
-    let store = rusqlite::Connection::open(home.home.path().join("abide.db")).expect("it opens");
+    let store = rusqlite::Connection::open(home.path().join("abide.db")).expect("it opens");
     let changed = store
         .execute("UPDATE runs SET body = '{\"nothing\": 1}' WHERE run_id = ?1", [&damaged])
         .expect("it can be written");
@@ -26,11 +26,11 @@ fn a_damaged_run_does_not_stop_the_deadlines_of_others() {
     assert_eq!(done["auto_decision_count"], 1);
     let status = home.get("/v1/status");
     assert!(status["troubled"][&damaged].is_string(), "{status}");
-    assert!(home.home.run(&["status"]).stdout.contains(&damaged));
-    assert!(home.home.log_text().contains(&damaged));
+    assert!(home.run(&["status"]).stdout.contains(&damaged));
+    assert!(home.log_text().contains(&damaged));
     // Retries have a backoff.
-    let tries = home.home.log_text().matches(&damaged).count();
+    let tries = home.log_text().matches(&damaged).count();
     assert!(tries < 20, "{tries} lines about it");
-    let verified = home.home.run(&["verify"]);
+    let verified = home.run(&["verify"]);
     assert!(verified.code == Some(1) && verified.stdout.contains(&damaged), "{verified:?}");
 }

@@ -3,7 +3,7 @@
 use abide_testkit::daemon::HomeProcess;
 use serde_json::{Value, json};
 
-use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
+use crate::harness::{DaemonEnding, DaemonTestHome, ReplyPath};
 
 const SCRIPT: &str = "append log before\ngate May I?\nappend log after $reply\nsay done";
 
@@ -16,7 +16,7 @@ enum CrashVictims {
 }
 
 fn kill_victims(home: &DaemonTestHome, victims: CrashVictims) {
-    let processes = home.home.processes();
+    let processes = home.processes();
     let is_keeper = |left: &&HomeProcess| left.command.contains("__keeper");
     let is_child = |left: &&HomeProcess| left.command.contains("__parrot") && !is_keeper(left);
     let mut chosen: Vec<&HomeProcess> = Vec::new();
@@ -28,7 +28,7 @@ fn kill_victims(home: &DaemonTestHome, victims: CrashVictims) {
     }
     assert!(!chosen.is_empty(), "{victims:?}: {processes:?}");
     for victim in chosen {
-        home.home.kill(victim);
+        home.kill(victim);
     }
 }
 

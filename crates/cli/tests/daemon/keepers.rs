@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use abide_testkit::wait;
 use serde_json::{Value, json};
 
-use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
+use crate::harness::{DaemonEnding, DaemonTestHome, ReplyPath};
 
 /// The maximum duration of a start on a busy machine. Waiting for unresponsive keepers would take longer.
 const MAX_START_TIME: Duration = Duration::from_secs(8);
@@ -23,10 +23,10 @@ fn e7_a_turn_that_ended_while_neither_daemon_nor_keeper_lived_ends_as_it_did() {
         let run = home.create("parrot", &script, json!({}));
         wait::until("the script has begun", || home.log_lines() == ["1"]);
         home.down(DaemonEnding::Killed);
-        let record = home.home.keeper_dir(&run, 1).join("exit.json");
+        let record = home.keeper_dir(&run, 1).join("exit.json");
         wait::until("the end is recorded", || record.exists());
-        let keeper = home.home.keeper_of(&run, 1).expect("it waits to be collected");
-        home.home.kill(&keeper);
+        let keeper = home.keeper_of(&run, 1).expect("it waits to be collected");
+        home.kill(&keeper);
         home.up();
         let over = home.wait_for_status(&run, status);
         assert_eq!(over["error"]["code"], code, "{last}: {over}");
@@ -52,14 +52,14 @@ fn e7_a_turn_of_a_held_process_that_ended_before_its_keeper_died_ends_as_it_did(
         let run = home.create("parrot-sticky", &script, json!({}));
         wait::until("the script has begun", || home.log_lines() == ["1"]);
         home.down(DaemonEnding::Killed);
-        let spool = home.home.keeper_dir(&run, 1).join("spool.0");
+        let spool = home.keeper_dir(&run, 1).join("spool.0");
         wait::until("the turn has ended", || {
             let printed = std::fs::read(&spool).unwrap_or_default();
             let printed = String::from_utf8_lossy(&printed);
             ["result", "failed"].iter().any(|end| printed.contains(&format!("{{\"type\":\"{end}\"")))
         });
-        let keeper = home.home.keeper_of(&run, 1).expect("it holds its process");
-        home.home.kill(&keeper);
+        let keeper = home.keeper_of(&run, 1).expect("it holds its process");
+        home.kill(&keeper);
         home.up();
         let over = home.wait_for_status(&run, status);
         assert_eq!(over["error"]["code"], code, "{last}: {over}");
@@ -85,7 +85,7 @@ fn a12_keepers_that_do_not_answer_cost_their_own_runs_only_and_continue_when_the
     let keepers = [&works, &waits, &dies].map(|run| home.wait_for_keeper(run));
     home.down(DaemonEnding::Killed);
     for keeper in &keepers {
-        home.home.signal(keeper, "STOP");
+        home.signal(keeper, "STOP");
     }
     let began = Instant::now();
     home.up();
@@ -101,14 +101,14 @@ fn a12_keepers_that_do_not_answer_cost_their_own_runs_only_and_continue_when_the
     let waiting = home.wait_for_status(&waits, "waiting_user");
     home.reply(&waiting, "red", ReplyPath::Http);
     let canceled =
-        home.home.client().and_then(|client| client.post(&format!("/v1/runs/{dies}/cancel"), &json!({})));
+        home.client().and_then(|client| client.post(&format!("/v1/runs/{dies}/cancel"), &json!({})));
     assert_eq!(canceled.expect("the daemon answers").status, 200);
     home.wait_for_status(&dies, "canceled");
     for keeper in &keepers[..2] {
-        home.home.signal(keeper, "CONT");
+        home.signal(keeper, "CONT");
     }
     assert_eq!(home.wait_for_status(&works, "succeeded")["result"]["text"], "worked");
     assert_eq!(home.wait_for_status(&waits, "succeeded")["result"]["text"], "It is red.");
     home.wait_for_no_keeper();
-    assert_eq!(home.home.processes().iter().filter(|left| left.command.contains("parrot")).count(), 0);
+    assert_eq!(home.processes().iter().filter(|left| left.command.contains("parrot")).count(), 0);
 }

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use abide_testkit::wait;
 use serde_json::{Value, json};
 
-use crate::stage::{DaemonEnding, DaemonTestHome};
+use crate::harness::{DaemonEnding, DaemonTestHome};
 
 /// More than the retention of a spool, and enough for many checkpoints.
 const SCRIPT: &str = "append log 1\nprint 200000000\nappend log 2\nsay done";
@@ -23,7 +23,7 @@ fn next_checkpoint(keeper_dir: &Path, last: &[u8]) -> Vec<u8> {
 /// Starts a run, and ends the daemon after the first output was released.
 fn run_until_released(home: &mut DaemonTestHome) -> String {
     let run = home.create("parrot", SCRIPT, json!({}));
-    let keeper_dir = home.home.keeper_dir(&run, 1);
+    let keeper_dir = home.keeper_dir(&run, 1);
     next_checkpoint(&keeper_dir, b"");
     wait::until("the first output is released", || {
         keeper_dir.exists() && !keeper_dir.join("spool.0").exists()
@@ -36,7 +36,7 @@ fn run_until_released(home: &mut DaemonTestHome) -> String {
 fn e7_a_turn_with_much_output_survives_restarts_and_its_output_does_not_pile_up() {
     let mut home = DaemonTestHome::new();
     let run = run_until_released(&mut home);
-    let keeper_dir = home.home.keeper_dir(&run, 1);
+    let keeper_dir = home.keeper_dir(&run, 1);
     let checkpoint = fs::read(keeper_dir.join("checkpoint")).unwrap();
     assert!(checkpoint.len() < 100 << 10, "a checkpoint has {} bytes", checkpoint.len());
     home.up();
@@ -62,7 +62,7 @@ fn e8_a_checkpoint_that_cannot_be_used_ends_the_turn_and_says_why() {
     for (reason, change) in changes {
         let mut home = DaemonTestHome::new();
         let run = run_until_released(&mut home);
-        let path = home.home.keeper_dir(&run, 1).join("checkpoint");
+        let path = home.keeper_dir(&run, 1).join("checkpoint");
         let mut checkpoint: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         change(&mut checkpoint);
         fs::write(&path, checkpoint.to_string()).unwrap();
@@ -85,7 +85,7 @@ fn a_checkpoint_of_another_version_is_ignored_where_the_first_byte_is_kept() {
     home.wait_for_status(&run, "running");
     home.wait_for_keeper(&run);
     home.down(DaemonEnding::Killed);
-    fs::write(home.home.keeper_dir(&run, 1).join("checkpoint"), "{}").unwrap();
+    fs::write(home.keeper_dir(&run, 1).join("checkpoint"), "{}").unwrap();
     home.up();
     assert_eq!(home.wait_for_status(&run, "succeeded")["result"]["text"], "done");
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::{DaemonEnding, DaemonTestHome, ENDINGS};
+use crate::harness::{DaemonEnding, DaemonTestHome, ENDINGS};
 
 const ENGINES: [&str; 2] = ["parrot", "parrot-sticky"];
 
@@ -51,10 +51,10 @@ fn the_engine_decides_for_itself() {
         assert_eq!(envelope, expected, "{reply}");
         let instruction = reply["data"]["instruction"].as_str().unwrap_or_default();
         assert!(instruction.contains("Decide this yourself"), "{reply}");
-        let logs = home.home.run(&["logs", &run]).stdout;
+        let logs = home.run(&["logs", &run]).stdout;
         for word in ["auto_decide_timeout", "user_no_reply", "engine_judgement", instruction] {
             assert!(logs.contains(word), "{word}: {logs}");
-            assert!(home.home.log_text().contains(word), "{word}");
+            assert!(home.log_text().contains(word), "{word}");
         }
         home.wait_for_no_keeper();
     }

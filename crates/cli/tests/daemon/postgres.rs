@@ -1,12 +1,10 @@
 //! The daemon on a Postgres server: a question, a kill of the daemon, an answer, and the correct result (A8) (A12).
 //! Each schema has at most one daemon (SECURITY 15).
 
-use std::path::Path;
-
 use abide_testkit::{daemon::TestHome, skip::skip, wait};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
+use crate::harness::{DaemonEnding, DaemonTestHome, ReplyPath};
 
 const SCRIPT: &str = "append log before\nask open_text What now?\nappend log after $reply\nsay It is $reply.";
 
@@ -29,7 +27,7 @@ fn a_run_on_postgres_outlives_the_kill_of_its_daemon_in_each_kind_of_wait() {
     let mut home = DaemonTestHome::with_env(&[("ABIDE_STORE", &store)]);
     for (engine, door) in [("parrot", ReplyPath::Http), ("parrot-sticky", ReplyPath::CommandLine)] {
         // The file does not exist in the first round.
-        std::fs::remove_file(home.home.workspace("w").join("log")).ok();
+        std::fs::remove_file(home.workspace("w").join("log")).ok();
         let run = home.create(engine, SCRIPT, json!({}));
         let waiting = home.wait_for_status(&run, "waiting_user");
         home.restart(DaemonEnding::Killed);
@@ -41,23 +39,18 @@ fn a_run_on_postgres_outlives_the_kill_of_its_daemon_in_each_kind_of_wait() {
         assert_eq!(home.log_lines(), ["before", "after red"], "{engine}");
         home.wait_for_no_keeper();
     }
-    assert!(!home.home.path().join("abide.db").exists(), "nothing is kept in a file");
-    let verified = home.home.run(&["verify", "--json"]);
-    let report: Value = serde_json::from_str(&verified.stdout).expect("verify prints JSON");
-    assert_eq!(
-        (verified.code, &report["ok"], &report["runs"]),
-        (Some(0), &json!(true), &json!(2)),
-        "{report}"
-    );
+    assert!(!home.path().join("abide.db").exists(), "nothing is kept in a file");
+    let report = home.run_json(&["verify"]);
+    assert_eq!((&report["ok"], &report["runs"]), (&json!(true), &json!(2)), "{report}");
     for (words, expected) in [(["backup", "copy.db"], "pg_dump"), (["restore", "copy.db"], "pg_restore")] {
-        let refused = home.home.run(&words);
+        let refused = home.run(&words);
         assert!(refused.code == Some(1) && refused.stderr.contains(expected), "{refused:?}");
     }
 }
 
 /// Two homes with one schema (SECURITY 15).
 fn two_homes(store: &str) -> [TestHome; 2] {
-    let home = || TestHome::new(Path::new(env!("CARGO_BIN_EXE_abide"))).with_env("ABIDE_STORE", store);
+    let home = || TestHome::new(env!("CARGO_BIN_EXE_abide")).with_env("ABIDE_STORE", store);
     [home(), home()]
 }
 
@@ -82,7 +75,6 @@ fn a_second_daemon_on_the_same_schema_is_refused_with_the_holders_name() {
     let Some(store) = new_schema_url() else { return };
     let [first, second] = two_homes(&store);
     let running = first.start();
-    assert!(running.is_ready(), "{}", first.stderr_tail());
     let refused = second.run(&["up", "--listen", "127.0.0.1:0"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("the machine has a name");
@@ -95,7 +87,6 @@ fn a_second_daemon_on_the_same_schema_is_refused_with_the_holders_name() {
     // The lock of a killed daemon is released.
     running.kill();
     let next = second.start();
-    assert!(next.is_ready(), "{}", second.stderr_tail());
     next.terminate();
 }
 
@@ -110,25 +101,22 @@ fn a_daemon_whose_schema_was_taken_while_its_connection_was_cut_accepts_nothing_
     stopped.signal("STOP");
     cut_connections(&store);
     let taking = second.start();
-    assert!(taking.is_ready(), "{}", second.stderr_tail());
     stopped.signal("CONT");
     wait::until("it is no longer ready", || client.get("/readyz").is_ok_and(|ready| ready.status == 503));
     let body = json!({ "engine": "parrot", "prompt": "say hi", "workspace": first.workspace("w") });
     let refused = client.post("/v1/runs", &body).expect("it answers");
-    assert_eq!((refused.status, refused.text("/code")), (503, "STORE_IN_USE"), "{}", refused.body);
-    let detail = refused.text("/detail");
+    assert_eq!((refused.status, refused.str_at("/code")), (503, "STORE_IN_USE"), "{}", refused.body);
+    let detail = refused.str_at("/detail");
     assert!(detail.contains(&format!("pid {}", taking.pid())), "{detail}");
     assert!(detail.contains(&second.path().display().to_string()), "{detail}");
     assert_eq!(client.get("/v1/runs").expect("it answers").status, 200, "reading is still possible");
     wait::until("the log says it", || first.log_text().contains("no input is accepted"));
     // The other daemon is not affected.
     let body = json!({ "engine": "parrot", "prompt": "say hi", "workspace": second.workspace("w") });
-    let created = second.client().and_then(|client| client.post("/v1/runs", &body)).expect("it answers");
-    assert_eq!(created.status, 201, "{}", created.body);
+    second.create_run(&body);
     taking.terminate();
     // After a restart it works as usual.
     stopped.terminate();
     let again = first.start();
-    assert!(again.is_ready(), "{}", first.stderr_tail());
     again.terminate();
 }

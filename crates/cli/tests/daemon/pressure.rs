@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
+use crate::harness::{DaemonEnding, DaemonTestHome, ReplyPath};
 
 /// More than the size of any disk, in bytes.
 const UNREACHABLE_FREE_BYTES: &str = "9000000000000000000";
@@ -20,11 +20,11 @@ fn with_too_little_space_no_run_starts_and_new_input_is_refused_until_there_is_m
     home.up_with(&[("ABIDE_LIMITS_MIN_FREE_BYTES", UNREACHABLE_FREE_BYTES)]);
 
     let post = |path: &str, body: &Value| {
-        let answer = home.home.client().and_then(|client| client.post(path, body)).expect("it answers");
-        (answer.status, answer.text("/code").to_owned())
+        let answer = home.try_post(path, body);
+        (answer.status, answer.str_at("/code").to_owned())
     };
     let refused = (507, "RESOURCE_PRESSURE".to_owned());
-    let workspace = home.home.workspace("w");
+    let workspace = home.workspace("w");
     assert_eq!(
         post("/v1/runs", &json!({ "engine": "parrot", "prompt": "say x", "workspace": workspace })),
         refused
@@ -33,8 +33,7 @@ fn with_too_little_space_no_run_starts_and_new_input_is_refused_until_there_is_m
     let ready = home.get("/readyz");
     assert!(ready["resource_pressure"].as_str().is_some_and(|why| why.contains("min_free_bytes")), "{ready}");
     assert!(home.get("/v1/status")["resource_pressure"].is_string());
-    let doctor =
-        home.home.run(&["doctor", "--set", &format!("limits.min_free_bytes={UNREACHABLE_FREE_BYTES}")]);
+    let doctor = home.run(&["doctor", "--set", &format!("limits.min_free_bytes={UNREACHABLE_FREE_BYTES}")]);
     assert!(doctor.stdout.contains("limits.min_free_bytes asks for"), "{doctor:?}");
 
     // Open questions can be answered: a waiting process continues, and a run without a process is queued.

@@ -10,11 +10,11 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
+use crate::harness::{DaemonEnding, DaemonTestHome, ReplyPath};
 
 /// Creates a program that acts as the parrot after the shell lines in `check`.
 fn write_parrot_wrapper(home: &DaemonTestHome, name: &str, check: &str) -> PathBuf {
-    let path = home.home.path().join(name);
+    let path = home.path().join(name);
     let abide = env!("CARGO_BIN_EXE_abide");
     let script = format!("#!/bin/sh\n{check}\nexec {abide} __parrot \"$@\"\n");
     fs::write(&path, script).expect("it can be written");
@@ -24,7 +24,7 @@ fn write_parrot_wrapper(home: &DaemonTestHome, name: &str, check: &str) -> PathB
 
 fn configure_program(home: &DaemonTestHome, program: &Path) {
     let config = format!("[engines.parrot]\ncommand = [{:?}]\n", program.display().to_string());
-    fs::write(home.home.path().join("config.toml"), config).expect("it can be written");
+    fs::write(home.path().join("config.toml"), config).expect("it can be written");
 }
 
 fn profile(run: &Value) -> (&str, &str) {
@@ -35,7 +35,7 @@ fn profile(run: &Value) -> (&str, &str) {
 #[test]
 fn a3_a_probe_that_fails_once_is_tried_again() {
     let mut home = DaemonTestHome::new();
-    let mark = home.home.path().join("failed-once");
+    let mark = home.path().join("failed-once");
     let once = format!("[ -e {0} ] || {{ touch {0}; echo not now >&2; exit 1; }}", mark.display());
     let program = write_parrot_wrapper(&home, "flaky", &once);
     configure_program(&home, &program);
@@ -64,7 +64,7 @@ fn a3_a_probe_that_fails_to_the_end_holds_the_process() {
 #[test]
 fn a3_only_a_missing_program_is_not_found() {
     let mut home = DaemonTestHome::new();
-    configure_program(&home, &home.home.path().join("nowhere"));
+    configure_program(&home, &home.path().join("nowhere"));
     home.restart(DaemonEnding::Terminated);
     let run = home.create("parrot", "say done", json!({}));
     let failed = home.wait_for_status(&run, "failed");
@@ -82,12 +82,12 @@ fn a9_every_turn_uses_the_command_that_the_run_was_begun_with() {
     home.wait_for_status(&run, "waiting_user");
     home.down(DaemonEnding::Terminated);
     configure_program(&home, &second);
-    fs::remove_file(home.home.path().join("called")).expect("it was called");
+    fs::remove_file(home.path().join("called")).expect("it was called");
     home.up();
     let waiting = home.wait_for_status(&run, "waiting_user");
     home.reply(&waiting, "red", ReplyPath::Http);
     assert_eq!(home.wait_for_status(&run, "succeeded")["result"]["text"], "It is red.");
-    let called = fs::read_to_string(home.home.path().join("called")).unwrap_or_default();
+    let called = fs::read_to_string(home.path().join("called")).unwrap_or_default();
     assert!(called.contains("first"), "the second turn is the first one's program: {called}");
     // A new run uses the current program; a run whose program is gone reports that.
     let gone = home.create("parrot", "ask open_text What now?", json!({}));
@@ -110,10 +110,10 @@ fn a3_a_program_that_never_answers_holds_up_neither_the_list_of_engines_nor_a_st
     configure_program(&home, &program);
     home.restart(DaemonEnding::Terminated);
     let began = Instant::now();
-    let listed = home.home.client().and_then(|client| client.get("/v1/engines")).expect("an answer");
+    let listed = home.try_get("/v1/engines");
     assert_eq!(listed.status, 200);
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
-    let again = home.home.client().expect("a connection");
+    let again = home.client().expect("a connection");
     let given_up = std::thread::spawn(move || drop(again.get("/v1/engines")));
     home.shut_down();
     given_up.join().expect("it ended");

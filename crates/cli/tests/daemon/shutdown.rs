@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::{DaemonTestHome, ReplyPath};
+use crate::harness::{DaemonTestHome, ReplyPath};
 
 const BUSY: &str = "append log before\nprogress busy\nsleep 600\nappend log never";
 const GATE: &str = "append log before\ngate May I?\nappend log after $reply";
@@ -29,7 +29,7 @@ fn a_turn_at_work_is_interrupted_and_a_person_says_how_it_continues() {
         home.wait_for_progress(&run, "busy");
         let stopped = home.shut_down();
         assert_eq!(summary(stopped_entry(&stopped, &run)), ["turn", "waiting_user", "yes"], "{stopped:#}");
-        assert_eq!(home.home.keepers(), Vec::<String>::new());
+        assert_eq!(home.keepers(), Vec::<String>::new());
         home.up();
         let waiting = home.wait_for_status(&run, "waiting_user");
         assert_eq!(home.turns(&run)[0]["execution_status"], "interrupted");
@@ -181,8 +181,8 @@ fn an_engine_that_ignores_the_stop_is_ended() {
     home.wait_for_progress(&run, "hangs");
     let stopped = home.shut_down();
     assert_eq!(summary(stopped_entry(&stopped, &run)), ["turn", "waiting_user", "yes"], "{stopped:#}");
-    assert_eq!(home.home.keepers(), Vec::<String>::new());
-    let left = home.home.processes();
+    assert_eq!(home.keepers(), Vec::<String>::new());
+    let left = home.processes();
     assert!(left.iter().all(|left| !left.command.contains("__parrot")), "{left:?}");
 }
 
@@ -193,7 +193,7 @@ fn the_result_of_each_run_is_printed() {
     let fails = home.create_in("auto", "parrot", BUSY);
     home.wait_for_progress(&asks, "busy");
     home.wait_for_progress(&fails, "busy");
-    let end = home.home.run(&["down"]);
+    let end = home.run(&["down"]);
     assert_eq!(end.code, Some(0), "{end:?}");
     let line =
         |run: &str| end.stdout.lines().find(|line| line.starts_with(run)).unwrap_or_default().to_owned();

@@ -3,7 +3,7 @@
 use abide_testkit::daemon::HomeProcess;
 use serde_json::{Value, json};
 
-use crate::stage::{DaemonTestHome, ReplyPath};
+use crate::harness::{DaemonTestHome, ReplyPath};
 
 const BUSY: &str = "append log before\nprogress busy\nsleep 600\nappend log never";
 
@@ -78,10 +78,10 @@ fn e8_a_turn_whose_keeper_dies_needs_a_person_and_is_never_run_again() {
     let home = DaemonTestHome::new();
     let run = home.create("parrot", BUSY, json!({}));
     home.wait_for_progress(&run, "busy");
-    let processes = home.home.processes();
+    let processes = home.processes();
     let ours = |left: &&HomeProcess| left.command.contains("__keeper") || left.command.contains("__parrot");
     for victim in processes.iter().filter(ours) {
-        home.home.kill(victim);
+        home.kill(victim);
     }
     let waiting = home.wait_for_status(&run, "waiting_user");
     assert_eq!(home.turns(&run)[0]["execution_status"], "recovery_required", "{:?}", home.turns(&run));
@@ -93,8 +93,8 @@ fn e8_a_turn_whose_keeper_dies_needs_a_person_and_is_never_run_again() {
     // An auto run asks no questions.
     let run = home.create_in("auto", "parrot", BUSY);
     home.wait_for_progress(&run, "busy");
-    for victim in home.home.processes().iter().filter(ours) {
-        home.home.kill(victim);
+    for victim in home.processes().iter().filter(ours) {
+        home.kill(victim);
     }
     assert_eq!(home.wait_for_status(&run, "failed")["error"]["code"], "RECOVERY_FAILED");
 }

@@ -3,7 +3,7 @@
 use abide_testkit::wait;
 use serde_json::{Value, json};
 
-use crate::stage::{DaemonEnding, DaemonTestHome, ENDINGS, ReplyPath};
+use crate::harness::{DaemonEnding, DaemonTestHome, ENDINGS, ReplyPath};
 
 const SCRIPT: &str = "append log before\nask open_text What now?\nappend log after $reply\nsay It is $reply.";
 
@@ -79,14 +79,14 @@ fn a_sticky_process_that_died_while_no_daemon_was_there_is_lost() {
         let run = home.create("parrot-sticky", SCRIPT, json!({}));
         home.wait_for_status(&run, "waiting_user");
         home.down(ending);
-        let processes = home.home.processes();
+        let processes = home.processes();
         let mut victims: Vec<_> = processes.iter().filter(|left| left.command.contains("--sticky")).collect();
         if keeper_too {
             victims.extend(processes.iter().filter(|left| left.command.contains("__keeper")));
         }
         assert!(!victims.is_empty(), "{processes:?}");
         for victim in victims {
-            home.home.kill(victim);
+            home.kill(victim);
         }
         home.up();
         let failed = home.wait_for_status(&run, "failed");

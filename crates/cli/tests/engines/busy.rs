@@ -12,7 +12,7 @@ use abide_domain::{
 };
 use abide_testkit::model::{ModelScript, ScriptedAnswer, TestGate};
 
-use crate::{stage::ProgramTestDaemon, stories::question_answer};
+use crate::{harness::ProgramTestDaemon, stories::question_answer};
 
 /// A model that begins, waits for the gate when asked to dig, and then rests.
 fn digging_script(gate: &TestGate) -> ModelScript {

@@ -6,12 +6,12 @@
 
 mod busy;
 mod dressing;
+mod harness;
 mod parrots;
 mod programs;
 mod record;
 mod skills;
 mod special;
-mod stage;
 mod stories;
 mod texts;
 

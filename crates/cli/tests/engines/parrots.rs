@@ -12,7 +12,7 @@ use abide_domain::{
 };
 use abide_testkit::model::ModelScript;
 
-use crate::stage::ProgramTestDaemon;
+use crate::harness::ProgramTestDaemon;
 
 fn new_daemon(engine: &str) -> ProgramTestDaemon {
     ProgramTestDaemon::new(engine, ModelScript::new()).expect("the parrot is a part of this program")

@@ -11,7 +11,7 @@ use abide_domain::{
 };
 use abide_testkit::model::{ModelScript, ScriptedAnswer};
 
-use crate::stage::ProgramTestDaemon;
+use crate::harness::ProgramTestDaemon;
 
 const DESCRIPTION: &str = "counts the herons on every pond before anything else";
 

@@ -16,7 +16,7 @@ use abide_testkit::{
 };
 
 use crate::{
-    stage::ProgramTestDaemon,
+    harness::ProgramTestDaemon,
     stories::{kill, question_answer},
 };
 

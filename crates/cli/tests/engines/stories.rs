@@ -10,7 +10,7 @@ use abide_domain::{
 };
 use abide_testkit::model::{ModelScript, ScriptedAnswer, TestGate};
 
-use crate::stage::ProgramTestDaemon;
+use crate::harness::ProgramTestDaemon;
 
 /// An answer that ends the turn with a question.
 pub(crate) fn question_answer(prompt: &str) -> ScriptedAnswer {

@@ -6,7 +6,7 @@ use abide_domain::{
 };
 use abide_testkit::model::{ModelScript, ScriptedAnswer};
 
-use crate::stage::ProgramTestDaemon;
+use crate::harness::ProgramTestDaemon;
 
 /// An answer of 20,000 words with multi-byte characters arrives completely.
 pub(crate) fn a_very_long_answer_arrives_whole(engine: &str) {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::daemon::SocketTestDaemon;
 use crate::terminals::TerminalSocketClient;
+use crate::{new_home, stop};
 
 /// The maximum peak memory of the daemon, in MiB.
 const MAX_MEMORY_MIB: u64 = 200;
@@ -15,16 +15,16 @@ const PRINTED: usize = 600_000;
 /// Buffers of connections and results that no client reads are bounded for all clients together.
 #[test]
 fn many_clients_with_unread_results_take_little_memory_and_hold_up_no_other_client() {
-    let home = tempfile::tempdir().unwrap();
-    let daemon = SocketTestDaemon::start(home.path());
-    let mut other = TerminalSocketClient::connect(&daemon);
+    let home = new_home();
+    let daemon = home.start();
+    let mut other = TerminalSocketClient::connect(&home);
     let quiet = other.session();
     let sessions: Vec<String> = (0..SESSIONS).map(|_| other.session()).collect();
     let run = |session: &str| {
         let command = format!("head -c {PRINTED} /dev/zero; head -c {PRINTED} /dev/zero >&2");
         json!({ "session_id": session, "command": command, "encoding": "base64" })
     };
-    let mut clients: Vec<_> = (0..CLIENTS).map(|_| TerminalSocketClient::connect(&daemon)).collect();
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| TerminalSocketClient::connect(&home)).collect();
     // One result is read: a connection must not keep memory of its size.
     for (number, client) in clients.iter_mut().enumerate() {
         let ran = client.call("exec.run", &run(&sessions[number % SESSIONS]));
@@ -46,12 +46,11 @@ fn many_clients_with_unread_results_take_little_memory_and_hold_up_no_other_clie
         assert_eq!(ran["result"]["stdout"], "here\n");
     }
     assert_eq!(streamed_bytes(&mut other, &quiet), PRINTED);
-    let (status, _) = daemon.text("/readyz");
-    assert_eq!(status, 200);
-    let peak = daemon.peak_memory();
+    assert_eq!(home.try_get("/readyz").status, 200);
+    let peak = daemon.peak_memory() >> 20;
     assert!(peak < MAX_MEMORY_MIB, "{peak} MiB");
     drop(clients);
-    daemon.stop();
+    stop(&home, daemon);
 }
 
 /// Streams a large output and returns its size.
@@ -72,9 +71,9 @@ fn streamed_bytes(client: &mut TerminalSocketClient, session: &str) -> usize {
 /// A request that quotes much of itself in its response, or stays in memory until its reply, is bounded.
 #[test]
 fn long_ids_and_names_are_refused_with_a_short_response() {
-    let home = tempfile::tempdir().unwrap();
-    let daemon = SocketTestDaemon::start(home.path());
-    let mut client = TerminalSocketClient::connect(&daemon);
+    let home = new_home();
+    let daemon = home.start();
+    let mut client = TerminalSocketClient::connect(&home);
     let long = "x".repeat(500_000);
     let refusals = [
         ("session.create", json!({ "name": long })),
@@ -90,7 +89,7 @@ fn long_ids_and_names_are_refused_with_a_short_response() {
         );
     }
     let request = json!({ "jsonrpc": "2.0", "id": long, "method": "system.ping" });
-    let (_, answer) = daemon.post("/v1/rpc", &request);
+    let answer = home.try_post("/v1/rpc", &request).body;
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32600)), "{answer}");
     // Reads of a client follow one another, also if each is answered at once.
     let missing = json!({ "session_id": "s-none", "exec_id": "e-1" });
@@ -98,5 +97,5 @@ fn long_ids_and_names_are_refused_with_a_short_response() {
     for id in asked {
         assert_eq!(client.next()["id"].as_u64(), Some(id));
     }
-    daemon.stop();
+    stop(&home, daemon);
 }

@@ -1,98 +1,102 @@
 //! A complete run of the scripted engine, over HTTP only.
 
-use serde_json::{Value, json};
+use abide_testkit::daemon::DaemonExit;
+use serde_json::json;
 
-use crate::daemon::{SocketTestDaemon, abide};
+use crate::{new_home, stop};
 
 #[test]
 fn a_run_asks_is_answered_through_a_restart_and_ends() {
-    let home = tempfile::tempdir().unwrap();
-    let daemon = SocketTestDaemon::start(home.path());
+    let home = new_home();
+    let daemon = home.start();
     let prompt = "progress looking\nsay hi\nask choose_one Which? | red | green (safe)\n\
         append .abide/artifacts/log.txt $reply\nsay got $reply";
-    let run = daemon.create_run("parrot", prompt);
+    let run = home.create_run(&json!({ "engine": "parrot", "prompt": prompt }));
     let path = format!("/v1/runs/{run}/events");
-    let mut events = daemon.events(&path, 0);
+    let mut events = home.event_stream(&path, 0);
     let asked = events.find(|event| event["data"]["outcome"] == "asked").unwrap();
     assert_eq!(
         asked["data"]["question"]["options"][1],
         json!({ "label": "green", "safe": true, "approves": null })
     );
-    let inbox = daemon.get("/v1/interactions?state=open");
+    let inbox = home.get("/v1/interactions?state=open");
     let interaction = inbox["items"][0]["interaction_id"].as_str().unwrap().to_owned();
-    assert_eq!(daemon.get(&format!("/v1/runs/{run}"))["pending_interaction_id"], interaction);
-    assert!(daemon.terminate().success());
+    assert_eq!(home.get(&format!("/v1/runs/{run}"))["pending_interaction_id"], interaction);
+    assert_eq!(daemon.terminate(), DaemonExit::Exited(Some(0)));
     assert_eq!(events.next(), None, "a stream ends when the daemon goes");
 
-    let daemon = SocketTestDaemon::start(home.path());
+    let daemon = home.start();
     let cursor = asked["seq"].as_u64().unwrap();
-    let mut events = daemon.events(&path, cursor);
+    let mut events = home.event_stream(&path, cursor);
     let reply = format!("/v1/interactions/{interaction}/reply");
-    let (status, said) = daemon.post(&reply, &json!({ "text": "green", "idempotency_key": "k" }));
-    assert_eq!((status, said), (200, json!({ "resolution": "accepted" })));
+    let replied = home.try_post(&reply, &json!({ "text": "green", "idempotency_key": "k" }));
+    assert_eq!((replied.status, replied.body), (200, json!({ "resolution": "accepted" })));
     let arrived = events.next().unwrap();
     assert_eq!(
         (arrived["type"].clone(), arrived["data"]["text"].clone()),
         (json!("reply_arrived"), json!("green"))
     );
     assert!(events.any(|event| event["data"]["outcome"] == "completed"));
-    let ended = daemon.get(&format!("/v1/runs/{run}"));
+    let ended = home.get(&format!("/v1/runs/{run}"));
     assert_eq!(
         (ended["status"].clone(), ended["result"]["text"].clone()),
         (json!("succeeded"), json!("got green"))
     );
-    let turns = daemon.get(&format!("/v1/runs/{run}/turns"));
+    let turns = home.get(&format!("/v1/runs/{run}/turns"));
     assert_eq!(turns["items"].as_array().unwrap().len(), 2);
     assert_eq!(turns["items"][1]["interaction_id"], interaction);
-    let files = daemon.get(&format!("/v1/runs/{run}/artifacts"));
+    let files = home.get(&format!("/v1/runs/{run}/artifacts"));
     assert_eq!(files["items"][0]["path"], "log.txt");
-    let (status, text) = daemon.text(&format!("/v1/runs/{run}/artifacts/log.txt"));
-    assert_eq!((status, text.as_str()), (200, "green\n"));
-    daemon.stop();
+    assert_eq!(home.get_text(&format!("/v1/runs/{run}/artifacts/log.txt")), "green\n");
+    stop(&home, daemon);
 }
 
 #[test]
 fn secrets_are_in_no_answer_and_no_event() {
     const SECRET: &str = "s3cret-value-of-an-engine";
-    let home = tempfile::tempdir().unwrap();
+    let home = new_home();
     let config = format!("[engines.parrot]\nenv = {{ SOME_KEY = \"{SECRET}\" }}\n");
     std::fs::write(home.path().join("config.toml"), config).unwrap();
-    let daemon = SocketTestDaemon::start(home.path());
-    let run = daemon.create_run("parrot", "say hi");
-    daemon.events(&format!("/v1/runs/{run}/events"), 0).find(|event| event["type"] == "turn_ended").unwrap();
+    let daemon = home.start();
+    let run = home.create_run(&json!({ "engine": "parrot", "prompt": "say hi" }));
+    home.event_stream(&format!("/v1/runs/{run}/events"), 0)
+        .find(|event| event["type"] == "turn_ended")
+        .unwrap();
+    let token = std::fs::read_to_string(home.path().join("token")).unwrap();
     for path in ["/v1/events", "/v1/engines", "/v1/status", "/v1/runs", "/v1/nowhere", "/openapi.json"] {
-        let (_, text) = daemon.text(path);
-        assert!(!text.contains(SECRET) && !text.contains(&daemon.token), "{path}");
+        let text = home.try_get(path).text;
+        assert!(!text.is_empty() && !text.contains(SECRET) && !text.contains(&token), "{path}");
     }
-    daemon.stop();
+    stop(&home, daemon);
 }
 
 #[test]
 fn an_address_that_others_can_reach_is_refused_unless_it_is_asked_for() {
-    let home = tempfile::tempdir().unwrap();
-    let refused = abide(home.path()).args(["up", "--listen", "0.0.0.0:0"]).output().unwrap();
-    assert!(!refused.status.success());
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("http.allow_remote"), "{said}");
+    let home = new_home();
+    let refused = home.run(&["up", "--listen", "0.0.0.0:0"]);
+    assert_ne!(refused.code, Some(0));
+    assert!(refused.stderr.contains("http.allow_remote"), "{}", refused.stderr);
 }
 
 #[test]
 fn a_stop_reports_the_ended_runs() {
-    let home = tempfile::tempdir().unwrap();
-    let daemon = SocketTestDaemon::start(home.path());
-    let run = daemon.create_run("parrot", "progress now\nsleep 600");
-    daemon.events(&format!("/v1/runs/{run}/events"), 0).find(|event| event["type"] == "progressed").unwrap();
-    let stopped: Value = daemon.stop();
+    let home = new_home();
+    let daemon = home.start();
+    let run = home.create_run(&json!({ "engine": "parrot", "prompt": "progress now\nsleep 600" }));
+    home.event_stream(&format!("/v1/runs/{run}/events"), 0)
+        .find(|event| event["type"] == "progressed")
+        .unwrap();
+    let stopped = stop(&home, daemon);
     assert_eq!(stopped["turns"], json!([run]));
 }
 
 #[test]
 fn engines_are_listed_with_how_they_wait_and_what_they_can_do() {
-    let home = tempfile::tempdir().unwrap();
+    let home = new_home();
     let config = "[engines.codex]\nenabled = false\n[engines.claude]\ncommand = [\"/no/such/claude\"]\n";
     std::fs::write(home.path().join("config.toml"), config).unwrap();
-    let daemon = SocketTestDaemon::start(home.path());
-    let engines = daemon.get("/v1/engines")["items"].clone();
+    let daemon = home.start();
+    let engines = home.get("/v1/engines")["items"].clone();
     let engine = |name: &str| {
         let found = engines.as_array().unwrap().iter().find(|engine| engine["name"] == name);
         found.unwrap_or_else(|| panic!("{name} is not in {engines}")).clone()
@@ -112,5 +116,5 @@ fn engines_are_listed_with_how_they_wait_and_what_they_can_do() {
     assert_eq!((&missing["available"], &missing["wait_mode"]), (&json!(false), &json!(null)), "{missing}");
     assert!(missing["probe"].as_str().unwrap().contains("/no/such/claude"), "{missing}");
     assert!(!engines.to_string().contains("codex"), "a disabled engine is not listed");
-    daemon.stop();
+    stop(&home, daemon);
 }

@@ -1,13 +1,16 @@
 //! Terminal methods over a WebSocket: all methods, concurrent calls, and isolation of clients from a slow one.
 
 use std::net::TcpStream;
-use std::time::Duration;
 
+use abide_testkit::{
+    daemon::{DaemonExit, TestHome},
+    wait,
+};
 use serde_json::{Value, json};
 use tungstenite::client::IntoClientRequest;
 use tungstenite::{Message, WebSocket};
 
-use crate::daemon::SocketTestDaemon;
+use crate::{new_home, stop};
 
 pub(crate) struct TerminalSocketClient {
     socket: WebSocket<TcpStream>,
@@ -15,13 +18,14 @@ pub(crate) struct TerminalSocketClient {
 }
 
 impl TerminalSocketClient {
-    pub(crate) fn connect(daemon: &SocketTestDaemon) -> Self {
+    pub(crate) fn connect(home: &TestHome) -> Self {
+        let client = home.client().expect("a daemon was started");
         let mut request =
-            format!("ws://{}/v1/rpc", daemon.address).into_client_request().expect("it is a URL");
-        let token = format!("Bearer {}", daemon.token).parse().expect("it is text");
+            format!("ws://{}/v1/rpc", client.address).into_client_request().expect("it is a URL");
+        let token = format!("Bearer {}", client.token.unwrap_or_default()).parse().expect("it is text");
         request.headers_mut().insert("authorization", token);
-        let stream = TcpStream::connect(&daemon.address).expect("the daemon listens");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("it can be set");
+        let stream = TcpStream::connect(client.address).expect("the daemon listens");
+        stream.set_read_timeout(Some(wait::LIMIT)).expect("it can be set");
         let (socket, _) = tungstenite::client(request, stream).expect("the WebSocket opens");
         Self { socket, last: 0 }
     }
@@ -61,9 +65,9 @@ impl TerminalSocketClient {
 
 #[test]
 fn commands_run_stream_and_are_cancelled_over_a_websocket() {
-    let home = tempfile::tempdir().unwrap();
-    let daemon = SocketTestDaemon::start(home.path());
-    let mut client = TerminalSocketClient::connect(&daemon);
+    let home = new_home();
+    let daemon = home.start();
+    let mut client = TerminalSocketClient::connect(&home);
     let session = client.session();
     let ran = client
         .call("exec.run", &json!({ "session_id": session, "command": "cd /; X=1; echo out; echo err >&2" }));
@@ -91,18 +95,18 @@ fn commands_run_stream_and_are_cancelled_over_a_websocket() {
     said.sort_by_key(|said| said["id"].as_u64());
     assert_eq!((said[0]["id"].as_u64(), said[1]["id"].as_u64()), (Some(running), Some(cancelling)));
     assert_eq!(said[0]["result"]["cancelled"], true);
-    daemon.stop();
+    stop(&home, daemon);
 }
 
 #[test]
 fn a_slow_client_blocks_no_other_and_its_session_survives() {
-    let home = tempfile::tempdir().unwrap();
-    let daemon = SocketTestDaemon::start(home.path());
-    let mut slow = TerminalSocketClient::connect(&daemon);
+    let home = new_home();
+    let daemon = home.start();
+    let mut slow = TerminalSocketClient::connect(&home);
     let loud = slow.session();
     let flood = json!({ "session_id": loud, "command": "head -c 60000000 /dev/zero | tr '\\0' x" });
     let streaming = slow.call("exec.stream", &flood);
-    let mut other = TerminalSocketClient::connect(&daemon);
+    let mut other = TerminalSocketClient::connect(&home);
     let quiet = other.session();
     for _ in 0..20 {
         let ran = other.call("exec.run", &json!({ "session_id": quiet, "command": "echo here" }));
@@ -130,37 +134,37 @@ fn a_slow_client_blocks_no_other_and_its_session_survives() {
         (rest["result"]["data"].clone(), rest["result"]["end"].clone()),
         (json!("xxxxxxxxxx"), json!(true))
     );
-    assert_eq!(daemon.stop()["sessions"], 2);
+    assert_eq!(stop(&home, daemon)["sessions"], 2);
 }
 
 #[test]
 fn sessions_outlive_the_daemon_that_made_them() {
-    let home = tempfile::tempdir().unwrap();
-    let daemon = SocketTestDaemon::start(home.path());
-    let mut client = TerminalSocketClient::connect(&daemon);
+    let home = new_home();
+    let daemon = home.start();
+    let mut client = TerminalSocketClient::connect(&home);
     let session = client.session();
     client.call("exec.run", &json!({ "session_id": session, "command": "X=kept" }));
-    assert!(daemon.terminate().success());
-    let daemon = SocketTestDaemon::start(home.path());
-    let mut client = TerminalSocketClient::connect(&daemon);
+    assert_eq!(daemon.terminate(), DaemonExit::Exited(Some(0)));
+    let daemon = home.start();
+    let mut client = TerminalSocketClient::connect(&home);
     let ran = client.call("exec.run", &json!({ "session_id": session, "command": "echo $X" }));
     assert_eq!(ran["result"]["stdout"], "kept\n", "{ran}");
-    daemon.stop();
+    stop(&home, daemon);
 }
 
 /// SECURITY finding 14: responses are bounded, and count for flow control like streams.
 #[test]
 fn answers_that_are_not_read_take_little_memory_and_hold_up_no_other_client() {
-    let home = tempfile::tempdir().unwrap();
-    let daemon = SocketTestDaemon::start(home.path());
-    let mut greedy = TerminalSocketClient::connect(&daemon);
+    let home = new_home();
+    let daemon = home.start();
+    let mut greedy = TerminalSocketClient::connect(&home);
     let loud = greedy.session();
     let print = json!({ "session_id": loud, "command": "head -c 8000000 /dev/zero", "max_output_bytes": 10 });
     let exec = greedy.call("exec.run", &print)["result"]["exec_id"].clone();
     let range = json!({ "session_id": loud, "exec_id": exec, "limit": 33_554_432 });
     // A NUL byte takes six bytes as JSON: these would be 3 GB.
     let asked: Vec<u64> = (0..500).map(|_| greedy.send("exec.output", &range)).collect();
-    let mut other = TerminalSocketClient::connect(&daemon);
+    let mut other = TerminalSocketClient::connect(&home);
     let quiet = other.session();
     for _ in 0..20 {
         let ran = other.call("exec.run", &json!({ "session_id": quiet, "command": "echo here" }));
@@ -175,12 +179,12 @@ fn answers_that_are_not_read_take_little_memory_and_hold_up_no_other_client() {
     std::thread::scope(|scope| {
         for _ in 0..50 {
             scope.spawn(|| {
-                let (status, answer) = daemon.post("/v1/rpc", &once);
-                assert_eq!((status, answer["result"]["data"].as_str().unwrap().len()), (200, 1 << 20));
+                let answer = home.try_post("/v1/rpc", &once);
+                assert_eq!((answer.status, answer.str_at("/result/data").len()), (200, 1 << 20));
             });
         }
     });
-    let peak = daemon.peak_memory();
+    let peak = daemon.peak_memory() >> 20;
     assert!(peak < 200, "{peak} MiB");
     drop(greedy);
     let screen =
@@ -192,9 +196,9 @@ fn answers_that_are_not_read_take_little_memory_and_hold_up_no_other_client() {
     );
     let shown = other.call("session.screen", &json!({ "session_id": screen }));
     assert!(shown["result"]["text"].as_str().unwrap().contains("300000"), "{shown}");
-    let peak = daemon.peak_memory();
+    let peak = daemon.peak_memory() >> 20;
     assert!(peak < 200, "{peak} MiB");
-    daemon.stop();
+    stop(&home, daemon);
 }
 
 /// Issue 14, bounds: memory for command results is reserved before they are read from their keepers, for all clients
@@ -203,9 +207,9 @@ fn answers_that_are_not_read_take_little_memory_and_hold_up_no_other_client() {
 fn results_of_many_commands_at_once_take_little_memory() {
     const SESSIONS: usize = 12;
     const PRINTED: usize = 3_000_000;
-    let home = tempfile::tempdir().unwrap();
-    let daemon = SocketTestDaemon::start(home.path());
-    let mut client = TerminalSocketClient::connect(&daemon);
+    let home = new_home();
+    let daemon = home.start();
+    let mut client = TerminalSocketClient::connect(&home);
     let sessions: Vec<String> = (0..SESSIONS).map(|_| client.session()).collect();
     let print = |session: &str, encoding: &str| {
         let command = format!("head -c {PRINTED} /dev/zero; head -c {PRINTED} /dev/zero >&2");
@@ -225,13 +229,11 @@ fn results_of_many_commands_at_once_take_little_memory() {
         for _ in 0..SESSIONS {
             scope.spawn(|| {
                 let made = json!({ "jsonrpc": "2.0", "id": 1, "method": "session.create", "params": {} });
-                let (_, made) = daemon.post("/v1/rpc", &made);
+                let made = home.try_post("/v1/rpc", &made).body;
                 let session = made["result"]["session_id"].as_str().expect("it is made");
                 let run =
                     json!({ "jsonrpc": "2.0", "id": 1, "method": "exec.run", "params": print(session, "utf8") });
-                let (status, answer) = daemon.post("/v1/rpc", &run);
-                assert_eq!(status, 200);
-                is_bounded(&answer, 1 << 20);
+                is_bounded(&home.post("/v1/rpc", &run), 1 << 20);
             });
         }
     });
@@ -242,7 +244,7 @@ fn results_of_many_commands_at_once_take_little_memory() {
     }
     let ran = client.call("exec.run", &json!({ "session_id": sessions[0], "command": "echo here" }));
     assert_eq!(ran["result"]["stdout"], "here\n", "the session continues");
-    let peak = daemon.peak_memory();
+    let peak = daemon.peak_memory() >> 20;
     assert!(peak < 200, "{peak} MiB");
-    daemon.stop();
+    stop(&home, daemon);
 }

@@ -1,6 +1,6 @@
 //! `/metrics` reports the correct counters and gauges, also after a restart.
 
-use crate::place::OperatorTestHome;
+use crate::new_home;
 
 fn metric_value(text: &str, line: &str) -> f64 {
     let value = text.lines().find_map(|found| found.strip_prefix(line)).map(str::trim);
@@ -9,13 +9,13 @@ fn metric_value(text: &str, line: &str) -> f64 {
 
 #[test]
 fn metrics_count_events_and_open_questions_after_a_restart() {
-    let home = OperatorTestHome::new("");
-    let daemon = home.up(&[]);
-    let done = daemon.run("say hello");
-    daemon.wait_for_status(&done, "succeeded");
-    let asks = daemon.run("ask open_text What now?");
-    daemon.wait_for_status(&asks, "waiting_user");
-    let text = daemon.get("/metrics");
+    let home = new_home("");
+    let daemon = home.start();
+    let done = home.run_parrot("say hello");
+    home.wait_for_status(&done, "succeeded");
+    let asks = home.run_parrot("ask open_text What now?");
+    home.wait_for_status(&asks, "waiting_user");
+    let text = home.get_text("/metrics");
     assert!(text.ends_with("# EOF\n"), "{text}");
     assert_eq!(metric_value(&text, "abide_turns_total{outcome=\"completed\"}"), 1.0);
     assert_eq!(metric_value(&text, "abide_turns_total{outcome=\"waiting_user_input\"}"), 1.0);
@@ -28,9 +28,9 @@ fn metrics_count_events_and_open_questions_after_a_restart() {
     let created = "abide_http_requests_total{method=\"POST\",route=\"/v1/runs\",status=\"201\"}";
     assert_eq!(metric_value(&text, created), 2.0);
     let head = metric_value(&text, "abide_journal_head");
-    daemon.down(&home);
-    let again = home.up(&[]);
-    let text = again.get("/metrics");
+    home.down(daemon);
+    let _again = home.start();
+    let text = home.get_text("/metrics");
     assert_eq!(metric_value(&text, "abide_runs{status=\"succeeded\"}"), 1.0);
     assert_eq!(metric_value(&text, "abide_runs{status=\"waiting_user\"}"), 1.0);
     assert_eq!(metric_value(&text, "abide_interactions_open"), 1.0);
@@ -40,8 +40,8 @@ fn metrics_count_events_and_open_questions_after_a_restart() {
 
 #[test]
 fn metrics_require_the_token() {
-    let home = OperatorTestHome::new("");
-    let daemon = home.up(&[]);
-    let refused = ureq::get(format!("{}/metrics", daemon.url)).call().unwrap_err();
-    assert!(matches!(refused, ureq::Error::StatusCode(401)), "{refused}");
+    let home = new_home("");
+    let _daemon = home.start();
+    let refused = home.client().unwrap().with_token(None).get("/metrics").unwrap();
+    assert_eq!(refused.status, 401, "{}", refused.text);
 }

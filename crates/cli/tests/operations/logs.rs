@@ -1,11 +1,10 @@
 //! The log of a background daemon: in the home, bounded in size, with entries about the run.
 
-use crate::place::OperatorTestHome;
+use crate::{files_below, new_home};
 
 #[test]
 fn a_daemon_in_the_background_logs_to_files_of_bounded_size_and_number() {
-    let home =
-        OperatorTestHome::new("[log]\nlevel = \"debug\"\nformat = \"json\"\nmax_bytes = 4096\nfiles = 3\n");
+    let home = new_home("[log]\nlevel = \"debug\"\nformat = \"json\"\nmax_bytes = 4096\nfiles = 3\n");
     home.run_ok(&["up", "--detach"]);
     let mut runs = vec![];
     for _ in 0..6 {
@@ -14,8 +13,7 @@ fn a_daemon_in_the_background_logs_to_files_of_bounded_size_and_number() {
         runs.push(listed[0]["run_id"].as_str().unwrap().to_owned());
     }
     home.run_ok(&["down"]);
-    let logs: Vec<_> = home
-        .files()
+    let logs: Vec<_> = files_below(home.path())
         .into_iter()
         .filter(|(path, _)| {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("daemon.log"))

@@ -6,7 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::place::OperatorTestHome;
+use abide_testkit::daemon::TestHome;
+
+use crate::new_home;
 
 /// Returns the files that other users could access, except the content of workspaces.
 fn open_to_others(home: &Path) -> Vec<(PathBuf, u32)> {
@@ -37,49 +39,50 @@ fn allow_all(path: &Path) {
 #[test]
 fn nothing_in_the_home_is_open_to_other_users_whatever_the_umask() {
     for umask in ["000", "022", "077"] {
-        let home = OperatorTestHome::new("").in_subfolder("home").with_umask(umask);
-        let daemon = home.up(&[]);
-        let run = daemon.post(
+        let script = format!("umask {umask}; exec \"$0\" \"$@\"");
+        let home = TestHome::new(env!("CARGO_BIN_EXE_abide"));
+        let home = home.in_subfolder("home").with_launcher(&["/bin/sh", "-c", &script]);
+        let daemon = home.start();
+        let run = home.post(
             "/v1/runs",
             &serde_json::json!({ "engine": "parrot-sticky", "prompt": "ask open_text What now?" }),
         );
-        daemon.wait_for_status(run["run_id"].as_str().unwrap(), "waiting_user");
+        home.wait_for_status(run["run_id"].as_str().unwrap(), "waiting_user");
         home.run_ok(&["backup", home.path().join("copy.db").to_str().unwrap()]);
-        let session: serde_json::Value =
-            serde_json::from_str(&home.run_ok(&["sessions", "new", "--json"])).unwrap();
+        let session = home.run_json(&["sessions", "new"]);
         let open = open_to_others(home.path());
         // The session has no owner, so the daemon would keep it running.
         home.run_ok(&["sessions", "rm", session["session_id"].as_str().unwrap()]);
         assert_eq!(open, [], "umask {umask}");
-        daemon.down(&home);
+        home.down(daemon);
     }
 }
 
 #[test]
 fn a_home_and_a_token_that_others_can_read_are_repaired_with_a_warning() {
-    let home = OperatorTestHome::new("");
-    home.up(&[]).down(&home);
+    let home = new_home("");
+    home.down(home.start());
     allow_all(home.path());
-    let stderr = home.up(&[]).down(&home);
+    let stderr = home.down(home.start());
     assert!(stderr.contains("other users could look into"), "{stderr}");
     assert_eq!(open_to_others(home.path()), []);
     // Only the token: the home was private, so no other file is checked.
     fs::set_permissions(home.path().join("token"), fs::Permissions::from_mode(0o644)).unwrap();
-    let stderr = home.up(&[]).down(&home);
+    let stderr = home.down(home.start());
     assert!(stderr.contains("other users could read") && stderr.contains("token"), "{stderr}");
     assert_eq!(open_to_others(home.path()), []);
 }
 
 #[test]
 fn a_token_of_another_user_is_refused() {
-    let home = OperatorTestHome::new("");
-    home.up(&[]).down(&home);
+    let home = new_home("");
+    home.down(home.start());
     let token = home.path().join("token");
     if std::os::unix::fs::chown(&token, Some(4711), None).is_err() {
         return abide_testkit::skip::skip("only root can give a file away");
     }
-    let refused = home.abide(&["up"]);
-    assert_eq!(refused.status.code(), Some(1));
-    let stderr = crate::place::text(&refused.stderr);
+    let refused = home.run(&["up"]);
+    assert_eq!(refused.code, Some(1));
+    let stderr = &refused.stderr;
     assert!(stderr.contains("belongs to another user"), "{stderr}");
 }

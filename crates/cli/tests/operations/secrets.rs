@@ -1,8 +1,8 @@
 //! The files and logs of a daemon contain none of its secrets.
 
-use abide_testkit::wait;
+use abide_testkit::{daemon::TestHome, wait};
 
-use crate::place::{OperatorTestHome, text};
+use crate::{files_below, new_home, text};
 
 const TOKEN: &str = "token-hidden-of-this-home-0123456789abcdef";
 const ENGINE_VALUE: &str = "value-hidden-for-the-engine";
@@ -13,24 +13,24 @@ fn no_line_no_file_and_no_answer_repeats_the_token_or_an_engines_variable() {
     let config = format!(
         "[log]\nlevel = \"trace\"\nformat = \"json\"\n[engines.parrot]\nenv = {{ PARROT_KEY = \"{ENGINE_VALUE}\" }}\n"
     );
-    let home = OperatorTestHome::new(&config);
+    let home = new_home(&config);
     std::fs::write(home.path().join("token"), TOKEN).unwrap();
-    let daemon = home.up(&[]);
-    let run = daemon.run("say hello\nfail it broke");
+    let daemon = home.start();
+    let run = home.run_parrot("say hello\nfail it broke");
     let mut answers = vec![];
     wait::until("the run has failed", || {
-        let answer = daemon.get(&format!("/v1/runs/{run}"));
+        let answer = home.get_text(&format!("/v1/runs/{run}"));
         let failed = answer.contains("\"failed\"");
         answers.push(answer);
         failed
     });
-    answers.push(daemon.get("/v1/events?limit=100"));
-    answers.push(daemon.get("/metrics"));
+    answers.push(home.get_text("/v1/events?limit=100"));
+    answers.push(home.get_text("/metrics"));
     answers.push(home.run_ok(&["show", &run, "--json"]));
     answers.push(home.run_ok(&["config", "show"]));
-    let refused = home.abide(&["run", "unknown", "hello", "--json"]);
-    answers.extend([text(&refused.stdout), text(&refused.stderr)]);
-    let log = daemon.down(&home);
+    let refused = home.run(&["run", "unknown", "hello", "--json"]);
+    answers.extend([refused.stdout, refused.stderr]);
+    let log = home.down(daemon);
     assert!(log.lines().filter(|line| line.contains("\"message\"")).count() > 5, "it was logged: {log}");
     answers.push(log);
     for said in answers {
@@ -38,7 +38,7 @@ fn no_line_no_file_and_no_answer_repeats_the_token_or_an_engines_variable() {
             assert!(!said.contains(secret), "{secret} is repeated in {said}");
         }
     }
-    for (path, contents) in home.files() {
+    for (path, contents) in files_below(home.path()) {
         let own = ["token", "config.toml"].iter().any(|name| path.ends_with(name));
         let contents = text(&contents);
         for secret in [TOKEN, ENGINE_VALUE] {
@@ -52,24 +52,23 @@ fn a_store_that_cannot_be_reached_is_complained_about_without_its_password() {
     // Port 1 refuses connections.
     let config =
         format!("store = \"postgres://abide:{PASSWORD}@127.0.0.1:1/abide\"\n[log]\nlevel = \"trace\"\n");
-    let home = OperatorTestHome::new(&config);
+    let home = new_home(&config);
     for words in [&["up"][..], &["verify"], &["backup", "copy.db"], &["config", "show"], &["config", "check"]]
     {
-        let output = home.abide(words);
-        let said = text(&output.stdout) + &text(&output.stderr);
+        let output = home.run(words);
+        let said = output.stdout + &output.stderr;
         assert!(!said.is_empty() && !said.contains(PASSWORD), "abide {words:?}: {said}");
     }
-    assert!(text(&home.abide(&["backup", "copy.db"]).stderr).contains("pg_dump"));
+    assert!(home.run(&["backup", "copy.db"]).stderr.contains("pg_dump"));
 }
 
 #[test]
 fn the_settings_of_a_daemon_in_the_background_are_on_no_command_line() {
-    let home = OperatorTestHome::new("");
+    let home = new_home("");
     let store = format!("sqlite:{}", home.path().join("hidden-place.db").display());
     home.run_ok(&["up", "--detach", "--store", &store]);
-    let address = std::fs::read_to_string(home.path().join("daemon.json")).unwrap();
-    let address: serde_json::Value = serde_json::from_str(&address).unwrap();
-    let words = std::fs::read(format!("/proc/{}/cmdline", address["process"]["pid"])).unwrap();
+    let pid = home.daemon_pid().unwrap();
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
     home.run_ok(&["run", "parrot", "say hello"]);
     home.run_ok(&["down"]);
     assert!(!text(&words).contains("hidden-place"), "{}", text(&words));
@@ -80,19 +79,22 @@ const FOREIGN_KEY_VALUE: &str = "a-key-for-something-else";
 
 #[test]
 fn an_agent_is_not_handed_the_settings_and_the_token_of_the_daemon() {
-    let home = OperatorTestHome::new("");
+    let home = new_home("");
     let store = format!("sqlite:{}", home.path().join(format!("{PASSWORD}.db")).display());
-    let daemon = home.up(&[
-        ("ABIDE_STORE", &store),
-        ("ABIDE_TOKEN", TOKEN),
-        ("PARROT_SEEN", ENGINE_VALUE),
-        ("NOTIFY_SOCKET", "@unused"),
-        ("AWS_SECRET_ACCESS_KEY", FOREIGN_KEY_VALUE),
-    ]);
+    let daemon = home.start_with(
+        &[],
+        &[
+            ("ABIDE_STORE", &store),
+            ("ABIDE_TOKEN", TOKEN),
+            ("PARROT_SEEN", ENGINE_VALUE),
+            ("NOTIFY_SOCKET", "@nobody"),
+            ("AWS_SECRET_ACCESS_KEY", FOREIGN_KEY_VALUE),
+        ],
+    );
     let order = serde_json::json!({
         "engine": "parrot-sticky", "prompt": "ask open_text Who?\nsay hello", "execution_mode": "interactive",
     });
-    daemon.wait_for_status(daemon.post("/v1/runs", &order)["run_id"].as_str().unwrap(), "waiting_user");
+    home.wait_for_status(home.post("/v1/runs", &order)["run_id"].as_str().unwrap(), "waiting_user");
     let agents = agents_of(&home);
     assert!(!agents.is_empty(), "an agent waits");
     for environment in agents {
@@ -101,12 +103,12 @@ fn an_agent_is_not_handed_the_settings_and_the_token_of_the_daemon() {
             assert!(!environment.contains(secret), "{secret} is handed on in {environment}");
         }
     }
-    daemon.down(&home);
+    home.down(daemon);
 }
 
 /// Returns the environments of a home's agents: processes with the home in their environment that are neither daemon
 /// nor keeper.
-fn agents_of(home: &OperatorTestHome) -> Vec<String> {
+fn agents_of(home: &TestHome) -> Vec<String> {
     let read = |path: String| text(&std::fs::read(path).unwrap_or_default());
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

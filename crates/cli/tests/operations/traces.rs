@@ -9,7 +9,7 @@ use std::{
 use abide_testkit::wait;
 use serde_json::Value;
 
-use crate::place::{OperatorTestHome, text};
+use crate::new_home;
 
 /// Starts a local collector; returns its address and a channel with its requests.
 fn collector() -> (String, Receiver<(String, Value)>) {
@@ -58,10 +58,10 @@ fn attribute(span: &Value, key: &str) -> Option<String> {
 #[test]
 fn a_run_its_turn_and_its_attempt_are_spans_within_each_other() {
     let (address, requests) = collector();
-    let home = OperatorTestHome::new(&format!("[otel]\nendpoint = \"{address}\"\n"));
-    let daemon = home.up(&[]);
-    let run = daemon.run("say hello");
-    daemon.wait_for_status(&run, "succeeded");
+    let home = new_home(&format!("[otel]\nendpoint = \"{address}\"\n"));
+    let _daemon = home.start();
+    let run = home.run_parrot("say hello");
+    home.wait_for_status(&run, "succeeded");
     let mut found: Vec<Value> = vec![];
     while !found.iter().any(|span| span["name"] == "run") {
         let (first, request) = requests.recv_timeout(wait::LIMIT).unwrap();
@@ -77,8 +77,8 @@ fn a_run_its_turn_and_its_attempt_are_spans_within_each_other() {
         one
     };
     let (whole, turn, attempt) = (named("run"), named("turn"), named("attempt"));
-    let turns: Value = serde_json::from_str(&daemon.get(&format!("/v1/runs/{run}/turns"))).unwrap();
-    let turn_id = turns["items"][0]["turn_id"].as_str().unwrap();
+    let turns = home.turns(&run);
+    let turn_id = turns[0]["turn_id"].as_str().unwrap();
     assert_eq!(whole["traceId"], format!("{:032x}", number(&run)));
     assert_eq!(turn["spanId"], format!("{:016x}", number(turn_id) as u64));
     assert_eq!(whole["parentSpanId"], Value::Null);
@@ -106,11 +106,11 @@ fn number(id: &str) -> u128 {
 #[test]
 fn spans_ended_before_shutdown_are_flushed() {
     let (address, requests) = collector();
-    let home = OperatorTestHome::new(&format!("[otel]\nendpoint = \"{address}\"\n"));
-    let daemon = home.up(&[]);
-    let run = daemon.run("say hello");
-    daemon.wait_for_status(&run, "succeeded");
-    daemon.down(&home);
+    let home = new_home(&format!("[otel]\nendpoint = \"{address}\"\n"));
+    let daemon = home.start();
+    let run = home.run_parrot("say hello");
+    home.wait_for_status(&run, "succeeded");
+    home.down(daemon);
     let sent: Vec<Value> = requests.try_iter().flat_map(|(_, request)| spans(&request)).collect();
     assert!(sent.iter().any(|span| span["name"] == "run"), "{sent:?}");
 }
@@ -118,21 +118,21 @@ fn spans_ended_before_shutdown_are_flushed() {
 #[test]
 fn an_unreachable_collector_only_drops_spans() {
     // Port 1 refuses connections.
-    let home = OperatorTestHome::new("[otel]\nendpoint = \"http://127.0.0.1:1\"\n");
-    let daemon = home.up(&[]);
-    let run = daemon.run("say hello");
-    daemon.wait_for_status(&run, "succeeded");
+    let home = new_home("[otel]\nendpoint = \"http://127.0.0.1:1\"\n");
+    let daemon = home.start();
+    let run = home.run_parrot("say hello");
+    home.wait_for_status(&run, "succeeded");
     wait::until("three spans are counted as dropped", || {
-        daemon.get("/metrics").contains("abide_dropped_total{kind=\"span\"} 3")
+        home.get_text("/metrics").contains("abide_dropped_total{kind=\"span\"} 3")
     });
-    daemon.down(&home);
+    home.down(daemon);
 }
 
 #[test]
 fn an_endpoint_that_cannot_be_spoken_to_is_refused_at_the_start() {
-    let home = OperatorTestHome::new("[otel]\nendpoint = \"https://collector.example\"\n");
-    let output = home.abide(&["up"]);
-    assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
+    let home = new_home("[otel]\nendpoint = \"https://collector.example\"\n");
+    let output = home.run(&["up"]);
+    assert_eq!(output.code, Some(1));
+    let said = output.stderr;
     assert!(said.contains("otel.endpoint") && said.contains("plain HTTP"), "{said}");
 }

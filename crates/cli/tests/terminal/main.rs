@@ -1,26 +1,17 @@
 //! The terminal runtime end to end: the real binary, real shells, real processes.
 
-#[cfg(test)]
+#![expect(clippy::unwrap_used, reason = "all of this is a test")]
+
 mod attach;
-#[cfg(test)]
-mod house;
-#[cfg(test)]
+mod housekeeping;
 mod mcp;
-#[cfg(test)]
 mod panic;
-#[cfg(test)]
 mod people;
-#[cfg(test)]
 mod protocol;
-#[cfg(test)]
 mod sessions;
-#[cfg(test)]
 mod shells;
-#[cfg(test)]
 mod stopping;
-#[cfg(test)]
 mod stops;
-#[cfg(test)]
 mod support;
 
 #[test]

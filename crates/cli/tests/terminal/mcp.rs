@@ -1,9 +1,9 @@
 //! `abide mcp` with a client that uses only the protocol: handshake, tools, and a session's lifecycle.
 
-use abide_testkit::wait;
+use abide_testkit::{daemon::RpcTestClient, wait};
 use serde_json::{Value, json};
 
-use crate::support::{RpcTestClient, home, home_processes};
+use crate::support::home;
 
 fn tool(client: &mut RpcTestClient, name: &str, arguments: Value) -> Value {
     client.call_ok("tools/call", json!({ "name": name, "arguments": arguments }))
@@ -12,7 +12,7 @@ fn tool(client: &mut RpcTestClient, name: &str, arguments: Value) -> Value {
 #[test]
 fn the_terminal_is_offered_as_mcp_tools() {
     let home = home();
-    let mut client = RpcTestClient::subcommand("mcp", home.path(), &[]);
+    let mut client = RpcTestClient::subcommand("mcp", &home, &[]);
     let hello = client.call_ok(
         "initialize",
         json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } }),
@@ -48,5 +48,5 @@ fn the_terminal_is_offered_as_mcp_tools() {
     tool(&mut client, "terminal_destroy", json!({ "session_id": session }));
     tool(&mut client, "terminal_create", json!({}));
     assert_eq!(client.close(), Some(0));
-    assert!(home_processes(home.path()).is_empty());
+    assert!(home.processes().is_empty());
 }

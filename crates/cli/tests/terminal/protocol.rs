@@ -1,12 +1,13 @@
 //! The JSON-RPC layer with invalid requests and misbehaving clients.
 
-use crate::support::{RpcTestClient, home};
+use crate::support::home;
+use abide_testkit::{daemon::RpcTestClient, proc};
 use serde_json::json;
 
 #[test]
 fn garbage_gets_an_error_and_the_next_request_is_served() {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     for (line, code) in [
         (&b"not json\n"[..], -32700),
         (b"\xff\xfe\n", -32700),
@@ -30,7 +31,7 @@ fn garbage_gets_an_error_and_the_next_request_is_served() {
 #[test]
 fn a_notification_gets_no_response() {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     for line in [
         "{\"jsonrpc\":\"2.0\",\"method\":\"no.such.method\"}",
         "{\"jsonrpc\":\"2.0\",\"method\":\"system.ping\"}",
@@ -51,7 +52,7 @@ fn a_notification_gets_no_response() {
 #[test]
 fn a_line_of_a_hundred_megabytes_is_refused_without_being_kept() {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     let piece = vec![b'x'; 1 << 20];
     for _ in 0..100 {
         rpc.write(&piece);
@@ -59,22 +60,14 @@ fn a_line_of_a_hundred_megabytes_is_refused_without_being_kept() {
     rpc.write(b"\n");
     assert_eq!(rpc.next_notification()["error"]["code"], -32600);
     assert_eq!(rpc.call_ok("system.ping", json!({})), json!({ "pong": true }));
-    let status = std::fs::read_to_string(format!("/proc/{}/status", rpc.pid())).unwrap();
-    let peak: u64 = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .unwrap()
-        .trim()
-        .trim_end_matches(" kB")
-        .parse()
-        .unwrap();
-    assert!(peak < 64 << 10, "{peak} kB at the highest");
+    let peak = proc::peak_memory(rpc.pid()) >> 10;
+    assert!(peak < 64 << 10, "{peak} KiB at the highest");
 }
 
 #[test]
 fn requests_are_served_concurrently() {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     let (slow, quick) = (rpc.create("bash"), rpc.create("bash"));
     rpc.run(&quick, "mkfifo $ABIDE_HOME/gate");
     let command = "read x < $ABIDE_HOME/gate; echo $x";
@@ -86,7 +79,7 @@ fn requests_are_served_concurrently() {
 #[test]
 fn a_half_line_at_the_end_of_input_is_answered_before_the_end() {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     rpc.write(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"system.ping\"}");
     assert_eq!(rpc.close(), Some(0));
 }
@@ -94,7 +87,7 @@ fn a_half_line_at_the_end_of_input_is_answered_before_the_end() {
 #[test]
 fn stats_count_sessions_by_state_and_commands() {
     let home = home();
-    let mut rpc = RpcTestClient::with_env(home.path(), &[("ABIDE_TERMINAL_MAX_SESSIONS", "7")]);
+    let mut rpc = RpcTestClient::with_env(&home, &[("ABIDE_TERMINAL_MAX_SESSIONS", "7")]);
     let (idle, ended) = (rpc.create("/bin/sh"), rpc.create("bash"));
     rpc.run(&idle, "true");
     rpc.run(&ended, "exit 3");

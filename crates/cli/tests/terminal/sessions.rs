@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use abide_testkit::wait;
+use abide_testkit::{daemon::RpcTestClient, wait};
 use serde_json::{Value, json};
 
-use crate::support::{RpcTestClient, SHELLS, home, home_processes};
+use crate::support::{SHELLS, home};
 
 #[test]
 fn c2_a_session_that_cannot_begin_says_why_and_leaves_nothing_behind() {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     for (params, code) in [
         (json!({ "shell": "/no/such/shell" }), "SHELL_NOT_FOUND"),
         (json!({ "shell": "no-such-shell" }), "SHELL_NOT_FOUND"),
@@ -31,7 +31,7 @@ fn c2_a_session_that_cannot_begin_says_why_and_leaves_nothing_behind() {
 #[test]
 fn c1_session_info_has_no_environment_values() {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     let created = rpc.call_ok(
         "session.create",
         json!({ "name": "mine", "cwd": "/usr", "env": { "TOKEN": "very-secret" } }),
@@ -74,7 +74,7 @@ fn walk(directory: &Path) -> Vec<std::path::PathBuf> {
 #[test]
 fn c9_the_pool_has_a_bound_and_ended_sessions_do_not_count() {
     let home = home();
-    let mut rpc = RpcTestClient::with_env(home.path(), &[("ABIDE_TERMINAL_MAX_SESSIONS", "2")]);
+    let mut rpc = RpcTestClient::with_env(&home, &[("ABIDE_TERMINAL_MAX_SESSIONS", "2")]);
     let first = rpc.create("/bin/sh");
     rpc.create("/bin/sh");
     assert_eq!(rpc.call_error_code("session.create", json!({})), "MAX_SESSIONS_REACHED");
@@ -94,7 +94,7 @@ fn c9_the_pool_has_a_bound_and_ended_sessions_do_not_count() {
 #[test]
 fn c4_a_stream_brings_every_byte_once_and_reads_what_is_sent() {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     for shell in SHELLS {
         let session = rpc.create(shell);
         let stream = rpc.call_ok(
@@ -132,7 +132,7 @@ fn c4_a_stream_brings_every_byte_once_and_reads_what_is_sent() {
 fn c7_destroy_leaves_no_descendant_not_even_one_that_called_setsid() {
     for force in [false, true] {
         let home = home();
-        let mut rpc = RpcTestClient::start(home.path());
+        let mut rpc = RpcTestClient::start(&home);
         for shell in SHELLS {
             let session = rpc.create(shell);
             rpc.run(&session, "setsid sleep 1000 & setsid -f sh -c 'trap \"\" TERM HUP; while :; do sleep 0.1; done'; sleep 1000 &");
@@ -145,35 +145,35 @@ fn c7_destroy_leaves_no_descendant_not_even_one_that_called_setsid() {
             }
         }
         let runtime = rpc.pid();
-        assert!(home_processes(home.path()).iter().all(|pid| *pid == runtime));
+        assert!(home.processes().iter().all(|process| process.pid == runtime));
     }
 }
 
 #[test]
 fn c8_the_end_of_input_ends_everything() {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     for shell in SHELLS {
         let session = rpc.create(shell);
         rpc.run(&session, "setsid -f sleep 1000; sleep 1000 &");
         rpc.send("exec.run", json!({ "session_id": session, "command": "sleep 1000" }));
     }
     assert_eq!(rpc.close(), Some(0));
-    assert!(home_processes(home.path()).is_empty());
+    assert!(home.processes().is_empty());
     assert_eq!(std::fs::read_dir(home.path().join("keepers")).unwrap().count(), 0);
 }
 
 #[test]
 fn c8_only_a_dead_owners_sessions_are_adopted() {
     let home = home();
-    let mut first = RpcTestClient::start(home.path());
+    let mut first = RpcTestClient::start(&home);
     let theirs = first.create("bash");
-    let mut second = RpcTestClient::start(home.path());
+    let mut second = RpcTestClient::start(&home);
     assert_eq!(second.call_ok("session.list", json!({})), json!({ "sessions": [] }));
     let ours = second.create("bash");
     first.run(&theirs, "kept=1; cd /usr");
     first.kill();
-    let mut third = RpcTestClient::start(home.path());
+    let mut third = RpcTestClient::start(&home);
     let listed = third.call_ok("session.list", json!({}));
     let ids: Vec<&str> = listed["sessions"]
         .as_array()
@@ -189,7 +189,7 @@ fn c8_only_a_dead_owners_sessions_are_adopted() {
 #[test]
 fn c8_fifty_running_commands_survive_kill_9_without_a_byte_missing_or_doubled() {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     let sessions: Vec<String> = (0..50).map(|n| rpc.create(SHELLS[n % 3])).collect();
     for (n, session) in sessions.iter().enumerate() {
         let command = format!(
@@ -201,7 +201,7 @@ fn c8_fifty_running_commands_survive_kill_9_without_a_byte_missing_or_doubled() 
     }
     let before = rpc.next_notification()["params"].clone();
     rpc.kill();
-    let mut next = RpcTestClient::start(home.path());
+    let mut next = RpcTestClient::start(&home);
     assert_eq!(next.call_ok("session.list", json!({}))["sessions"].as_array().unwrap().len(), 50);
     for (n, session) in sessions.iter().enumerate() {
         let expected: String =
@@ -240,7 +240,7 @@ fn read_to_end(rpc: &mut RpcTestClient, session: &str, stream: &str) -> (String,
 #[test]
 fn c8_a_killed_keeper_ends_its_session_with_an_error() {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     let session = rpc.create("bash");
     let shell: u32 = rpc.stdout(&session, "echo $$").trim().parse().unwrap();
     let keeper: i32 = rpc.stdout(&session, "echo $PPID").trim().parse().unwrap();
@@ -262,7 +262,7 @@ fn c8_a_killed_keeper_ends_its_session_with_an_error() {
 #[test]
 fn a_terminal_session_has_a_screen_a_size_and_takes_keys() {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     let created = rpc.call_ok(
         "session.create",
         json!({ "shell": "/bin/sh", "pty": { "rows": 10, "cols": 40 }, "env": { "PS1": "> " } }),

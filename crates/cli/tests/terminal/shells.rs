@@ -1,13 +1,14 @@
 //! Inputs that block other persistent shells, on each supported shell: SPEC (C3), (C5), (C6), (C10) and the traps about
 //! terminals.
 
-use crate::support::{RpcTestClient, SHELLS, home};
+use crate::support::{SHELLS, home};
+use abide_testkit::daemon::RpcTestClient;
 use serde_json::json;
 
 /// Runs a test in a new session of each shell.
 fn on_every_shell(test: impl Fn(&mut RpcTestClient, &str, &str)) {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     for shell in SHELLS {
         let session = rpc.create(shell);
         test(&mut rpc, &session, shell);
@@ -404,7 +405,7 @@ fn a_command_of_a_megabyte_arrives_whole() {
 #[test]
 fn c10_gigabytes_of_output_are_capped_counted_and_do_not_fill_anything() {
     let home = home();
-    let mut rpc = RpcTestClient::with_env(home.path(), &[("ABIDE_TERMINAL_SPOOL_BYTES", "1048576")]);
+    let mut rpc = RpcTestClient::with_env(&home, &[("ABIDE_TERMINAL_SPOOL_BYTES", "1048576")]);
     let session = rpc.create("bash");
     let result = rpc.run(&session, "head -c 1073741824 /dev/zero; echo end >&2");
     assert_eq!(result["truncated"]["stdout"], (1u64 << 30) - (1 << 20));

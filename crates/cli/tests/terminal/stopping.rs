@@ -8,15 +8,15 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use abide_testkit::wait;
+use abide_testkit::{daemon::RpcTestClient, wait};
 use serde_json::{Value, json};
 
-use crate::support::{RpcTestClient, SHELLS, home};
+use crate::support::{SHELLS, home};
 
 /// Runs a test in a new session of each shell, on pipes and on a terminal. The text names both.
 fn on_every_session(test: impl Fn(&mut RpcTestClient, &str, &str, &Path)) {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     for shell in SHELLS {
         let session = rpc.create(shell);
         test(&mut rpc, &session, &format!("{shell} on pipes"), home.path());
@@ -56,10 +56,9 @@ fn is_running(words: &str) -> bool {
 fn c5_c6_no_further_word_of_a_stopped_command_runs_and_the_session_is_kept() {
     on_every_session(|rpc, session, context, home| {
         let after = home.join("after");
-        // Created before, because a stop can come between the creation of a file and its contents.
+        rpc.run(session, "kept=1; cd /usr");
+        // Written here, because a stop could leave an empty file behind.
         std::fs::write(home.join("s"), format!("sleep 61; touch {}\n", after.display())).unwrap();
-        let pipe = home.join("p").display().to_string();
-        rpc.run(session, &format!("[ -p {pipe} ] || mkfifo {pipe}; kept=1; cd /usr"));
         for template in [
             "sleep 61; touch {after}",
             "sleep 61\ntouch {after}",
@@ -268,7 +267,7 @@ fn c10_nothing_that_a_command_defines_makes_a_wrong_exit_code_be_reported() {
 
 fn assert_exit_codes(shell: &str, pty: &Value) {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     let env = json!({ "HOME": home.path() });
     for definition in DEFINITIONS {
         let context = format!("{shell}, terminal {pty}: {definition}");
@@ -308,7 +307,7 @@ fn exit_code_is_reported(rpc: &mut RpcTestClient, session: &str, context: &str) 
 #[test]
 fn a_terminal_has_a_bounded_size() {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     for (rows, cols) in [(0, 80), (24, 0), (1_001, 80), (24, 1_001), (65_535, 65_535)] {
         let size = json!({ "rows": rows, "cols": cols });
         let refused = rpc.call_error_code("session.create", json!({ "shell": "bash", "pty": size }));

@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use abide_testkit::daemon::RpcTestClient;
 use serde_json::{Value, json};
 
-use crate::support::{RpcTestClient, SHELLS, home};
+use crate::support::{SHELLS, home};
 
 /// The environment variable for the number of stops. It lacks the prefix `ABIDE_`, because variables with it are not
 /// inherited by tests.
@@ -151,7 +152,7 @@ fn c5_c6_a_stop_at_any_time_leaves_no_word_running_and_keeps_the_session() {
 /// Stops commands of each kind in turn, in one session.
 fn stop_often(shell: &str, pty: bool, count: usize, index: usize) -> StopFindings {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     let mut seen = StopFindings::default();
     let size = json!({ "rows": 24, "cols": 200 });
     let env = json!({ "HOME": home.path() });

@@ -7,8 +7,8 @@ use abide_ports::store::{JournalSeq, PageRequest, Store, StoreError};
 use abide_store::{registry, upkeep};
 use abide_testkit::daemon::{DaemonExit, EventReader, SeenEvent, TestDaemon, TestHome};
 
-use super::scene::sleep;
 use crate::tally::CrashCounters;
+use abide_testkit::wait::sleep;
 
 /// The maximum number of polls for a condition, 50 ms apart.
 const MAX_POLLS: usize = 600;
@@ -43,7 +43,7 @@ pub(crate) fn check_home(
     // reader. The next daemon must process the effect and serve the event.
     if has_pending_effects(home).unwrap_or(false) || has_unread_events(home, feed).unwrap_or(false) {
         counters.leftover_effects += 1;
-        let daemon = home.start();
+        let daemon = home.try_start(&[]);
         counters.starts += 1;
         if !poll_until(|| is_quiet(home, feed)) {
             violations.push("pending effects are not performed".to_owned());

@@ -2,8 +2,8 @@
 //! and checks the invariants afterwards.
 
 pub(crate) mod audit;
-pub(crate) mod scene;
-pub(crate) mod stories;
+pub(crate) mod fixture;
+pub(crate) mod scenarios;
 mod storm;
 mod sweep;
 
@@ -44,7 +44,7 @@ const FULL_SWEEP_KILLS: u64 = 500;
 pub(crate) fn run(options: &KillOptions) -> CrashCounters {
     let mut counters = CrashCounters::default();
     let program = options.program.as_path();
-    let mut groups = stories::groups();
+    let mut groups = scenarios::groups();
     if options.kills < FULL_SWEEP_KILLS {
         groups.truncate(1);
     }

@@ -13,12 +13,10 @@ use std::{
 use abide_testkit::{
     daemon::{CrashVictim, DaemonExit, LiveKeeper, TestDaemon, TestHome},
     dice::SeededRng,
+    wait::sleep,
 };
 
-use super::{
-    scene::{CrashFixture, sleep},
-    stories,
-};
+use super::{fixture::CrashFixture, scenarios};
 use crate::tally::CrashCounters;
 
 /// The number of kills in one storm.
@@ -68,8 +66,10 @@ pub(super) fn run_seed(program: &Path, seed: u64) -> CrashCounters {
             .map(|_| {
                 scope.spawn(|| {
                     while !calm.load(Ordering::Acquire) {
-                        fixture
-                            .play(stories::scenario_by_number(&home, number.fetch_add(1, Ordering::Relaxed)));
+                        fixture.play(scenarios::scenario_by_number(
+                            &home,
+                            number.fetch_add(1, Ordering::Relaxed),
+                        ));
                     }
                 })
             })
@@ -79,7 +79,7 @@ pub(super) fn run_seed(program: &Path, seed: u64) -> CrashCounters {
                 // The daemon may be killed before it is ready.
                 home.start_without_waiting()
             } else {
-                home.start()
+                home.try_start(&[])
             };
             counters.starts += 1;
             let life = rng.below(MAX_LIFETIME_MS) * rng.below(100) / 100;
@@ -117,11 +117,11 @@ pub(super) fn run_seed(program: &Path, seed: u64) -> CrashCounters {
         }
         calm.store(true, Ordering::Release);
         counters.starts += 1;
-        match CrashFixture::wait_for_crash(home.start(), &players) {
+        match CrashFixture::wait_for_crash(home.try_start(&[]), &players) {
             Ok(alive) => alive,
             Err(death) => {
                 counters.problems.push(format!("storm {seed}: the last daemon died of {death:?}"));
-                home.start()
+                home.try_start(&[])
             }
         }
     });

@@ -10,7 +10,7 @@ use abide_testkit::{
     dice::SeededRng,
 };
 
-use super::{scene::CrashFixture, stories::ScenarioGroup};
+use super::{fixture::CrashFixture, scenarios::ScenarioGroup};
 use crate::tally::CrashCounters;
 
 /// The number of failpoints of each kind.
@@ -162,7 +162,7 @@ fn run(fixture: CrashFixture, plan: &KillPlan) -> CrashCounters {
             let mut env = vec![("ABIDE_TEST_FAILPOINT", place.as_str())];
             env.extend(victims.name().map(|name| ("ABIDE_TEST_FAILPOINT_VICTIMS", name)));
             let before = fixture.killed_at_failpoints().len();
-            let daemon = home.start_with(&env);
+            let daemon = home.try_start(&env);
             counters.starts += 1;
             let watched = CrashFixture::wait_for_crash(daemon, &people);
             let others = fixture.killed_at_failpoints().len() > before;
@@ -186,13 +186,13 @@ fn run(fixture: CrashFixture, plan: &KillPlan) -> CrashCounters {
                 Err(other) => counters.problems.push(format!("{place}: the daemon died of {other:?}")),
             }
         }
-        let daemon = home.start();
+        let daemon = home.try_start(&[]);
         counters.starts += 1;
         match CrashFixture::wait_for_crash(daemon, &people) {
             Ok(alive) => alive,
             Err(death) => {
                 counters.problems.push(format!("{plan:?}: the last daemon died of {death:?}"));
-                home.start()
+                home.try_start(&[])
             }
         }
     });

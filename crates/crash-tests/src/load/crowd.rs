@@ -16,7 +16,7 @@ pub(super) fn run(options: &LoadOptions, seen: &mut LoadResults) {
     let open = || EventReader::open("/v1/events", home.client_factory());
     let feeds: Vec<EventReader> = (1..options.readers).map(|_| open()).collect();
     // This connection stays open and is never read.
-    let stalled = home.client().and_then(|client| client.stream("/v1/events", &[]));
+    let stalled = home.client().and_then(|client| client.events("/v1/events", 0));
     let watch = SlowStopwatch::start();
     let mut tally = CrashCounters::default();
     let stories: Vec<TestScenario> = (0..options.runs).map(|number| new_scenario(&home, number)).collect();

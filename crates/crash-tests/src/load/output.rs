@@ -3,12 +3,15 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use abide_testkit::daemon::{TestDaemon, TestHome};
+use abide_testkit::{
+    daemon::{TestDaemon, TestHome},
+    wait::sleep,
+};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{LoadOptions, LoadResults, peak_memory_mib};
-use crate::{kill::scene::sleep, watch::SlowStopwatch};
+use crate::watch::SlowStopwatch;
 
 /// The maximum memory of a daemon or a keeper, in MiB.
 const MAX_MEMORY_MIB: u64 = 100;
@@ -22,14 +25,13 @@ const MAX_IDLE_POLLS: u32 = 2_400;
 pub(super) fn run(options: &LoadOptions, seen: &mut LoadResults) -> Result<()> {
     let home = TestHome::new(&options.program);
     let mut daemon = home.start();
-    ensure!(daemon.is_ready(), "the daemon does not start: {}", home.stderr_tail());
     let prompt = format!("append log begun\nprint {}\nappend log printed\nsay done", options.output);
     let body = json!({
         "engine": "parrot", "prompt": prompt, "execution_mode": "auto", "workspace": home.workspace("w"),
     });
     let watch = SlowStopwatch::start();
     let created = home.client()?.post("/v1/runs", &body)?;
-    let run = created.text("/run_id").to_owned();
+    let run = created.str_at("/run_id").to_owned();
     let (mut memory, mut keeper_memory, mut disk) = (0, 0, 0);
     let mut restarts = vec![options.output / 3, options.output / 3 * 2];
     restarts.reverse();
@@ -82,7 +84,6 @@ pub(super) fn run(options: &LoadOptions, seen: &mut LoadResults) -> Result<()> {
 fn restart_daemon(home: &TestHome, daemon: TestDaemon) -> Result<TestDaemon> {
     daemon.kill();
     let next = home.start();
-    ensure!(next.is_ready(), "the next daemon does not start: {}", home.stderr_tail());
     home.client().context("the next daemon is not found")?;
     Ok(next)
 }

@@ -14,12 +14,13 @@ use abide_store::registry;
 use abide_testkit::{
     daemon::{TestHome, TestHttpClient},
     dice::SeededRng,
+    wait,
 };
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{LoadOptions, LoadResults};
-use crate::{kill::scene::sleep, watch::SlowStopwatch};
+use crate::watch::SlowStopwatch;
 
 /// The number of runs that are answered.
 const ANSWERED_RUNS: usize = 40;
@@ -33,7 +34,6 @@ pub(super) fn run(options: &LoadOptions, seen: &mut LoadResults) -> Result<()> {
     let watch = SlowStopwatch::start();
     let daemon = home.start();
     let ready = watch.elapsed();
-    ensure!(daemon.is_ready(), "the daemon does not start: {}", home.stderr_tail());
     let client = home.client()?;
     ensure!(client.get("/readyz")?.status == 200, "the daemon said that it is ready, and is not");
     seen.figure("waiting runs", runs.len());
@@ -75,12 +75,12 @@ fn create_template(home: &TestHome) -> Result<RunId> {
     });
     let client = home.client()?;
     let created = client.post("/v1/runs", &body)?;
-    let path = format!("/v1/runs/{}", created.text("/run_id"));
-    while client.get(&path)?.body["status"] != "waiting_user" {
-        sleep(Duration::from_millis(20));
-    }
+    let path = format!("/v1/runs/{}", created.str_at("/run_id"));
+    wait::until("the run has asked", || {
+        client.get(&path).is_ok_and(|run| run.body["status"] == "waiting_user")
+    });
     daemon.terminate();
-    created.text("/run_id").parse().map_err(|_| anyhow::anyhow!("{} is no run", created.body))
+    created.str_at("/run_id").parse().map_err(|_| anyhow::anyhow!("{} is no run", created.body))
 }
 
 fn copy_runs(home: &TestHome, template: &RunId, count: usize) -> Result<Vec<String>> {
@@ -173,7 +173,7 @@ fn answer_run(client: &TestHttpClient, run: &str, number: usize) -> Result<Optio
         match status {
             "succeeded" => return Ok(started_after),
             "failed" | "canceled" => anyhow::bail!("{run} failed: {}", Value::to_string(&state)),
-            _ => sleep(Duration::from_millis(2)),
+            _ => wait::sleep(Duration::from_millis(2)),
         }
     }
 }

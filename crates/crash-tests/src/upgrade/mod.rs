@@ -9,18 +9,16 @@ mod terminal;
 
 use std::{path::Path, time::Duration};
 
-use abide_testkit::daemon::{
-    EventReader, RetryLimits, ScenarioPlayer, TestDaemon, TestHome, TestHttpClient, TestScenario,
+use abide_testkit::{
+    daemon::{RetryLimits, ScenarioPlayer, TestDaemon, TestHome, TestHttpClient, TestScenario},
+    wait::sleep,
 };
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use self::native::NativeAgentFixture;
 
-use crate::{
-    kill::{audit, scene::sleep},
-    tally::CrashCounters,
-};
+use crate::{kill::audit, tally::CrashCounters};
 
 const PARROTS: [&str; 2] = ["parrot", "parrot-sticky"];
 const REQUEST_RETRIES: RetryLimits = RetryLimits { tries: 3_000, pause: Duration::from_millis(20) };
@@ -64,7 +62,7 @@ fn replace_binary(old: &Path, new: &Path, kill: bool) -> CrashCounters {
     }
     home.replace_program(new);
     let daemon: TestDaemon = home.start();
-    let feed = EventReader::open("/v1/events", home.client_factory());
+    home.events();
     let continued = begun
         .and_then(|()| native.finish(&home).context("native agents, after"))
         .and_then(|()| terminal::finish(&home).context("terminal sessions, after"));
@@ -86,7 +84,7 @@ fn replace_binary(old: &Path, new: &Path, kill: bool) -> CrashCounters {
             }
         }
     });
-    let wrong = audit::check_home(&home, &feed, daemon, &mut counters);
+    let wrong = audit::check_home(&home, home.events(), daemon, &mut counters);
     counters.problems.extend(wrong);
     counters
 }
@@ -121,7 +119,7 @@ fn start_run(home: &TestHome, scenario: &TestScenario) -> std::result::Result<()
         (0, _) => "running",
         _ => "waiting_user",
     };
-    wait_for_status(home, created.text("/run_id"), wanted)
+    wait_for_status(home, created.str_at("/run_id"), wanted)
         .map(drop)
         .map_err(|error| format!("{}: {error:#}", scenario.name))
 }

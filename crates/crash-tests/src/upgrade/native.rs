@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 
 use abide_testkit::{
     daemon::TestHome,
-    model::{ModelScript, ModelServer, ScriptedAnswer},
+    model::{ModelScript, ModelServer, ScriptedAnswer, write_agent},
 };
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -21,20 +21,6 @@ pub(super) struct NativeAgentFixture {
     engine_model: ModelServer,
     run: String,
 }
-
-const CONFIG: &str = r#"
-model:
-  base_url: "BASE_URL"
-  name: loopback
-  max_retries: 1
-tools:
-  - name: shell
-    description: A shell that remembers.
-    stateful: true
-    command: [bash, -i]
-    parameters:
-      - { name: command, type: string, description: The command., inject_as: stdin, required: false }
-"#;
 
 /// Sets a variable in the shell and asks; after the answer it checks the variable.
 fn script() -> ModelScript {
@@ -56,13 +42,7 @@ impl NativeAgentFixture {
         let (model, engine_model) = (ModelServer::start(script()), ModelServer::start(script()));
         let [folder, engine] = [("agent", &model), ("engine-agent", &engine_model)].map(|(name, model)| {
             let folder = home.path().join(name);
-            fs::create_dir_all(&folder)
-                .and_then(|()| {
-                    let config = CONFIG.replace("BASE_URL", &model.url("/v1"));
-                    fs::write(folder.join("config.yaml"), config)
-                })
-                .and_then(|()| fs::write(folder.join("system_prompt.md"), "You are a careful agent.\n"))
-                .map(|()| folder)
+            write_agent(&folder, &model.url("/v1")).map(|()| folder)
         });
         let config = format!("[engines.native]\nargs = [\"--agent\", \"{}\"]\n", engine?.display());
         fs::write(home.path().join("config.toml"), config)?;
@@ -81,7 +61,7 @@ impl NativeAgentFixture {
         });
         let created = home.client()?.post("/v1/runs", &body)?;
         ensure!(created.status == 201, "{}", created.body);
-        created.text("/run_id").clone_into(&mut self.run);
+        created.str_at("/run_id").clone_into(&mut self.run);
         wait_for_status(home, &self.run, "waiting_user").map(drop)
     }
 

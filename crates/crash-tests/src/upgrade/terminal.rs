@@ -1,18 +1,14 @@
 //! Terminal sessions across an upgrade. The new binary adopts the shells of the old one with their variables and
 //! directory, and reads a running command to its end.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    path::Path,
-    process::{Child, ChildStdin, ChildStdout, Stdio},
-    time::Duration,
-};
+use std::path::Path;
 
-use abide_testkit::{daemon::TestHome, environment, wait};
+use abide_testkit::{
+    daemon::{RpcTestClient, TestHome},
+    wait,
+};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-
-use crate::kill::scene::sleep;
 
 /// The name of a session in the home whose daemon is replaced.
 const SESSION_NAME: &str = "kept";
@@ -40,83 +36,32 @@ pub(super) fn finish(home: &TestHome) -> Result<()> {
 
 /// Kills a runtime of the old binary while a command runs; one of the new binary adopts its session.
 pub(super) fn check_adoption(old: &Path, new: &Path) -> Result<()> {
-    let home = TestHome::new(old);
-    let mut runtime = RpcProcess::start(old, home.path())?;
-    let created = runtime.call("session.create", &json!({ "shell": "bash" }))?;
+    let mut home = TestHome::new(old);
+    let mut runtime = RpcTestClient::start(&home);
+    let created = runtime.call_ok("session.create", json!({ "shell": "bash" }));
     let session = created["session_id"].as_str().context("a session is made")?.to_owned();
-    runtime.call("exec.run", &json!({ "session_id": session, "command": "cd /usr; kept=1" }))?;
+    runtime.call_ok("exec.run", json!({ "session_id": session, "command": "cd /usr; kept=1" }));
     let command = "echo begun; sleep 2; echo ended; (exit 7)";
-    let streaming = runtime.call("exec.stream", &json!({ "session_id": session, "command": command }))?;
+    let streaming = runtime.call_ok("exec.stream", json!({ "session_id": session, "command": command }));
     let exec = streaming["exec_id"].as_str().unwrap_or("e-2").to_owned();
     runtime.kill();
-    let mut runtime = RpcProcess::start(new, home.path())?;
-    let found = (0..200).any(|_| {
-        sleep(Duration::from_millis(50));
-        let listed = runtime.call("session.list", &json!({})).unwrap_or_default();
+    home.replace_program(new);
+    let mut runtime = RpcTestClient::start(&home);
+    wait::until("the session of the old runtime is adopted", || {
+        let listed = runtime.call("session.list", json!({})).unwrap_or_default();
         listed.to_string().contains(&session)
     });
-    ensure!(found, "the session of the old runtime is not adopted");
     let range = json!({ "session_id": session, "exec_id": exec, "offset": 0, "limit": 1000 });
     let mut last = Value::Null;
     wait::until("the old runtime's command has ended", || {
-        last = runtime.call("exec.output", &range).unwrap_or_default();
+        last = runtime.call("exec.output", range.clone()).unwrap_or_default();
         last["end"] == true
     });
     ensure!(last["data"] == "begun\nended\n", "the output of the old runtime's command: {last}");
-    let ran = runtime.call("exec.run", &json!({ "session_id": session, "command": "pwd; echo $kept" }))?;
+    let ran = runtime.call_ok("exec.run", json!({ "session_id": session, "command": "pwd; echo $kept" }));
     ensure!(ran["stdout"] == "/usr\n1\n", "the adopted session: {ran}");
-    runtime.close()?;
+    let code = runtime.close();
+    ensure!(code == Some(0), "the runtime ended with {code:?}");
     wait::until("no process of the home is left", || home.processes().is_empty());
     Ok(())
-}
-
-/// A running `abide rpc`.
-struct RpcProcess {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-    last: u64,
-}
-
-impl RpcProcess {
-    fn start(program: &Path, home: &Path) -> Result<Self> {
-        let mut child = environment::abide(std::path::absolute(program)?)
-            .arg("rpc")
-            .env("ABIDE_HOME", home)
-            .current_dir(home)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let input = child.stdin.take().context("its input is a pipe")?;
-        let output = BufReader::new(child.stdout.take().context("its output is a pipe")?);
-        Ok(Self { child, input, output, last: 0 })
-    }
-
-    fn call(&mut self, method: &str, params: &Value) -> Result<Value> {
-        self.last += 1;
-        let request = json!({ "jsonrpc": "2.0", "id": self.last, "method": method, "params": params });
-        writeln!(self.input, "{request}")?;
-        loop {
-            let mut line = String::new();
-            ensure!(self.output.read_line(&mut line)? > 0, "the runtime has ended");
-            let answer: Value = serde_json::from_str(&line)?;
-            if answer["id"] == self.last {
-                ensure!(answer["error"].is_null(), "{method}: {}", answer["error"]);
-                return Ok(answer["result"].clone());
-            }
-        }
-    }
-
-    fn kill(mut self) {
-        // The child is alive and not yet reaped.
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-
-    fn close(mut self) -> Result<()> {
-        drop(self.input);
-        let status = self.child.wait()?;
-        ensure!(status.success(), "the runtime ended with {status}");
-        Ok(())
-    }
 }

@@ -1,65 +1,92 @@
 //! A temporary home directory for a daemon, and everything observable of it from outside: files, processes and address.
 
 use std::{
-    fs, io,
+    ffi::OsStr,
+    fs::{self, File},
+    io::{self, Write},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::OnceLock,
     time::Duration,
 };
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
-    feed::sleep,
+    command::TestCommandOutput,
+    events::EventReader,
     http::TestHttpClient,
     process::{TestDaemon, signal},
 };
+use crate::wait::sleep;
 
 /// A temporary home directory. When it is dropped, its processes are killed and its files deleted.
 #[derive(Debug)]
 pub struct TestHome {
     folder: TempDir,
+    home: PathBuf,
     program: PathBuf,
+    /// The words before the program on each command line.
+    launcher: Vec<String>,
     env: Vec<(String, String)>,
-}
-
-/// The result of an `abide` command.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TestCommandOutput {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
-}
-
-/// A process that belongs to a home.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HomeProcess {
-    pub pid: u32,
-    pub command: String,
+    /// The standard error of the daemons. It is outside of the home, because tests examine the home's files.
+    log: File,
+    pub(super) events: OnceLock<EventReader>,
 }
 
 impl TestHome {
     /// Creates an empty home for the daemon at `program`.
-    pub fn new(program: &Path) -> Self {
+    pub fn new(program: impl AsRef<Path>) -> Self {
         let folder = tempfile::Builder::new().prefix("abide-").tempdir().expect("a folder can be made");
-        let program = std::path::absolute(program).expect("the program has a path");
-        Self { folder, program, env: vec![] }
+        Self {
+            home: folder.path().to_owned(),
+            folder,
+            program: absolute(program.as_ref()),
+            launcher: vec![],
+            env: vec![],
+            log: tempfile::tempfile().expect("a file can be made"),
+            events: OnceLock::new(),
+        }
     }
 
-    /// Adds a variable to the daemon's environment.
+    /// Adds a variable to the environment of the daemon and of commands.
     #[must_use]
     pub fn with_env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
+    /// Writes a configuration file in which the daemon listens on a free port, also if a command starts it.
+    #[must_use]
+    pub fn with_config(self, config: &str) -> Self {
+        let config = format!("listen = \"127.0.0.1:0\"\n{config}");
+        fs::write(self.path().join("config.toml"), config).expect("the home can be written");
+        self
+    }
+
+    /// Starts the daemon and commands through another program, such as `setpriv` with its options.
+    #[must_use]
+    pub fn with_launcher(mut self, words: &[&str]) -> Self {
+        self.launcher = words.iter().copied().map(str::to_owned).collect();
+        self
+    }
+
+    /// Uses a subfolder that does not exist yet as the home.
+    #[must_use]
+    pub fn in_subfolder(mut self, name: &str) -> Self {
+        self.home = self.folder.path().join(name);
+        self
+    }
+
     /// Uses another daemon binary for later starts and commands.
     pub fn replace_program(&mut self, program: &Path) {
-        self.program = std::path::absolute(program).expect("the program has a path");
+        self.program = absolute(program);
     }
 
     pub fn path(&self) -> &Path {
-        self.folder.path()
+        &self.home
     }
 
     /// Creates and returns a directory in which a run can work.
@@ -69,46 +96,89 @@ impl TestHome {
         path
     }
 
-    /// Starts the daemon and waits until it is ready or has exited.
+    /// Starts the daemon and waits until it is ready.
+    ///
+    /// # Panics
+    ///
+    /// If the daemon exits instead.
+    #[track_caller]
     pub fn start(&self) -> TestDaemon {
-        self.start_with(&[])
+        self.start_with(&[], &[])
+    }
+
+    /// Like [`TestHome::start`], with additional arguments and environment variables.
+    #[track_caller]
+    pub fn start_with(&self, arguments: &[&str], env: &[(&str, &str)]) -> TestDaemon {
+        let daemon = TestDaemon::wait_until_ready(self.spawn(arguments, env), &self.log);
+        assert!(daemon.is_ready(), "the daemon did not start: {}", self.stderr_tail());
+        daemon
+    }
+
+    /// Starts the daemon and waits until it is ready or has exited.
+    pub fn try_start(&self, env: &[(&str, &str)]) -> TestDaemon {
+        TestDaemon::wait_until_ready(self.spawn(&[], env), &self.log)
     }
 
     /// Starts the daemon without waiting for it.
     pub fn start_without_waiting(&self) -> TestDaemon {
-        TestDaemon::spawned(self.spawn(&[]))
+        TestDaemon::spawned(self.spawn(&[], &[]), &self.log)
     }
 
-    /// Like [`TestHome::start`], with additional environment variables.
-    pub fn start_with(&self, env: &[(&str, &str)]) -> TestDaemon {
-        TestDaemon::new(self.spawn(env))
-    }
-
-    fn spawn(&self, env: &[(&str, &str)]) -> Child {
-        let log =
-            fs::File::options().create(true).append(true).open(self.log()).expect("a log can be opened");
+    fn spawn(&self, arguments: &[&str], env: &[(&str, &str)]) -> Child {
+        // All daemons share the file's offset, so that each one appends.
+        let log = self.log.try_clone().expect("the file is open");
         let mut command = self.command();
-        command.args(["up", "--listen", "127.0.0.1:0"]).stdin(Stdio::null());
+        command.args(["up", "--listen", "127.0.0.1:0"]).args(arguments);
         command.envs(env.iter().copied()).stdout(Stdio::piped()).stderr(log);
         command.spawn().expect("the daemon's program can be started")
     }
 
-    /// Runs an `abide` command in this home and waits for its exit.
-    pub fn run(&self, arguments: &[&str]) -> TestCommandOutput {
-        let output = self.command().args(arguments).stdin(Stdio::null()).output();
-        let output = output.expect("the program can be started");
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        TestCommandOutput {
-            code: output.status.code(),
-            stdout: text(output.stdout),
-            stderr: text(output.stderr),
-        }
+    /// Runs `abide down`, waits for the daemon's exit and returns the daemon's standard error.
+    #[track_caller]
+    pub fn down(&self, mut daemon: TestDaemon) -> String {
+        self.run_ok(&["down"]);
+        daemon.wait_for_exit();
+        daemon.stderr()
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is who starts daemons for tests from outside")]
-    fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
-        command.env_clear().current_dir(self.path());
+    /// Runs an `abide` command in this home and waits for its exit.
+    pub fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> TestCommandOutput {
+        let mut command = self.command();
+        command.args(arguments);
+        TestCommandOutput::of(command)
+    }
+
+    /// Runs a command that must succeed, and returns its standard output.
+    #[track_caller]
+    pub fn run_ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert_eq!(output.code, Some(0), "abide {arguments:?}: {}\n{}", output.stdout, output.stderr);
+        output.stdout
+    }
+
+    /// Runs a command with `--json` that must succeed, and parses its standard output.
+    #[track_caller]
+    pub fn run_json(&self, arguments: &[&str]) -> Value {
+        let stdout = self.run_ok(&[arguments, &["--json"]].concat());
+        serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {stdout}"))
+    }
+
+    /// Runs a command with this standard input.
+    pub fn run_with_stdin(&self, arguments: &[&str], input: &[u8]) -> TestCommandOutput {
+        let mut command = self.command();
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program can be started");
+        child.stdin.take().expect("it is piped").write_all(input).expect("the command reads its input");
+        TestCommandOutput::new(child.wait_with_output().expect("the child is ours"))
+    }
+
+    /// Returns a command without arguments that runs `abide` in this home. Its environment has no other variable of
+    /// this process, and its standard input is empty.
+    #[expect(clippy::disallowed_methods, reason = "daemons for tests from outside are started here")]
+    pub fn command(&self) -> Command {
+        let mut words = self.launcher.iter().map(OsStr::new).chain([self.program.as_os_str()]);
+        let mut command = Command::new(words.next().expect("the program is a word"));
+        command.args(words).env_clear().current_dir(self.folder.path()).stdin(Stdio::null());
         command.env("ABIDE_HOME", self.path()).env("HOME", self.path());
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8");
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
@@ -126,76 +196,37 @@ impl TestHome {
         move || client_of(&path)
     }
 
+    /// Returns the pid of the last daemon started here, from the file that it writes; `None` if there is no file.
+    pub fn daemon_pid(&self) -> Option<u32> {
+        let text = fs::read_to_string(self.path().join("daemon.json")).ok()?;
+        let address: Value = serde_json::from_str(&text).ok()?;
+        u32::try_from(address["process"]["pid"].as_u64()?).ok()
+    }
+
+    /// Kills the last daemon started here, also one that a command started in the background.
+    pub fn kill_daemon(&self) {
+        signal(self.daemon_pid().expect("a daemon was started"), "KILL");
+    }
+
     /// Returns the last lines that the daemons wrote to standard error.
     pub fn stderr_tail(&self) -> String {
-        let text = fs::read_to_string(self.log()).unwrap_or_default();
+        let text = self.log_text();
         let lines: Vec<_> = text.lines().rev().take(20).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 
     /// Returns everything that the daemons wrote to standard error, which is their log in the foreground.
     pub fn log_text(&self) -> String {
-        fs::read_to_string(self.log()).unwrap_or_default()
-    }
-
-    fn log(&self) -> PathBuf {
-        self.path().join("stderr.log")
-    }
-
-    /// Returns the names of the keepers in this home.
-    pub fn keepers(&self) -> Vec<String> {
-        let keepers = self.path().join("keepers");
-        let mut names = subfolder_names(&keepers);
-        names.retain(|name| name != "runs");
-        names.extend(subfolder_names(&keepers.join("runs")));
-        names.sort();
-        names
-    }
-
-    /// Returns the keeper directory of a run's attempt.
-    pub fn keeper_dir(&self, run: &str, attempt: u32) -> PathBuf {
-        self.path().join("keepers/runs").join(format!("{run}-{attempt}"))
-    }
-
-    /// Returns the keeper of a run's attempt if it is alive. It is found by its working directory.
-    pub fn keeper_of(&self, run: &str, attempt: u32) -> Option<HomeProcess> {
-        let place = self.keeper_dir(run, attempt);
-        let works =
-            |left: &HomeProcess| fs::read_link(format!("/proc/{}/cwd", left.pid)).is_ok_and(|at| at == place);
-        self.processes().into_iter().find(|left| left.command.contains("__keeper") && works(left))
-    }
-
-    /// Sends a signal to a process of this home. `name` is a signal name of `kill(1)`.
-    pub fn signal(&self, process: &HomeProcess, name: &str) {
-        signal(process.pid, name);
-    }
-
-    pub fn kill(&self, process: &HomeProcess) {
-        signal(process.pid, "KILL");
-    }
-
-    /// Returns all processes of this home: those with its path in `ABIDE_HOME`, or with their working directory in it.
-    pub fn processes(&self) -> Vec<HomeProcess> {
-        let mark = format!("ABIDE_HOME={}", self.path().display());
-        let Ok(entries) = fs::read_dir("/proc") else { return vec![] };
-        let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-        pids.filter_map(|pid| {
-            let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-            let named = environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes());
-            // Keepers have an almost empty environment. Their working directory is their own directory.
-            let works = fs::read_link(format!("/proc/{pid}/cwd"));
-            let ours = named || works.is_ok_and(|works| works.starts_with(self.path()));
-            let command = fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|_| ours)?;
-            // A zombie process has no command line.
-            let command = String::from_utf8_lossy(&command).replace('\0', " ").trim().to_owned();
-            (!command.is_empty()).then_some(HomeProcess { pid, command })
-        })
-        .collect()
+        text_after(&self.log, 0)
     }
 }
 
 impl Drop for TestHome {
     fn drop(&mut self) {
+        // A daemon that runs as an ordinary user hides its environment, so it is not among the processes below.
+        if let Some(pid) = self.daemon_pid().filter(|pid| is_abide(*pid)) {
+            signal(pid, "KILL");
+        }
         for _ in 0..MAX_EXIT_POLLS {
             let processes = self.processes();
             if processes.is_empty() {
@@ -214,19 +245,30 @@ impl Drop for TestHome {
 const MAX_EXIT_POLLS: usize = 200;
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Returns the names of a folder's subfolders.
-fn subfolder_names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    folders.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+/// Whether a process is a daemon: a pid in a file may belong to another program by now.
+fn is_abide(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline"))
+        .is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == b"up"))
+}
+
+fn absolute(program: &Path) -> PathBuf {
+    std::path::absolute(program).expect("the program has a path")
+}
+
+/// Returns the contents of a file from an offset on, without moving the offset at which others write.
+pub(super) fn text_after(file: &File, offset: u64) -> String {
+    let length = file.metadata().map_or(0, |meta| meta.len()).saturating_sub(offset);
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+    file.read_exact_at(&mut bytes, offset).expect("the file does not shrink");
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn client_of(home: &Path) -> io::Result<TestHttpClient> {
     let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     let text = fs::read_to_string(home.join("daemon.json"))?;
-    let json: serde_json::Value = serde_json::from_str(&text)?;
+    let json: Value = serde_json::from_str(&text)?;
     let address = json["listen"].as_str().and_then(|listen| listen.parse().ok());
     let address = address.ok_or_else(|| broken("the address cannot be read"))?;
-    let token = fs::read_to_string(home.join("token"))?.trim().to_owned();
-    Ok(TestHttpClient { address, token })
+    let token = fs::read_to_string(home.join("token"))?;
+    Ok(TestHttpClient::new(address, token.trim()))
 }

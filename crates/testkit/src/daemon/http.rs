@@ -1,112 +1,123 @@
-//! A minimal blocking HTTP client: one request per connection, JSON bodies.
+//! A blocking HTTP client of the daemon: JSON bodies, one connection for each request.
 //!
-//! It uses HTTP/1.0, so that each response, including an endless stream, is delimited by the end of the connection.
+//! A response with an error status is a response, not an error. A daemon that is not there is an error.
 
 use std::{
-    io::{self, BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpStream},
+    io::{self, Read},
+    net::SocketAddr,
     time::Duration,
 };
 
 use serde_json::Value;
 
+use super::events::EventStream;
+use crate::wait;
+
 /// The daemon's address and the access token.
 #[derive(Clone, Debug)]
 pub struct TestHttpClient {
     pub address: SocketAddr,
-    pub token: String,
+    pub token: Option<String>,
+    agent: ureq::Agent,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct TestHttpResponse {
     pub status: u16,
-    /// The body as JSON, or as a JSON string if it is not JSON.
+    pub text: String,
+    /// The text as JSON; null if it is not JSON.
     pub body: Value,
 }
 
-/// The timeout of a request; longer than a busy machine needs.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-
 impl TestHttpClient {
+    pub fn new(address: SocketAddr, token: &str) -> Self {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(wait::LIMIT))
+            // A pooled connection would belong to a daemon that the test has replaced.
+            .max_idle_connections(0)
+            .proxy(None);
+        Self { address, token: Some(token.to_owned()), agent: config.build().into() }
+    }
+
+    /// Returns a client of the same daemon with another token. Without a token it sends no credential.
+    #[must_use]
+    pub fn with_token(&self, token: Option<&str>) -> Self {
+        Self { token: token.map(str::to_owned), ..self.clone() }
+    }
+
     pub fn get(&self, path: &str) -> io::Result<TestHttpResponse> {
-        self.request("GET", path, &[("Accept", "application/json")], None)
+        read_response(
+            self.authorized(self.agent.get(self.url(path))).header("Accept", "application/json").call(),
+        )
     }
 
     pub fn post(&self, path: &str, body: &Value) -> io::Result<TestHttpResponse> {
-        self.request("POST", path, &[], Some(body))
+        self.send(self.agent.post(self.url(path)), body)
     }
 
     /// Sends a POST request with an idempotency key, so that it can be repeated.
     pub fn post_with_key(&self, path: &str, key: &str, body: &Value) -> io::Result<TestHttpResponse> {
-        self.request("POST", path, &[("Idempotency-Key", key)], Some(body))
+        self.send(self.agent.post(self.url(path)).header("Idempotency-Key", key), body)
     }
 
-    /// Opens a response stream that does not end.
-    pub fn stream(&self, path: &str, headers: &[(&str, &str)]) -> io::Result<(u16, BufReader<TcpStream>)> {
-        let mut connection = TcpStream::connect_timeout(&self.address, REQUEST_TIMEOUT)?;
-        connection.set_read_timeout(Some(REQUEST_TIMEOUT))?;
-        connection.write_all(self.head("GET", path, headers, None).as_bytes())?;
-        let mut reader = BufReader::new(connection);
-        let status = head(&mut reader)?;
-        Ok((status, reader))
+    /// Opens the event stream at `path` after the event with the number `after`; 0 stands for all events. The stream
+    /// fails after [`wait::LIMIT`].
+    pub fn events(&self, path: &str, after: u64) -> io::Result<EventStream> {
+        self.events_for(path, after, wait::LIMIT)
     }
 
-    fn request(
+    /// Like [`TestHttpClient::events`] with another limit.
+    pub(super) fn events_for(&self, path: &str, after: u64, limit: Duration) -> io::Result<EventStream> {
+        let request = self.agent.get(self.url(path)).config().timeout_global(Some(limit)).build();
+        let response = self
+            .authorized(request)
+            .header("Accept", "text/event-stream")
+            .header("Last-Event-ID", after.to_string())
+            .call()
+            .map_err(ureq::Error::into_io)?;
+        match response.status().as_u16() {
+            200 => Ok(EventStream::new(response.into_body().into_reader())),
+            status => Err(io::Error::other(format!("{path}: status {status}"))),
+        }
+    }
+
+    fn send(
         &self,
-        method: &str,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: Option<&Value>,
+        request: ureq::RequestBuilder<ureq::typestate::WithBody>,
+        body: &Value,
     ) -> io::Result<TestHttpResponse> {
-        let body = body.map(Value::to_string);
-        let mut connection = TcpStream::connect_timeout(&self.address, REQUEST_TIMEOUT)?;
-        connection.set_read_timeout(Some(REQUEST_TIMEOUT))?;
-        let mut request = self.head(method, path, headers, body.as_deref());
-        request.push_str(body.as_deref().unwrap_or_default());
-        connection.write_all(request.as_bytes())?;
-        let mut reader = BufReader::new(connection);
-        let status = head(&mut reader)?;
-        let mut text = String::new();
-        reader.read_to_string(&mut text)?;
-        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-        Ok(TestHttpResponse { status, body })
+        let request = self.authorized(request).header("Content-Type", "application/json");
+        read_response(request.send(body.to_string()))
     }
 
-    fn head(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&str>) -> String {
-        let (address, token) = (self.address, &self.token);
-        let mut head =
-            format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n");
-        for (name, value) in headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    fn authorized<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        match &self.token {
+            Some(token) => request.header("Authorization", format!("Bearer {token}")),
+            None => request,
         }
-        if let Some(body) = body {
-            head.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()));
-        }
-        head.push_str("\r\n");
-        head
     }
 }
 
-/// Reads the status and skips the headers.
-fn head(reader: &mut impl BufRead) -> io::Result<u16> {
-    let cut_short = || io::Error::new(io::ErrorKind::UnexpectedEof, "the answer is cut short");
-    let mut line = String::new();
-    reader.read_line(&mut line)?;
-    let status = line.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(cut_short)?;
-    loop {
-        line.clear();
-        if reader.read_line(&mut line)? == 0 {
-            return Err(cut_short());
-        }
-        if line.trim_end().is_empty() {
-            return Ok(status);
-        }
-    }
+fn read_response(
+    response: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+) -> io::Result<TestHttpResponse> {
+    let response = response.map_err(ureq::Error::into_io)?;
+    let status = response.status().as_u16();
+    let mut bytes = Vec::new();
+    response.into_body().into_reader().read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let body = serde_json::from_str(&text).unwrap_or_default();
+    Ok(TestHttpResponse { status, text, body })
 }
 
 impl TestHttpResponse {
     /// Returns the string at a JSON pointer such as `/items/0/run_id`; empty if there is none.
-    pub fn text(&self, pointer: &str) -> &str {
+    pub fn str_at(&self, pointer: &str) -> &str {
         self.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 }

@@ -4,18 +4,27 @@
 //! No code of the daemon is linked. The harness uses only the command line, the home directory and the HTTP routes.
 //! Each wait is for an event and has a timeout, so that a hang becomes a failure with a message.
 
-mod account;
-mod feed;
+mod command;
+mod events;
 mod home;
 mod http;
-mod keepers;
 mod process;
-mod story;
+mod processes;
+mod raw;
+mod record;
+mod rpc;
+mod runs;
+mod scenario;
+mod terminal;
 
-pub use account::ScenarioRecord;
-pub use feed::{EventReader, SeenEvent};
-pub use home::{HomeProcess, TestCommandOutput, TestHome};
+pub use command::TestCommandOutput;
+pub use events::{EventReader, EventStream, SeenEvent};
+pub use home::TestHome;
 pub use http::{TestHttpClient, TestHttpResponse};
-pub use keepers::{CrashVictim, LiveKeeper, run_of};
 pub use process::{DaemonExit, TestDaemon};
-pub use story::{RetryLimits, ScenarioPlayer, TestScenario};
+pub use processes::{CrashVictim, HomeProcess, LiveKeeper, run_of};
+pub use raw::RawConnection;
+pub use record::ScenarioRecord;
+pub use rpc::RpcTestClient;
+pub use scenario::{RetryLimits, ScenarioPlayer, TestScenario};
+pub use terminal::TerminalUser;

@@ -1,18 +1,25 @@
 //! One daemon process, from its start to its exit.
 
 use std::{
-    io::{BufRead, BufReader},
+    fs::File,
+    io::{BufRead, BufReader, Seek},
     os::unix::process::ExitStatusExt,
     process::{Child, ChildStdout},
 };
 
-/// A daemon process that a test started.
+use super::home::text_after;
+use crate::proc;
+
+/// A daemon process that a test started. Dropping it kills the process.
 #[derive(Debug)]
 pub struct TestDaemon {
     child: Child,
     /// Held open, because writes of the daemon would otherwise fail with a broken pipe.
-    _stdout: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
     ready: bool,
+    log: File,
+    /// The length of the log when the daemon was started.
+    log_start: u64,
 }
 
 /// How a daemon exited.
@@ -26,18 +33,19 @@ pub enum DaemonExit {
 
 impl TestDaemon {
     /// Waits until the daemon prints its address or exits.
-    pub(super) fn new(mut child: Child) -> Self {
-        let stdout = child.stdout.take().expect("its output goes to a pipe");
-        let mut stdout = BufReader::new(stdout);
+    pub(super) fn wait_until_ready(child: Child, log: &File) -> Self {
+        let mut daemon = Self::spawned(child, log);
         let mut line = String::new();
-        let ready = stdout.read_line(&mut line).is_ok() && line.starts_with("http://");
-        Self { child, _stdout: stdout, ready }
+        daemon.ready = daemon.stdout.read_line(&mut line).is_ok() && line.starts_with("http://");
+        daemon
     }
 
     /// Does not wait for the daemon.
-    pub(super) fn spawned(mut child: Child) -> Self {
+    pub(super) fn spawned(mut child: Child, log: &File) -> Self {
         let stdout = child.stdout.take().expect("its output goes to a pipe");
-        Self { child, _stdout: BufReader::new(stdout), ready: false }
+        let log = log.try_clone().expect("the file is open");
+        let log_start = (&log).stream_position().expect("it is a file");
+        Self { child, stdout: BufReader::new(stdout), ready: false, log, log_start }
     }
 
     /// Whether the daemon printed its address.
@@ -74,7 +82,30 @@ impl TestDaemon {
 
     /// Waits until the daemon exits.
     pub fn wait(mut self) -> DaemonExit {
+        self.wait_for_exit()
+    }
+
+    /// Like [`TestDaemon::wait`]; the standard error can be read afterwards.
+    pub fn wait_for_exit(&mut self) -> DaemonExit {
         self.child.wait().map_or(DaemonExit::Exited(None), daemon_exit)
+    }
+
+    /// Returns everything that was written to standard error since this daemon was started.
+    pub fn stderr(&self) -> String {
+        text_after(&self.log, self.log_start)
+    }
+
+    /// Returns the peak memory of the daemon, in bytes.
+    pub fn peak_memory(&self) -> u64 {
+        proc::peak_memory(self.pid())
+    }
+}
+
+impl Drop for TestDaemon {
+    fn drop(&mut self) {
+        // The daemon may have exited.
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }
 

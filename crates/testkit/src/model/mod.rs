@@ -16,6 +16,7 @@
 //! assert_eq!(server.turns().len(), 0);
 //! ```
 
+mod agent;
 mod answer;
 mod anthropic;
 mod chat;
@@ -39,6 +40,7 @@ mod tool;
 mod watched;
 mod wire;
 
+pub use agent::write_agent;
 pub use answer::{AnswerUsage, ScriptedAnswer};
 pub use gate::TestGate;
 pub use heard::{MessageRole, ReceivedMessage, ReceivedRequest, ReceivedToolCall, ReceivedToolResult};

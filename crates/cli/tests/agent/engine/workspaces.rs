@@ -4,26 +4,26 @@
 use std::{fs, os::unix::fs::symlink, path::Path};
 
 use abide_keeper::background::DetachedCommand;
-use abide_testkit::model::ScriptedAnswer;
+use abide_testkit::{model::ScriptedAnswer, wait};
 use serde_json::json;
 
-use super::{AgentEngineDaemon, MAX_POLLS, ask};
+use super::{AgentEngineDaemon, ask};
 use crate::{
     clones::forged_journal,
-    stage::{script, sessions, shell},
+    harness::{script, sessions, shell},
 };
 
 #[test]
 fn the_end_of_a_run_neither_deletes_nor_kills_what_a_workspace_names() {
     let (harness, _daemon) = AgentEngineDaemon::new(script([shell("x=1"), ask("Shall I?")]));
-    let run = harness.create_run("interactive", "count");
+    let run = harness.create_native_run("interactive", "count");
     harness.wait_for_status(&run, "waiting_user");
     let state = harness.state_dir(&run);
-    let record = harness.home.path().join("agents").join(state.file_name().unwrap());
+    let record = harness.path().join("agents").join(state.file_name().unwrap());
     let ours = sessions(&state);
     assert!(record.join("sessions").join(&ours[0].0).join("socket").exists(), "its keeper is in the home");
     // In a folder of keepers, entries without an identity that are older than a minute would be deleted.
-    let victim = harness.home.path().join("victim");
+    let victim = harness.path().join("victim");
     let document = victim.join("Documents/letter.txt");
     fs::create_dir_all(victim.join("Documents")).unwrap();
     fs::write(&document, "precious").unwrap();
@@ -34,13 +34,7 @@ fn the_end_of_a_run_neither_deletes_nor_kills_what_a_workspace_names() {
     harness.post(&format!("/v1/runs/{run}/cancel"), &json!({}));
     harness.wait_for_status(&run, "canceled");
     harness.wait_for_exit(&ours);
-    for _ in 0..MAX_POLLS {
-        if !record.exists() {
-            break;
-        }
-        harness.feed.poll_for_more_than(harness.feed.events().len());
-    }
-    assert!(!record.exists(), "the record goes with the run");
+    wait::until("the record goes with the run", || !record.exists());
     assert_eq!(fs::read_to_string(document).unwrap(), "precious");
 }
 
@@ -49,7 +43,7 @@ fn the_end_of_a_run_neither_deletes_nor_kills_what_a_workspace_names() {
 fn state_that_is_deleted_while_a_run_waits_ends_the_run_and_leaves_no_process() {
     for (deleted, is_answered) in [("", false), ("journal.jsonl", false), ("", true)] {
         let (harness, _daemon) = AgentEngineDaemon::new(script([shell("x=1"), ask("Shall I?")]));
-        let run = harness.create_run("interactive", "count");
+        let run = harness.create_native_run("interactive", "count");
         harness.wait_for_status(&run, "waiting_user");
         let state = harness.state_dir(&run);
         let ours = sessions(&state);
@@ -75,13 +69,13 @@ fn state_that_is_deleted_while_a_run_waits_ends_the_run_and_leaves_no_process() 
 fn a_workspace_that_is_gone_for_a_moment_costs_a_waiting_run_nothing() {
     let (harness, _daemon) =
         AgentEngineDaemon::new(script([shell("x=1"), ask("Shall I?"), ScriptedAnswer::say("done")]));
-    let run = harness.create_run("interactive", "count");
+    let run = harness.create_native_run("interactive", "count");
     harness.wait_for_status(&run, "waiting_user");
-    let workspace = harness.run(&run)["workspace"].as_str().unwrap().to_owned();
+    let workspace = harness.get_run(&run)["workspace"].as_str().unwrap().to_owned();
     let aside = format!("{workspace}.aside");
     fs::rename(&workspace, &aside).unwrap();
     let other = json!({ "engine": "parrot", "prompt": "say done", "execution_mode": "auto" });
-    let other = harness.post("/v1/runs", &other).text("/run_id").to_owned();
+    let other = harness.create_run(&other);
     harness.wait_for_status(&other, "succeeded");
     fs::rename(&aside, &workspace).unwrap();
     harness.reply(&run, "yes");
@@ -92,14 +86,14 @@ fn a_workspace_that_is_gone_for_a_moment_costs_a_waiting_run_nothing() {
 #[test]
 fn the_end_of_a_run_of_an_earlier_version_ends_its_keepers_and_nothing_that_files_name() {
     let (harness, daemon) = AgentEngineDaemon::new(script([ask("Shall I?")]));
-    let run = harness.create_run("interactive", "count");
+    let run = harness.create_native_run("interactive", "count");
     harness.wait_for_status(&run, "waiting_user");
     let state = harness.state_dir(&run);
     daemon.kill();
     // Simulates an earlier version: the note names the folder in the workspace, and the keepers are there.
-    fs::remove_dir_all(harness.home.path().join("agents")).unwrap();
+    fs::remove_dir_all(harness.path().join("agents")).unwrap();
     let former = state.join("sessions");
-    let note = harness.home.path().join("outliving").join(&run);
+    let note = harness.path().join("outliving").join(&run);
     fs::write(&note, former.to_str().unwrap()).unwrap();
     let ours = [("shell_former".to_owned(), start_sleep_keeper(&former.join("shell_former")))];
     let bystander = DetachedCommand {
@@ -122,17 +116,11 @@ fn the_end_of_a_run_of_an_earlier_version_ends_its_keepers_and_nothing_that_file
     let old = former.join("old");
     fs::create_dir(&old).unwrap();
     fs::File::open(&old).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
-    let _daemon = harness.home.start();
+    let _daemon = harness.start();
     harness.post(&format!("/v1/runs/{run}/cancel"), &json!({}));
     harness.wait_for_status(&run, "canceled");
     harness.wait_for_exit(&ours);
-    for _ in 0..MAX_POLLS {
-        if !note.exists() {
-            break;
-        }
-        harness.feed.poll_for_more_than(harness.feed.events().len());
-    }
-    assert!(!note.exists(), "the note is settled");
+    wait::until("the note is settled", || !note.exists());
     assert!(bystander.try_wait().unwrap().is_none(), "a bystander was killed");
     bystander.kill().unwrap();
     bystander.wait().unwrap();
@@ -207,15 +195,15 @@ fn assert_untouched(outside: &Path) {
 #[test]
 fn s2_a_run_in_a_clone_that_brings_state_along_carries_out_and_reads_nothing_of_it() {
     let (harness, _daemon) = AgentEngineDaemon::new(script([ScriptedAnswer::say("done")]));
-    let outside = harness.home.path().join("outside");
-    write_forged_state(&harness.home.workspace("one"), &outside);
-    let run = harness.create_run("auto", "look: [secret x]");
+    let outside = harness.path().join("outside");
+    write_forged_state(&harness.workspace("one"), &outside);
+    let run = harness.create_native_run("auto", "look: [secret x]");
     harness.wait_for_status(&run, "succeeded");
     let heard = harness.model.requests();
     assert_eq!(heard.len(), 1);
     let raw = heard[0].raw.to_string();
     assert!(!raw.contains("forged") && !raw.contains("private key"), "{raw}");
-    assert!(!harness.home.workspace("one").join("notes.txt").exists());
+    assert!(!harness.workspace("one").join("notes.txt").exists());
     assert_untouched(&outside);
 }
 
@@ -223,14 +211,14 @@ fn s2_a_run_in_a_clone_that_brings_state_along_carries_out_and_reads_nothing_of_
 fn s2_a_run_in_a_clone_whose_folder_of_states_is_a_link_is_refused() {
     for name in [".abide", ".abide/native"] {
         let (harness, _daemon) = AgentEngineDaemon::new(script([ScriptedAnswer::say("done")]));
-        let outside = harness.home.path().join("outside");
+        let outside = harness.path().join("outside");
         fs::create_dir_all(outside.join("folder")).unwrap();
         fs::write(outside.join("file"), "precious").unwrap();
-        let link = harness.home.workspace("one").join(name);
+        let link = harness.workspace("one").join(name);
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         symlink(&outside, &link).unwrap();
-        let run = harness.create_run("auto", "go");
-        let found = harness.wait_until(&run, "its end", |found| found["status"] == "failed");
+        let run = harness.create_native_run("auto", "go");
+        let found = harness.wait_for_run(&run, "its end", |found| found["status"] == "failed");
         assert!(found.to_string().contains(&format!("{name} is a link")), "{name}: {found:#}");
         assert!(harness.model.requests().is_empty());
         assert_untouched(&outside);
@@ -240,8 +228,8 @@ fn s2_a_run_in_a_clone_whose_folder_of_states_is_a_link_is_refused() {
 #[test]
 fn s2_a_skill_in_a_clone_is_neither_read_nor_copied_through_links() {
     let (harness, _daemon) = AgentEngineDaemon::new(script([]));
-    let outside = harness.home.path().join("outside");
-    let workspace = harness.home.workspace("two");
+    let outside = harness.path().join("outside");
+    let workspace = harness.workspace("two");
     write_forged_state(&workspace, &outside);
     let skill = workspace.join("skill");
     fs::create_dir_all(&skill).unwrap();
@@ -252,8 +240,8 @@ fn s2_a_skill_in_a_clone_is_neither_read_nor_copied_through_links() {
             "engine": "parrot", "workspace": workspace, "execution_mode": "auto", "prompt": "append a\nsay done",
             "skill": skill,
         });
-        let run = harness.post("/v1/runs", &body).text("/run_id").to_owned();
-        harness.wait_until(&run, "its end", |found| {
+        let run = harness.create_run(&body);
+        harness.wait_for_run(&run, "its end", |found| {
             found["status"] == "failed" || found["status"] == "succeeded"
         })
     };

@@ -9,10 +9,10 @@ use std::{io, path::PathBuf, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    account::ScenarioRecord,
-    feed::sleep,
     http::{TestHttpClient, TestHttpResponse},
+    record::ScenarioRecord,
 };
+use crate::wait::sleep;
 
 /// The instructions for a run, and the expected result.
 #[derive(Clone, Debug)]
@@ -192,7 +192,7 @@ impl<F: Fn() -> io::Result<TestHttpClient>> ScenarioPlayer<F> {
         let RequestResult::Answered(created) = self.retry(record, "create", &[200, 201], create) else {
             return false;
         };
-        created.text("/run_id").clone_into(&mut record.run_id);
+        created.str_at("/run_id").clone_into(&mut record.run_id);
         for (number, text) in scenario.messages.iter().enumerate() {
             let path = format!("/v1/runs/{}/messages", record.run_id);
             let body = json!({ "message_id": format!("{}-m{number}", scenario.name), "text": text });
@@ -215,9 +215,9 @@ impl<F: Fn() -> io::Result<TestHttpClient>> ScenarioPlayer<F> {
             let look = |client: &TestHttpClient| client.get(&path);
             let RequestResult::Answered(run) = self.retry(record, "look", &[200], look) else { return };
             let turns = run.body["turn_index"].as_u64().unwrap_or_default();
-            match run.text("/status") {
+            match run.str_at("/status") {
                 "waiting_user" => {
-                    let pending = run.text("/pending_interaction_id").to_owned();
+                    let pending = run.str_at("/pending_interaction_id").to_owned();
                     self.answer(&pending, record);
                 }
                 "idle" if turns > scenario.messages.len() as u64 => {

@@ -2,28 +2,21 @@
 
 use std::{
     fs,
+    io::Write,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
 use abide_testkit::{
-    environment,
-    model::{ModelScript, ModelServer, ReceivedRequest, ScriptedAnswer},
+    daemon::{TestCommandOutput, TestHome},
+    model::{ModelScript, ModelServer, ReceivedRequest, ScriptedAnswer, write_agent},
+    proc::is_running,
 };
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 pub(crate) struct AgentTestHome {
-    folder: TempDir,
+    home: TestHome,
     pub(crate) model: ModelServer,
-}
-
-/// The result of a command.
-#[derive(Debug)]
-pub(crate) struct AgentCommandOutput {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
 }
 
 impl AgentTestHome {
@@ -34,31 +27,35 @@ impl AgentTestHome {
 
     /// Like [`AgentTestHome::new`], with additional configuration.
     pub(crate) fn with(script: ModelScript, more: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let home = TestHome::new(env!("CARGO_BIN_EXE_abide")).in_subfolder("home");
         let model = ModelServer::start(script.require_message_order());
-        let agent = folder.path().join("agent");
-        fs::create_dir_all(&agent).unwrap();
-        fs::create_dir_all(folder.path().join("work")).unwrap();
-        let config = CONFIG.replace("BASE_URL", &model.url("/v1")) + more;
-        fs::write(agent.join("config.yaml"), config).unwrap();
-        fs::write(agent.join("system_prompt.md"), "You are a careful agent.\n").unwrap();
-        Self { folder, model }
+        let fixture = Self { home, model };
+        write_agent(&fixture.agent(), &fixture.model.url("/v1")).unwrap();
+        fs::create_dir_all(fixture.workdir()).unwrap();
+        let mut config = fs::File::options().append(true).open(fixture.agent().join("config.yaml")).unwrap();
+        config.write_all(more.as_bytes()).unwrap();
+        fixture
     }
 
     /// Replaces a part of the agent's configuration.
     pub(crate) fn configure(&self, from: &str, to: &str) {
-        let path = self.folder.path().join("agent").join("config.yaml");
+        let path = self.agent().join("config.yaml");
         let config = fs::read_to_string(&path).unwrap();
         assert!(config.contains(from), "{config}");
         fs::write(&path, config.replacen(from, to, 1)).unwrap();
     }
 
+    /// Returns the folder of the agent's definition.
+    fn agent(&self) -> PathBuf {
+        self.home.path().with_file_name("agent")
+    }
+
     pub(crate) fn workdir(&self) -> PathBuf {
-        self.folder.path().join("work")
+        self.home.path().with_file_name("work")
     }
 
     pub(crate) fn home(&self) -> PathBuf {
-        self.folder.path().join("home")
+        self.home.path().to_owned()
     }
 
     pub(crate) fn state(&self) -> PathBuf {
@@ -67,28 +64,25 @@ impl AgentTestHome {
 
     /// Returns the command `abide agent run` with these arguments.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
-        let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
-        command.args(["agent", "run", "--agent"]).arg(self.folder.path().join("agent"));
+        let mut command = self.home.command();
+        command.args(["agent", "run", "--agent"]).arg(self.agent());
         command.arg("--workdir").arg(self.workdir()).args(words);
-        command.env("ABIDE_HOME", self.folder.path().join("home"));
-        command.current_dir(self.folder.path()).stdin(Stdio::null());
         command
     }
 
-    pub(crate) fn run(&self, words: &[&str]) -> AgentCommandOutput {
-        run_to_exit(self.command(words))
+    pub(crate) fn run(&self, words: &[&str]) -> TestCommandOutput {
+        TestCommandOutput::of(self.command(words))
     }
 
     /// Runs any `abide` command in the working directory.
-    pub(crate) fn abide(&self, words: &[&str]) -> AgentCommandOutput {
+    pub(crate) fn abide(&self, words: &[&str]) -> TestCommandOutput {
         self.abide_with(words, &[])
     }
 
-    pub(crate) fn abide_with(&self, words: &[&str], env: &[(&str, &str)]) -> AgentCommandOutput {
-        let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
-        command.args(words).current_dir(self.workdir()).stdin(Stdio::null());
-        command.env("ABIDE_HOME", self.folder.path().join("home")).envs(env.iter().copied());
-        run_to_exit(command)
+    pub(crate) fn abide_with(&self, words: &[&str], env: &[(&str, &str)]) -> TestCommandOutput {
+        let mut command = self.home.command();
+        command.args(words).current_dir(self.workdir()).envs(env.iter().copied());
+        TestCommandOutput::of(command)
     }
 
     /// Starts `abide agent run` without waiting for it.
@@ -127,25 +121,6 @@ impl Drop for AgentTestHome {
     }
 }
 
-pub(crate) fn run_to_exit(mut command: Command) -> AgentCommandOutput {
-    let output = command.output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    AgentCommandOutput {
-        code: output.status.code(),
-        stdout: text(&output.stdout),
-        stderr: text(&output.stderr),
-    }
-}
-
-impl AgentCommandOutput {
-    /// Asserts the exit code, and prints the output if it differs.
-    #[track_caller]
-    pub(crate) fn expect(&self, code: i32) -> &Self {
-        assert_eq!(self.code, Some(code), "{}\n{}", self.stdout, self.stderr);
-        self
-    }
-}
-
 pub(crate) fn events(state: &Path) -> Vec<Value> {
     let text = fs::read_to_string(state.join("journal.jsonl")).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -162,12 +137,6 @@ pub(crate) fn sessions(state: &Path) -> Vec<(String, u32)> {
     sessions
 }
 
-/// Whether a process with this pid runs and is not a zombie.
-pub(crate) fn is_running(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
-}
-
 /// Kills a process that is not our child, and waits until it is gone.
 pub(crate) fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
@@ -182,7 +151,7 @@ pub(crate) fn results(request: &ReceivedRequest) -> Vec<String> {
     request.tool_results().into_iter().map(|result| result.text).collect()
 }
 
-/// Answers with a call of the tool `shell` below.
+/// Answers with a call of the agent's tool `shell`.
 pub(crate) fn shell(command: &str) -> ScriptedAnswer {
     ScriptedAnswer::call("shell", json!({ "command": command }))
 }
@@ -191,35 +160,3 @@ pub(crate) fn shell(command: &str) -> ScriptedAnswer {
 pub(crate) fn script(answers: impl IntoIterator<Item = ScriptedAnswer>) -> ModelScript {
     answers.into_iter().fold(ModelScript::new(), ModelScript::then)
 }
-
-/// `note` appends a line to a file, so that executions can be counted.
-pub(crate) const CONFIG: &str = r#"
-model:
-  base_url: "BASE_URL"
-  name: loopback
-  max_retries: 1
-tools:
-  - name: note
-    description: Writes a line into notes.txt.
-    command: [sh, -c, 'echo "$1" >> notes.txt && echo "noted $1"', note]
-    parameters:
-      - { name: text, type: string, description: The line., inject_as: argument }
-  - name: look
-    description: Shows notes.txt.
-    command: [sh, -c, 'echo NOTES; cat notes.txt; true']
-  - name: linger
-    description: Never ends by itself.
-    command: [sh, -c, 'echo begun; echo begun >> lingering.txt; exec sleep 1000']
-  - name: shell
-    description: A shell that remembers.
-    stateful: true
-    command: [bash, -i]
-    parameters:
-      - { name: command, type: string, description: The command., inject_as: stdin, required: false }
-  - name: python
-    description: A Python that remembers.
-    stateful: true
-    command: [python3, -i]
-    parameters:
-      - { name: code, type: string, description: The code., inject_as: stdin, required: false }
-"#;

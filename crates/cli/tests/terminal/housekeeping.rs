@@ -1,14 +1,15 @@
 //! Housekeeping: idle, ended and orphaned sessions, and several runtimes in one home. SPEC (C8), (C9).
 
-use std::path::Path;
-
-use abide_testkit::wait;
+use abide_testkit::{
+    daemon::{RpcTestClient, TestHome},
+    proc, wait,
+};
 use serde_json::{Value, json};
 
-use crate::support::{RpcTestClient, SHELLS, home, home_processes};
+use crate::support::{SHELLS, home};
 
 /// Starts a runtime that does its housekeeping every 20 ms.
-fn start_housekeeping_runtime(home: &Path, more: &[(&str, &str)]) -> RpcTestClient {
+fn start_housekeeping_runtime(home: &TestHome, more: &[(&str, &str)]) -> RpcTestClient {
     let env = [&[("ABIDE_TERMINAL_HOUSEKEEPING_MS", "20")], more].concat();
     RpcTestClient::with_env(home, &env)
 }
@@ -28,7 +29,7 @@ fn kill(pid: i32) {
 fn c9_an_idle_session_is_ended_then_forgotten_and_one_that_works_is_not() {
     let home = home();
     let mut rpc = start_housekeeping_runtime(
-        home.path(),
+        &home,
         &[("ABIDE_TERMINAL_IDLE_MS", "100"), ("ABIDE_TERMINAL_REMEMBER_MS", "200")],
     );
     let (idle, busy) = (rpc.create("/bin/sh"), rpc.create("bash"));
@@ -51,7 +52,7 @@ fn c9_an_idle_session_is_ended_then_forgotten_and_one_that_works_is_not() {
 #[test]
 fn c9_an_ended_session_is_kept_for_reading_and_then_collected() {
     let home = home();
-    let mut rpc = start_housekeeping_runtime(home.path(), &[("ABIDE_TERMINAL_REMEMBER_MS", "300")]);
+    let mut rpc = start_housekeeping_runtime(&home, &[("ABIDE_TERMINAL_REMEMBER_MS", "300")]);
     let session = rpc.create("bash");
     assert_eq!(rpc.run(&session, "echo last words; exit 3")["exit_code"], 3);
     let range = json!({ "session_id": session, "exec_id": "e-1", "offset": 0, "limit": 100 });
@@ -65,12 +66,12 @@ fn c9_an_ended_session_is_kept_for_reading_and_then_collected() {
 #[test]
 fn c8_a_living_runtime_adopts_the_sessions_of_one_that_dies_beside_it_and_of_no_other() {
     let home = home();
-    let mut living = RpcTestClient::start(home.path());
+    let mut living = RpcTestClient::start(&home);
     let theirs = living.create("bash");
-    let mut dying = RpcTestClient::start(home.path());
+    let mut dying = RpcTestClient::start(&home);
     let orphan = dying.create("bash");
     dying.run(&orphan, "kept=1");
-    let mut heir = start_housekeeping_runtime(home.path(), &[]);
+    let mut heir = start_housekeeping_runtime(&home, &[]);
     let own = heir.create("bash");
     dying.kill();
     wait::until("the orphan is adopted", || session_ids(&mut heir).contains(&orphan));
@@ -85,18 +86,18 @@ fn c8_a_living_runtime_adopts_the_sessions_of_one_that_dies_beside_it_and_of_no_
 #[test]
 fn c8_files_of_a_dead_keeper_are_removed() {
     let home = home();
-    let mut dying = RpcTestClient::start(home.path());
+    let mut dying = RpcTestClient::start(&home);
     let session = dying.create("bash");
     let shell: i32 = dying.stdout(&session, "trap '' HUP TERM; echo $$").trim().parse().unwrap();
     let keeper: i32 = dying.stdout(&session, "echo $PPID").trim().parse().unwrap();
-    let place = home.path().join("keepers").join(&session);
-    assert!(place.exists());
+    let keeper_dir = home.path().join("keepers").join(&session);
+    assert!(keeper_dir.exists());
     dying.kill();
     kill(keeper);
-    let mut heir = start_housekeeping_runtime(home.path(), &[]);
+    let mut heir = start_housekeeping_runtime(&home, &[]);
     wait::until("the dead keeper's folder is swept", || {
         heir.call_ok("system.ping", json!({}));
-        !place.exists()
+        !keeper_dir.exists()
     });
     let lives = || std::fs::read_link(format!("/proc/{shell}/exe")).is_ok();
     wait::until("the shell is ended", || {
@@ -107,32 +108,32 @@ fn c8_files_of_a_dead_keeper_are_removed() {
 }
 
 /// Creates a session, and kills its runtime and keeper at once.
-fn dead_session(home: &Path) -> std::path::PathBuf {
+fn dead_session(home: &TestHome) -> std::path::PathBuf {
     let mut dying = RpcTestClient::start(home);
     let session = dying.create("bash");
     let keeper: i32 = dying.stdout(&session, "echo $PPID").trim().parse().unwrap();
     dying.kill();
     kill(keeper);
-    home.join("keepers").join(session)
+    home.path().join("keepers").join(session)
 }
 
 #[test]
 fn c8_a_runtime_removes_dead_sessions_and_never_files_of_a_run() {
     let home = home();
-    let (session, other) = (dead_session(home.path()), dead_session(home.path()));
+    let (session, other) = (dead_session(&home), dead_session(&home));
     // The former and the present location of runs' keepers.
     let former = home.path().join("keepers/run_00000000000000000000000001-1");
     let present = home.path().join("keepers/runs/run_00000000000000000000000002-1");
     std::fs::create_dir_all(present.parent().unwrap()).unwrap();
     std::fs::rename(other, &former).unwrap();
-    std::fs::rename(dead_session(home.path()), &present).unwrap();
-    let mut heir = start_housekeeping_runtime(home.path(), &[]);
+    std::fs::rename(dead_session(&home), &present).unwrap();
+    let mut heir = start_housekeeping_runtime(&home, &[]);
     wait::until("the dead session is swept", || {
         heir.call_ok("system.ping", json!({}));
         !session.exists()
     });
     drop(heir);
-    let mut heir = RpcTestClient::start(home.path());
+    let mut heir = RpcTestClient::start(&home);
     heir.call_ok("session.list", json!({}));
     assert!(former.join("identity").exists() && present.join("identity").exists());
 }
@@ -141,7 +142,7 @@ fn c8_a_runtime_removes_dead_sessions_and_never_files_of_a_run() {
 #[expect(clippy::disallowed_methods, reason = "the test asserts a duration")]
 fn c8_an_unresponsive_keeper_blocks_nothing_and_is_adopted_later() {
     let home = home();
-    let mut dying = RpcTestClient::start(home.path());
+    let mut dying = RpcTestClient::start(&home);
     let session = dying.create("bash");
     let keeper: i32 = dying.stdout(&session, "x=kept; echo $PPID").trim().parse().unwrap();
     dying.kill();
@@ -149,7 +150,7 @@ fn c8_an_unresponsive_keeper_blocks_nothing_and_is_adopted_later() {
         rustix::process::kill_process(rustix::process::Pid::from_raw(keeper).unwrap(), signal).unwrap();
     };
     signal(rustix::process::Signal::STOP);
-    let mut heir = start_housekeeping_runtime(home.path(), &[]);
+    let mut heir = start_housekeeping_runtime(&home, &[]);
     let own = heir.create("bash");
     let began = std::time::Instant::now();
     for _ in 0..20 {
@@ -167,7 +168,7 @@ fn security_10_a_session_that_stops_its_keeper_is_destroyed_and_blocks_nothing()
     let stops = ["kill -STOP $PPID", "while :; do kill -STOP $PPID; done"];
     for stop in stops {
         let home = home();
-        let mut rpc = start_housekeeping_runtime(home.path(), &[]);
+        let mut rpc = start_housekeeping_runtime(&home, &[]);
         let (session, other) = (rpc.create("bash"), rpc.create("bash"));
         let keeper: u32 = rpc.stdout(&session, "echo $PPID").trim().parse().unwrap();
         let command = format!(
@@ -185,41 +186,38 @@ fn security_10_a_session_that_stops_its_keeper_is_destroyed_and_blocks_nothing()
         rpc.call_ok("session.destroy", json!({ "session_id": session }));
         assert_eq!(rpc.stdout(&other, "echo here"), "here\n");
         assert_eq!(rpc.close(), Some(0));
-        assert!(home_processes(home.path()).is_empty());
+        assert!(home.processes().is_empty());
     }
 }
 
 #[test]
 fn security_12_errors_without_line_ends_take_bounded_memory_after_set_e() {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     let session = rpc.create("bash");
     let keeper: u32 = rpc.stdout(&session, "echo $PPID").trim().parse().unwrap();
     let command = "set -e; head -c 40000000 /dev/zero >&2; echo done";
     assert_eq!(rpc.stdout(&session, command), "done\n");
-    let status = std::fs::read_to_string(format!("/proc/{keeper}/status")).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    let peak_kib = proc::peak_memory(keeper) >> 10;
     assert!(peak_kib < 60_000, "{peak_kib} KiB");
 }
 
 #[test]
 fn a_runtime_that_dies_leaves_no_waiting_keeper_behind() {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     rpc.create("/bin/sh");
     // An idle runtime starts a keeper for the next session.
     let waiting = waiting_keeper(rpc.pid());
     let next = rpc.call_ok("session.create", json!({}));
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", next["pid"])).unwrap();
-    let parent = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap();
-    assert_eq!(parent, waiting.to_string(), "the waiting keeper holds the next session");
+    let shell = u32::try_from(next["pid"].as_u64().unwrap()).unwrap();
+    assert_eq!(proc::parent(shell), Some(waiting), "the waiting keeper holds the next session");
     let spare = waiting_keeper(rpc.pid());
     rpc.kill();
     wait::until("the waiting keeper ends", || std::fs::read_link(format!("/proc/{spare}/exe")).is_err());
     // The sessions stay alive; the next runtime adopts them and ends them in order.
-    assert_eq!(RpcTestClient::start(home.path()).close(), Some(0));
-    assert!(home_processes(home.path()).is_empty());
+    assert_eq!(RpcTestClient::start(&home).close(), Some(0));
+    assert!(home.processes().is_empty());
 }
 
 #[test]
@@ -237,9 +235,9 @@ fn a_keeper_left_alone_in_any_phase_sleeps_until_something_happens() {
     for shell in SHELLS {
         for (phase, commands) in phases {
             let home = home();
-            let mut rpc = RpcTestClient::start(home.path());
+            let mut rpc = RpcTestClient::start(&home);
             let session = rpc.call_ok("session.create", json!({ "shell": shell }));
-            let keeper = parent(u32::try_from(session["pid"].as_u64().unwrap()).unwrap());
+            let keeper = proc::parent(u32::try_from(session["pid"].as_u64().unwrap()).unwrap()).unwrap();
             for command in commands {
                 let id =
                     rpc.send("exec.run", json!({ "session_id": session["session_id"], "command": command }));
@@ -248,13 +246,10 @@ fn a_keeper_left_alone_in_any_phase_sleeps_until_something_happens() {
                 }
             }
             rpc.kill();
-            let sleeps = (0..MAX_POLLS).any(|_| {
-                std::thread::yield_now();
-                sleeps_without_limit(keeper)
-            });
-            assert!(sleeps, "{shell}: the keeper stays awake while {phase}");
-            assert_eq!(RpcTestClient::start(home.path()).close(), Some(0));
-            assert!(home_processes(home.path()).is_empty());
+            let what = format!("{shell}: the keeper sleeps while {phase}");
+            wait::until(&what, || sleeps_without_limit(keeper));
+            assert_eq!(RpcTestClient::start(&home).close(), Some(0));
+            assert!(home.processes().is_empty());
         }
     }
 }
@@ -262,22 +257,15 @@ fn a_keeper_left_alone_in_any_phase_sleeps_until_something_happens() {
 #[test]
 fn a_runtime_sleeps_while_a_stubborn_session_ends() {
     let home = home();
-    let mut rpc = RpcTestClient::start(home.path());
+    let mut rpc = RpcTestClient::start(&home);
     let session = rpc.create("bash");
     rpc.run(&session, "(trap '' TERM HUP; sleep 1000; sleep 1000) & trap '' TERM HUP");
     let runtime = rpc.pid();
     rpc.end_input();
-    let sleeps = (0..MAX_POLLS).any(|_| {
-        std::thread::yield_now();
-        is_in_poll(runtime)
-    });
-    assert!(sleeps, "the runtime stays awake while its session ends");
+    wait::until("the runtime sleeps while its session ends", || is_in_poll(runtime));
     assert_eq!(rpc.close(), Some(0));
-    assert!(home_processes(home.path()).is_empty());
+    assert!(home.processes().is_empty());
 }
-
-/// The maximum number of polls of a process's state: several seconds on any machine.
-const MAX_POLLS: u32 = 1_000_000;
 
 /// Whether a process is blocked in a wait without a timeout. A busy loop never is.
 fn sleeps_without_limit(pid: u32) -> bool {
@@ -285,11 +273,6 @@ fn sleeps_without_limit(pid: u32) -> bool {
     let words: Vec<&str> = call.split_ascii_whitespace().collect();
     let wait = if cfg!(target_arch = "x86_64") { "281" } else { "22" };
     words.first() == Some(&wait) && words.get(4).is_some_and(|limit| limit.ends_with("ffffffff"))
-}
-
-fn parent(pid: u32) -> u32 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 /// Returns the keeper that a runtime has started for its next session: the only child without a child.

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{keepers::CrashVictim, story::TestScenario};
+use super::{processes::CrashVictim, scenario::TestScenario};
 
 /// The externally visible record of one run.
 #[derive(Clone, Debug, Default)]

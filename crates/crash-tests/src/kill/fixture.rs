@@ -9,18 +9,20 @@ use std::{
     time::Duration,
 };
 
-use abide_testkit::daemon::{
-    CrashVictim, DaemonExit, EventReader, RetryLimits, ScenarioPlayer, ScenarioRecord, TestDaemon, TestHome,
-    TestScenario, run_of,
+use abide_testkit::{
+    daemon::{
+        CrashVictim, DaemonExit, RetryLimits, ScenarioPlayer, ScenarioRecord, TestDaemon, TestHome,
+        TestScenario, run_of,
+    },
+    wait::sleep,
 };
 
-use super::{audit, stories::SLOTS};
+use super::{audit, scenarios::SLOTS};
 use crate::tally::CrashCounters;
 
-/// A home, and a reader of all its events.
+/// A home with the scenarios that were played in it. Its events are read from the beginning.
 pub(super) struct CrashFixture {
     pub(super) home: Arc<TestHome>,
-    event_reader: EventReader,
     scenarios: Mutex<Vec<(TestScenario, ScenarioRecord)>>,
     /// The killed processes, by run.
     killed: Mutex<BTreeMap<String, Vec<CrashVictim>>>,
@@ -36,8 +38,8 @@ impl CrashFixture {
     pub(super) fn new(program: &Path) -> Self {
         let home = TestHome::new(program).with_env("ABIDE_SLOTS_MAX_RUNNING", SLOTS);
         let home = Arc::new(home.with_env("ABIDE_TEST_GUARD_PAUSE_MS", GUARD_PAUSE_MS));
-        let feed = EventReader::open("/v1/events", home.client_factory());
-        Self { home, event_reader: feed, scenarios: Mutex::default(), killed: Mutex::default() }
+        home.events();
+        Self { home, scenarios: Mutex::default(), killed: Mutex::default() }
     }
 
     /// Plays a scenario to its end.
@@ -82,7 +84,7 @@ impl CrashFixture {
     }
 
     /// Checks the invariants after the last scenario.
-    pub(super) fn finish(mut self, daemon: TestDaemon, mut counters: CrashCounters) -> CrashCounters {
+    pub(super) fn finish(self, daemon: TestDaemon, mut counters: CrashCounters) -> CrashCounters {
         for (run, victim) in self.killed_at_failpoints() {
             self.record_kill(&run, victim);
         }
@@ -95,17 +97,19 @@ impl CrashFixture {
             counters.add_scenario(&story, &account);
         }
         counters.readers += 1;
-        counters.reconnections += self.event_reader.reconnections();
-        let found = audit::check_home(&self.home, &self.event_reader, daemon, &mut counters);
+        counters.reconnections += self.home.events().reconnections();
+        let found = audit::check_home(&self.home, self.home.events(), daemon, &mut counters);
         counters.problems.extend(found);
-        // The home is deleted with its last reference, and the reader holds one.
-        self.event_reader.stop();
         if !counters.problems.is_empty() {
-            let place = super::home_name(self.home.path());
-            eprintln!("{place}: {:#?}\n{}", counters.problems, self.home.stderr_tail());
+            let name = super::home_name(self.home.path());
+            eprintln!("{name}: {:#?}\n{}", counters.problems, self.home.stderr_tail());
             if std::env::var_os("ABIDE_TEST_KEEP_HOME").is_some() {
-                let kept = std::env::temp_dir().join(format!("kept-{place}"));
-                let _ = copy_home(self.home.path(), &kept);
+                let kept = std::env::temp_dir().join(format!("kept-{name}"));
+                let copied = copy_home(self.home.path(), &kept)
+                    .and_then(|()| fs::write(kept.join("stderr.log"), self.home.log_text()));
+                if let Err(error) = copied {
+                    eprintln!("cannot keep {name}: {error}");
+                }
             }
         }
         counters
@@ -125,9 +129,4 @@ fn copy_home(from: &Path, to: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
-}
-
-#[expect(clippy::disallowed_methods, reason = "a death comes at its own time, and chance decides when")]
-pub(crate) fn sleep(time: Duration) {
-    std::thread::sleep(time);
 }

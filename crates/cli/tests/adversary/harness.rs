@@ -12,9 +12,9 @@ use std::{
 
 use abide_os::{beneath::Directory, remove::remove};
 use abide_testkit::{
-    daemon::{EventReader, TestDaemon, TestHome, TestHttpResponse},
-    model::{ModelScript, ModelServer, ReceivedRequest, ScriptedAnswer},
-    wait,
+    daemon::{TestDaemon, TestHome, TestHttpResponse},
+    model::{ModelScript, ModelServer, ReceivedRequest, ScriptedAnswer, write_agent},
+    user, wait,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -22,10 +22,9 @@ use tempfile::TempDir;
 use crate::canary::{CanaryTree, SECRET};
 
 pub(crate) struct AdversaryDaemon {
+    daemon: TestDaemon,
     pub(crate) home: TestHome,
     pub(crate) canary: CanaryTree,
-    daemon: Option<TestDaemon>,
-    feed: EventReader,
     bystander: String,
     owner: Option<u32>,
     outside: TempDir,
@@ -34,8 +33,6 @@ pub(crate) struct AdversaryDaemon {
 
 /// The maximum peak memory of the daemon, in bytes.
 const MAX_MEMORY_BYTES: u64 = 200 << 20;
-/// The maximum number of polls for a state without an event of its own. Each poll waits for an event or 100 ms.
-const MAX_POLLS: usize = 1_200;
 
 impl AdversaryDaemon {
     pub(crate) fn new() -> Self {
@@ -58,33 +55,21 @@ impl AdversaryDaemon {
         fs::write(at("skill/heron/SKILL.md"), skill).expect("the test machine allows it");
         let mark = outside.path().display().to_string();
         write_executable(&at("hostile"), &HOSTILE_ENGINE_SCRIPT.replace("OUTSIDE", &mark));
-        let daemon = match owner {
-            Some(user) => format!("exec setpriv --reuid={user} --regid={user} --clear-groups BINARY \"$@\""),
-            None => "exec BINARY \"$@\"".to_owned(),
+        let home = TestHome::new(env!("CARGO_BIN_EXE_abide")).with_env("ABIDE_SLOTS_MAX_RUNNING", "6");
+        let home = match owner {
+            Some(user) => home.with_launcher(&user::launcher(user).each_ref().map(String::as_str)),
+            None => home,
         };
-        let daemon = daemon.replace("BINARY", env!("CARGO_BIN_EXE_abide"));
-        write_executable(&at("abide"), &format!("#!/bin/sh\n{daemon}\n"));
-        let home = TestHome::new(&at("abide")).with_env("ABIDE_SLOTS_MAX_RUNNING", "6");
         let home = settings.iter().fold(home, |home, (name, value)| home.with_env(name, value));
         let model = ModelServer::start(ModelScript::new().decide(|heard| Some(answer_with_command(heard))));
-        prepare_home(&home, &model, &at("hostile"), owner);
+        let home = prepare_home(home, &model, &at("hostile"), owner);
         let daemon = home.start();
-        assert!(daemon.is_ready(), "{}", home.stderr_tail());
-        let feed = EventReader::open("/v1/events", home.client_factory());
-        let mut fixture = Self {
-            home,
-            canary,
-            daemon: Some(daemon),
-            feed,
-            bystander: String::new(),
-            owner,
-            outside,
-            _model: model,
-        };
+        let mut fixture =
+            Self { daemon, home, canary, bystander: String::new(), owner, outside, _model: model };
         // This run stays in one process from the beginning to the end of the test.
         let bystander = json!({ "engine": "parrot-sticky", "prompt": "say one" });
         fixture.bystander = fixture.create("bystander", bystander);
-        fixture.wait_for_status(&fixture.bystander, &["idle"]);
+        fixture.home.wait_for_status(&fixture.bystander, "idle");
         fixture
     }
 
@@ -142,9 +127,9 @@ impl AdversaryDaemon {
         fs::create_dir_all(&trash).expect("the home can be written");
         chown(&trash, self.owner, self.owner).expect("it is ours");
         fs::set_permissions(&trash, fs::Permissions::from_mode(0o700)).expect("it is ours");
-        let place = trash.join(format!("{run}.0"));
-        fs::rename(self.home.path().join("workspaces").join(run), &place).expect("Abide made it");
-        place
+        let moved = trash.join(format!("{run}.0"));
+        fs::rename(self.home.path().join("workspaces").join(run), &moved).expect("Abide made it");
+        moved
     }
 
     /// Creates a run in the workspace of this name; by default a chat of the hostile agent.
@@ -158,39 +143,33 @@ impl AdversaryDaemon {
         if body["workspace"].is_null() {
             body.as_object_mut().expect("it is an object").remove("workspace");
         }
-        let created = self.post("/v1/runs", &body);
-        assert_eq!(created.status, 201, "{}", created.body);
-        created.text("/run_id").to_owned()
+        self.home.create_run(&body)
     }
 
     /// Sends a message, which begins the next turn.
     pub(crate) fn send_message(&self, run: &str, text: &str) {
-        let sent = self.post(&format!("/v1/runs/{run}/messages"), &json!({ "text": text }));
-        assert_eq!(sent.status, 202, "{}", sent.body);
+        let sent = self.home.try_post(&format!("/v1/runs/{run}/messages"), &json!({ "text": text }));
+        assert_eq!(sent.status, 202, "{}", sent.text);
     }
 
     /// Cancels a run and waits for the cancellation.
     pub(crate) fn cancel(&self, run: &str) {
-        let accepted = self.post(&format!("/v1/runs/{run}/cancel"), &json!({}));
-        assert_eq!(accepted.status, 200, "{}", accepted.body);
+        let accepted = self.home.try_post(&format!("/v1/runs/{run}/cancel"), &json!({}));
+        assert_eq!(accepted.status, 200, "{}", accepted.text);
         self.wait_for_status(run, &["canceled"]);
-    }
-
-    fn post(&self, path: &str, body: &Value) -> TestHttpResponse {
-        self.home.client().and_then(|client| client.post(path, body)).expect("the daemon answers")
     }
 
     pub(crate) fn rpc(&self, method: &str, params: Value) -> Value {
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let answered = self.post("/v1/rpc", &call);
-        assert_eq!(answered.status, 200, "{}", answered.body);
+        let answered = self.home.try_post("/v1/rpc", &call);
+        assert_eq!(answered.status, 200, "{}", answered.text);
         answered.body
     }
 
     /// Sends a GET request and checks that the response contains nothing of the canary tree.
     pub(crate) fn get(&self, path: &str) -> TestHttpResponse {
-        let response = self.home.client().and_then(|client| client.get(path)).expect("the daemon answers");
-        assert!(!response.body.to_string().contains(SECRET), "{path}: {}", response.body);
+        let response = self.home.try_get(path);
+        assert!(!response.text.contains(SECRET), "{path}: {}", response.text);
         response
     }
 
@@ -204,18 +183,10 @@ impl AdversaryDaemon {
 
     /// Waits until a run has one of these statuses.
     pub(crate) fn wait_for_status(&self, run: &str, statuses: &[&str]) -> Value {
-        for _ in 0..MAX_POLLS {
-            let seen = self.feed.events().len();
-            let found = self.get(&format!("/v1/runs/{run}")).body;
-            let status = found["status"].as_str().unwrap_or_default();
-            if statuses.contains(&status) {
-                return found;
-            }
-            let is_over = ["succeeded", "failed", "canceled"].contains(&status);
-            assert!(!is_over, "{run} never comes to {statuses:?}: {found:#}\n{}", self.home.stderr_tail());
-            self.feed.poll_for_more_than(seen);
-        }
-        panic!("{run} does not come to {statuses:?}\n{}", self.home.stderr_tail());
+        self.home.wait_for_run(run, &statuses.join(" or "), |found| {
+            assert!(!found.to_string().contains(SECRET), "{found:#}");
+            statuses.iter().any(|status| found["status"] == *status)
+        })
     }
 
     /// Waits until a turn has ended or has asked a question.
@@ -273,25 +244,11 @@ impl AdversaryDaemon {
         let fresh = json!({ "engine": "parrot-sticky", "prompt": "say fine", "execution_mode": "auto" });
         let fresh = self.create("fresh", fresh);
         self.wait_for_status(&fresh, &["succeeded"]);
-        let daemon = self.daemon.as_mut().expect("it was started");
-        assert_eq!(daemon.try_exit(), None, "the daemon died: {}", self.home.stderr_tail());
-        let address = fs::read_to_string(self.home.path().join("daemon.json")).expect("it tells where it is");
-        let address: Value = serde_json::from_str(&address).expect("it is JSON");
-        assert_eq!(address["process"]["pid"], daemon.pid(), "another daemon serves this home");
-        let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("it lives");
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux tells it");
-        let peak = peak.trim().trim_end_matches(" kB").parse::<u64>().expect("it is a number") << 10;
+        assert_eq!(self.daemon.try_exit(), None, "the daemon died: {}", self.home.stderr_tail());
+        assert_eq!(self.home.daemon_pid(), Some(self.daemon.pid()), "another daemon serves this home");
+        let peak = self.daemon.peak_memory();
         assert!(peak < MAX_MEMORY_BYTES, "the daemon had {peak} bytes");
         self.canary.assert_unchanged();
-    }
-}
-
-impl Drop for AdversaryDaemon {
-    fn drop(&mut self) {
-        if let Some(daemon) = self.daemon.take() {
-            daemon.kill();
-        }
-        self.feed.stop();
     }
 }
 
@@ -323,19 +280,16 @@ impl Drop for FastWorkspace {
 }
 
 /// Configures the hostile agent and the native one, and gives the home to the daemon's user.
-fn prepare_home(home: &TestHome, model: &ModelServer, hostile: &Path, owner: Option<u32>) {
+fn prepare_home(home: TestHome, model: &ModelServer, hostile: &Path, owner: Option<u32>) -> TestHome {
     let agent = home.path().join("agent");
-    fs::create_dir_all(&agent).expect("the home can be written");
-    let definition = AGENT_CONFIG.replace("BASE_URL", &model.url("/v1"));
-    fs::write(agent.join("config.yaml"), definition).expect("the home can be written");
-    fs::write(agent.join("system_prompt.md"), "You obey.\n").expect("the home can be written");
-    let config = format!(
+    write_agent(&agent, &model.url("/v1")).expect("the home can be written");
+    let home = home.with_config(&format!(
         "[engines.native]\nargs = [\"--agent\", {agent:?}]\n[engines.parrot]\ncommand = [{hostile:?}]\n"
-    );
-    fs::write(home.path().join("config.toml"), config).expect("the home can be written");
+    ));
     for name in ["", "config.toml", "agent", "agent/config.yaml", "agent/system_prompt.md"] {
         chown(home.path().join(name), owner, owner).expect("it is ours");
     }
+    home
 }
 
 fn write_executable(path: &Path, text: &str) {
@@ -375,23 +329,4 @@ program="OUTSIDE/programs/$(basename "$PWD").sh"
 [ -e "$program" ] || program="OUTSIDE/programs/any.sh"
 PROMPT=$prompt HOSTILE="OUTSIDE" bash "$program" >/dev/null 2>>"OUTSIDE/errors/$(basename "$program")"
 echo '{"type":"result","text":"done"}'
-"#;
-
-const AGENT_CONFIG: &str = r#"
-model:
-  base_url: "BASE_URL"
-  name: loopback
-  max_retries: 1
-tools:
-  - name: act
-    description: Runs a command.
-    command: [bash, -c, 'eval "$1"', act]
-    parameters:
-      - { name: command, type: string, description: The command., inject_as: argument }
-  - name: shell
-    description: A shell that remembers.
-    stateful: true
-    command: [bash, -i]
-    parameters:
-      - { name: command, type: string, description: The command., inject_as: stdin, required: false }
 "#;
