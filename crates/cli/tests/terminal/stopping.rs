@@ -56,9 +56,10 @@ fn is_running(words: &str) -> bool {
 fn c5_c6_no_further_word_of_a_stopped_command_runs_and_the_session_is_kept() {
     on_every_session(|rpc, session, context, home| {
         let after = home.join("after");
-        rpc.run(session, "kept=1; cd /usr");
-        // Written here, because a stop could leave an empty file behind.
+        // Created before, because a stop can come between the creation of a file and its contents.
         std::fs::write(home.join("s"), format!("sleep 61; touch {}\n", after.display())).unwrap();
+        let pipe = home.join("p").display().to_string();
+        rpc.run(session, &format!("[ -p {pipe} ] || mkfifo {pipe}; kept=1; cd /usr"));
         for template in [
             "sleep 61; touch {after}",
             "sleep 61\ntouch {after}",
