@@ -1,4 +1,4 @@
-//! The command line: arguments, configuration, and the composition of the real adapters.
+//! The command line: arguments, configuration, client, printing, and in `up` the assembly of the daemon from its adapters.
 
 mod agent;
 mod args;

@@ -22,6 +22,9 @@ const ADAPTER_NAMES: &[(&str, &str)] = &[
     ("unlinkat", "delete files in `host`"),
 ];
 
+/// The module of `os` that removes trees, as a path.
+const REMOVAL_MODULE: &str = "remove::";
+
 pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
     let files = tree.ending(".rs");
     let files = files.filter(|(path, _)| path.starts_with(COMMAND_LINE) && !path.starts_with(ASSEMBLY));
@@ -32,6 +35,10 @@ fn check_file(path: &str, text: &str) -> Vec<TidyFinding> {
     let source = RustSource::split(text);
     let mut findings = Vec::new();
     for (index, line) in source.code.lines().enumerate() {
+        if line.contains(REMOVAL_MODULE) {
+            let problem = format!("the command line uses the removal of trees outside {ASSEMBLY}");
+            findings.push(TidyFinding::new(path, index + 1, problem, "delete files in `host`"));
+        }
         for word in line.split(|c: char| !is_name(c)) {
             if let Some((name, remedy)) = ADAPTER_NAMES.iter().find(|(name, _)| *name == word) {
                 let problem = format!("the command line uses {name} outside {ASSEMBLY}");
@@ -57,6 +64,14 @@ mod tests {
              delete files in `host`",
         ];
         assert_eq!(findings_of(check, &[("crates/cli/src/a.rs", text)]), expected);
+    }
+
+    #[test]
+    fn the_removal_of_trees_is_found_in_any_import() {
+        for import in ["use abide_os::remove::remove;", "use abide_os::{\n    remove::remove,\n};"] {
+            let findings = findings_of(check, &[("crates/cli/src/a.rs", import)]);
+            assert_eq!(findings.len(), 1, "{findings:?}");
+        }
     }
 
     #[test]

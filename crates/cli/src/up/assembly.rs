@@ -19,7 +19,7 @@ use abide_host::{
     disk_space::FileSystems,
     home_folders::HomeFolder,
     processes::{KeeperProcesses, StandbyPolicy},
-    retention::RetentionTask,
+    retention::{RetentionDeps, RetentionTask},
     workspace::LocalWorkspaces,
 };
 use abide_observe::{
@@ -36,14 +36,22 @@ use anyhow::Context;
 
 use crate::{config::CliConfig, home, store};
 
-/// Assembles the daemon of this home, its retention task and its crash guard.
+/// The daemon of a home with the parts that run beside it.
+pub(super) struct AssembledDaemon {
+    pub(super) daemon: Daemon,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) retention: RetentionTask,
+    pub(super) guard: CrashGuard,
+}
+
+/// Assembles the daemon of this home.
 pub(super) async fn assemble_daemon(
     config: &CliConfig,
     home: &Path,
     loss: LossPolicy,
     metrics: &DaemonMetrics,
     observers: Vec<Arc<dyn CommitObserver>>,
-) -> anyhow::Result<(Daemon, RetentionTask, CrashGuard)> {
+) -> anyhow::Result<AssembledDaemon> {
     let opening = StoreOptions { home: Some(home.to_owned()), loss, read_only: false };
     let OpenedStore { store, notes } =
         registry::open_with(&config.store, opening).await.map_err(store::open_error)?;
@@ -107,19 +115,19 @@ pub(super) async fn assemble_daemon(
     let guard = CrashGuard::open(record.clone(), log_contents, deps.clock.clone(), guard_pauses());
     record.clear();
     let metrics = metrics.clone();
-    let retention = RetentionTask {
+    let retention = RetentionDeps {
         home: home.to_owned(),
         store: deps.store.clone(),
         clock: deps.clock.clone(),
         processes: deps.processes.clone(),
         periods: config.retention.periods(),
         on_removed: Box::new(move |item| metrics.count_removed(item.name())),
-        resume_from: Mutex::default(),
-        last_tried: Mutex::default(),
         guard: Arc::new(guard.clone()),
         groups,
     };
-    Ok((Daemon::guarded(deps, daemon_config, guard.clone()), retention, guard))
+    let store = deps.store.clone();
+    let daemon = Daemon::guarded(deps, daemon_config, guard.clone());
+    Ok(AssembledDaemon { daemon, store, retention: RetentionTask::new(retention), guard })
 }
 
 /// Maximum bytes of each stream in the result of a command. The daemon serves many clients, and escaped JSON can be six

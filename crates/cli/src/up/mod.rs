@@ -45,6 +45,8 @@ use crate::{
     home,
 };
 
+use assembly::AssembledDaemon;
+
 pub(crate) use address::DaemonAddress;
 pub(crate) use lock::HomeLock;
 
@@ -158,7 +160,7 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
     let mut observers: Vec<Arc<dyn CommitObserver>> = vec![Arc::new(metrics.clone())];
     let traces = TraceExporter::start(&config.otel.endpoint, &metrics)?;
     observers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn CommitObserver>));
-    let (daemon, retention, guard) =
+    let AssembledDaemon { daemon, store, retention, guard } =
         assembly::assemble_daemon(config, &home, loss_policy(arguments), &metrics, observers).await?;
     let terminals = Arc::new(assembly::start_terminal_runtime(config)?);
     address.publish(&home)?;
@@ -182,10 +184,9 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
     let deadline_task = daemon.keep_time();
     let collecting = daemon.collect_capabilities();
     let outliving = OutlivingKeepers::for_keepers_dir(&HomeFolder::Keepers.path(&home), &home::launcher()?);
-    let outliving = tokio::spawn(
-        outliving_task(&daemon, retention.store.clone(), outliving, &guard).run(daemon.changes()),
-    );
-    let health = tokio::spawn(health::log_health_changes(retention.store.clone()));
+    let outliving =
+        tokio::spawn(outliving_task(&daemon, store.clone(), outliving, &guard).run(daemon.changes()));
+    let health = tokio::spawn(health::log_health_changes(store));
     let retention = tokio::spawn(retention.run());
     tracing::info!(listen = %address.listen, version = address.version, "ready");
     print_address(arguments, &address)?;

@@ -33,6 +33,15 @@ use crate::created_dirs::DirPurpose;
 
 /// Deletes leftovers of finished runs.
 pub struct RetentionTask {
+    deps: RetentionDeps,
+    /// Last directory of each kind that was checked, if one round did not cover all.
+    resume_from: Mutex<BTreeMap<&'static str, RunId>>,
+    /// The tree in the trash whose deletion was attempted last.
+    last_tried: Mutex<Option<OsString>>,
+}
+
+/// The services and values that retention needs.
+pub struct RetentionDeps {
     pub home: PathBuf,
     pub store: Arc<dyn Store>,
     pub clock: Arc<dyn Clock>,
@@ -40,10 +49,6 @@ pub struct RetentionTask {
     pub periods: RetentionPeriods,
     /// Called for each deleted item.
     pub on_removed: Box<dyn Fn(RetentionItem) + Send + Sync>,
-    /// Last directory of each kind that was checked, if one round did not cover all.
-    pub resume_from: Mutex<BTreeMap<&'static str, RunId>>,
-    /// The tree in the trash whose deletion was attempted last.
-    pub last_tried: Mutex<Option<OsString>>,
     /// Decides which deletions may be attempted.
     pub guard: Arc<dyn OperationGuard>,
     /// Parent of the control groups that dead keepers may have left.
@@ -100,9 +105,13 @@ const PAGE_RUNS: usize = 500;
 const PAGE_BYTES: usize = 1 << 20;
 
 impl RetentionTask {
+    pub fn new(deps: RetentionDeps) -> Self {
+        Self { deps, resume_from: Mutex::default(), last_tried: Mutex::default() }
+    }
+
     /// Runs rounds periodically. Never returns.
     pub async fn run(self) {
-        let pause = Duration::from_secs(u64::from(self.periods.every_sec));
+        let pause = Duration::from_secs(u64::from(self.deps.periods.every_sec));
         loop {
             match self.run_round().await {
                 Ok(round) if round == RetentionRound::default() => {}
@@ -120,15 +129,15 @@ impl RetentionTask {
         self.sweep_groups().await;
         self.empty_trash().await;
         let mut round = RetentionRound::default();
-        if self.periods.private_days > 0 {
-            round.processes = self.delete_process_files(self.periods.private_days).await?;
+        if self.deps.periods.private_days > 0 {
+            round.processes = self.delete_process_files(self.deps.periods.private_days).await?;
             for purpose in [DirPurpose::Private, DirPurpose::Content] {
-                let days = self.periods.private_days;
+                let days = self.deps.periods.private_days;
                 round.private += self.expire_dirs(RetentionItem::PrivateFolder, purpose, days).await?;
             }
         }
-        if self.periods.workspace_days > 0 {
-            let days = self.periods.workspace_days;
+        if self.deps.periods.workspace_days > 0 {
+            let days = self.deps.periods.workspace_days;
             round.workspaces =
                 self.expire_dirs(RetentionItem::Workspace, DirPurpose::Workspace, days).await?;
         }
@@ -138,24 +147,26 @@ impl RetentionTask {
 
     /// Ends processes of killed keepers and removes their control groups.
     async fn sweep_groups(&self) {
-        if let Some(groups) = self.groups.clone() {
+        if let Some(groups) = self.deps.groups.clone() {
             // Remaining groups are found in the next round.
             tokio::task::spawn_blocking(move || groups.remove_dead_groups()).await.ok();
         }
     }
 
     async fn empty_trash(&self) {
-        let home = self.home.clone();
+        let home = self.deps.home.clone();
         let last_tried = self.last_tried.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let listed = tokio::task::spawn_blocking(move || trash::list(&home));
         let Ok(Some(trees)) = listed.await else { return };
         let item = |name: &OsString| format!("{DELETION_PREFIX}{}", name.to_string_lossy());
-        self.guard.forget(DELETION_PREFIX, &|suspect| trees.names.iter().any(|name| item(name) == suspect));
+        self.deps
+            .guard
+            .forget(DELETION_PREFIX, &|suspect| trees.names.iter().any(|name| item(name) == suspect));
         let names = trash::select_batch(&trees.names, last_tried.as_deref(), MAX_ITEMS_PER_ROUND);
         for name in &names {
             // An operation during which daemons crashed is retried in a later round.
-            let Some(operation) = self.guard.admit(&item(name)).await else { continue };
-            let (home, folder, name) = (self.home.clone(), trees.folder.clone(), name.clone());
+            let Some(operation) = self.deps.guard.admit(&item(name)).await else { continue };
+            let (home, folder, name) = (self.deps.home.clone(), trees.folder.clone(), name.clone());
             let deleted =
                 tokio::task::spawn_blocking(move || trash::delete_if_ours(&home, &folder, &name)).await;
             if deleted.is_ok() {
@@ -176,7 +187,7 @@ impl RetentionTask {
         let parent = purpose.folder();
         let mut due = Vec::new();
         let begin = self.resume_from.lock().unwrap_or_else(PoisonError::into_inner).remove(parent);
-        let dirs = run_dirs(&self.home.join(parent));
+        let dirs = run_dirs(&self.deps.home.join(parent));
         let rest = dirs.into_iter().filter(|(run, _)| begin.is_none_or(|begin| *run >= begin));
         for (looked_at, (run_id, folder)) in rest.enumerate() {
             if due.len() >= MAX_ITEMS_PER_ROUND || looked_at >= MAX_CHECKED_PER_ROUND {
@@ -190,7 +201,7 @@ impl RetentionTask {
             }
         }
         if what == RetentionItem::Workspace && !due.is_empty() {
-            if !self.store.damaged_runs().await?.is_empty() {
+            if !self.deps.store.damaged_runs().await?.is_empty() {
                 // The workspaces of those runs are unknown, so nothing is deleted.
                 return Ok(0);
             }
@@ -202,9 +213,9 @@ impl RetentionTask {
         }
         let mut removed_count = 0;
         for (run, folder) in due {
-            if trash::move_to_trash(&self.home, purpose, &run, &folder) {
+            if trash::move_to_trash(&self.deps.home, purpose, &run, &folder) {
                 tracing::debug!(folder = %folder.display(), "leftover removed");
-                (self.on_removed)(what);
+                (self.deps.on_removed)(what);
                 removed_count += 1;
             }
         }
@@ -214,17 +225,17 @@ impl RetentionTask {
     /// Deletes the process files of runs that finished long enough ago.
     async fn delete_process_files(&self, days: u32) -> Result<usize, StoreError> {
         let mut removed_count = 0;
-        let processes = self.processes.clone();
+        let processes = self.deps.processes.clone();
         let names = tokio::task::spawn_blocking(move || processes.names()).await.unwrap_or_default();
         for name in names {
             let run = name.rsplit_once('-').and_then(|(run, _)| run.parse::<RunId>().ok());
             let Some(run_id) = run else { continue };
             let Some(run) = self.load_readable_run(run_id).await? else { continue };
             if removed_count < MAX_ITEMS_PER_ROUND && self.is_due(&run, days) {
-                let processes = self.processes.clone();
+                let processes = self.deps.processes.clone();
                 let ended = tokio::task::spawn_blocking(move || processes.terminate(&name)).await;
                 if ended.is_ok_and(|ended| ended.is_ok()) {
-                    (self.on_removed)(RetentionItem::Process);
+                    (self.deps.on_removed)(RetentionItem::Process);
                     removed_count += 1;
                 }
             }
@@ -234,7 +245,7 @@ impl RetentionTask {
 
     /// Returns a run if it exists and is readable; nothing of a damaged run is deleted.
     async fn load_readable_run(&self, run: RunId) -> Result<Option<Run>, StoreError> {
-        match self.store.run(run).await {
+        match self.deps.store.run(run).await {
             Err(StoreError::Damaged { detail: what }) => {
                 tracing::warn!(%run, %what, "leftovers of a damaged run are kept");
                 Ok(None)
@@ -245,7 +256,9 @@ impl RetentionTask {
 
     fn is_due(&self, run: &Run, days: u32) -> bool {
         let kept_until = |since: Timestamp| since.add_seconds(Seconds(days.saturating_mul(SECONDS_PER_DAY)));
-        run.status().is_final() && run.owed.is_empty() && kept_until(run.updated_at) <= self.clock.stamp().at
+        run.status().is_final()
+            && run.owed.is_empty()
+            && kept_until(run.updated_at) <= self.deps.clock.stamp().at
     }
 
     /// Returns the workspaces of all unfinished runs. A run may use the workspace of another one.
@@ -254,7 +267,7 @@ impl RetentionTask {
         for status in [RunStatus::Queued, RunStatus::Running, RunStatus::WaitingUser, RunStatus::Idle] {
             let mut page = PageRequest::first(PAGE_RUNS).with_max_bytes(PAGE_BYTES);
             loop {
-                let listed = self.store.runs(Some(status), page.clone()).await?;
+                let listed = self.deps.store.runs(Some(status), page.clone()).await?;
                 for run in listed.items {
                     let named = PathBuf::from(&run.settings.workspace);
                     // The named path may be a link to the workspace.
@@ -285,9 +298,15 @@ fn run_dirs(parent: &Path) -> Vec<(RunId, PathBuf)> {
     found
 }
 
+impl fmt::Debug for RetentionDeps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RetentionDeps").field("periods", &self.periods).finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for RetentionTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RetentionTask").field("periods", &self.periods).finish_non_exhaustive()
+        f.debug_struct("RetentionTask").field("periods", &self.deps.periods).finish_non_exhaustive()
     }
 }
 

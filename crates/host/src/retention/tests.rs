@@ -97,19 +97,17 @@ impl RetentionFixture {
         let folder = tempfile::tempdir().expect("a folder");
         let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
         let processes = Arc::new(FakeLeftovers::default());
-        let keeping = RetentionTask {
+        let deps = RetentionDeps {
             home: folder.path().to_owned(),
             store: store.clone(),
             clock: clock.clone(),
             processes: processes.clone(),
             periods,
             on_removed: Box::new(|_| {}),
-            resume_from: Mutex::default(),
-            last_tried: Mutex::default(),
             guard: Arc::new(NoGuard),
             groups: None,
         };
-        Self { folder, store, clock, processes, retention: keeping }
+        Self { folder, store, clock, processes, retention: RetentionTask::new(deps) }
     }
 
     fn home(&self) -> &Path {
