@@ -21,7 +21,7 @@ use abide_domain::{
 };
 use abide_ports::{
     clock::Clock,
-    store::{Journal, JournalSeq, RunQueries},
+    store::{Journal, JournalSeq, StoreQueries},
 };
 use abide_store::memory::{CrashPoint, MemoryStore};
 use abide_testkit::clock::FakeClock;

@@ -23,7 +23,7 @@ use abide_ports::{
     clock::Clock,
     engine::{EngineFact, IsolationMode, ProcessSpec, ProcessStdin},
     processes::{ProcessOutput, ProcessStart, Processes},
-    store::{Journal, JournalSeq, PageRequest, RunQueries, TurnQueries},
+    store::{Journal, JournalSeq, PageRequest, StoreQueries},
     workspace::{WorkspaceError, WorkspacePreparation, Workspaces},
 };
 use abide_store::memory::{CrashPoint, MemoryStore};

@@ -11,9 +11,7 @@ use abide_domain::{
     slots::SlotOccupancy,
     turn::{ExecutionStatus, TurnTrigger},
 };
-use abide_ports::store::{
-    InboundQueries, InteractionQueries, Journal, JournalSeq, PageRequest, RunTables, StoreMaintenance,
-};
+use abide_ports::store::{Journal, JournalSeq, PageRequest, RunTables, StoreMaintenance, StoreQueries};
 
 use crate::{
     daemon::now,

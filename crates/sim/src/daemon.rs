@@ -22,7 +22,7 @@ use abide_domain::{
 };
 use abide_ports::{
     clock::Clock,
-    store::{DeliveryQueries, EffectQueries, PageRequest, RunQueries, TurnQueries},
+    store::{PageRequest, StoreQueries},
 };
 use abide_store::memory::MemoryStore;
 use abide_testkit::clock::FakeClock;

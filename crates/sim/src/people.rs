@@ -11,7 +11,7 @@ use abide_domain::{
 };
 use abide_ports::{
     clock::Clock,
-    store::{InteractionQueries, PageRequest, RunQueries},
+    store::{PageRequest, StoreQueries},
 };
 
 use crate::{

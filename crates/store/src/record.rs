@@ -17,7 +17,7 @@ use abide_ports::store::{JournalCommit, JournalEntry, JournalSeq, RunChange, Run
 use crc32fast::Hasher;
 use serde::de::DeserializeOwned;
 
-use crate::pen::{RowBuffer, RowText, TextRange, encoding_error};
+use crate::row_buffer::{RowBuffer, RowText, TextRange, encoding_error};
 
 /// The changes of one run in a commit. Rows that a later change overwrites are omitted.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ mod server;
 
 use std::{fs, path::Path};
 
-use abide_ports::store::{JournalSeq, Store, StoreError};
-use abide_store::{registry, sqlite::SqliteStore, upkeep};
+use abide_ports::store::{Store, StoreError};
+use abide_store::{registry, sqlite::SqliteStore, verification};
 use abide_testkit::history::HistoryGenerator;
 use rusqlite::Connection;
 use tokio_postgres::NoTls;
@@ -21,14 +21,13 @@ async fn fill(store: &dyn Store) {
     for commit in HistoryGenerator::new(8, 1).with_runs(8).commits(60) {
         store.commit(commit).await.unwrap();
     }
-    store.advance_cursor("reader", JournalSeq(3)).await.unwrap();
     // Adds all entries to the index by run, which otherwise happens after thousands of entries.
     store.reindex().await.unwrap();
     assert_eq!(verification_findings(store).await, Vec::<String>::new());
 }
 
 async fn verification_findings(store: &dyn Store) -> Vec<String> {
-    match upkeep::verify(store, |_| {}).await {
+    match verification::verify(store, |_| {}).await {
         Ok(verification) => verification.findings.iter().map(ToString::to_string).collect(),
         Err(error) => vec![error.to_string()],
     }
@@ -94,11 +93,6 @@ async fn damage_to_each_column_of_a_file_is_found() {
         }
         assert!(tried > 0, "{table}.{column} could not be changed at all");
     }
-    for seq in ["-1", "1000000"] {
-        let path = template.fresh();
-        Connection::open(&path).unwrap().execute(&format!("UPDATE cursors SET seq = {seq}"), []).unwrap();
-        assert_ne!(file_findings(&path).await, Vec::<String>::new());
-    }
 }
 
 fn columns_of_file(path: &Path) -> Vec<(String, String, String)> {
@@ -153,7 +147,7 @@ async fn a_row_that_an_index_of_a_file_does_not_find_is_found_and_repaired() {
         let found = file_findings(&path).await;
         assert!(found.iter().any(|finding| finding.contains(index.as_str())), "{index}: {found:?}");
         let store = SqliteStore::open_for_inspection(&path).unwrap();
-        upkeep::rebuild(&store, |_| {}).await.unwrap();
+        verification::rebuild(&store, |_| {}).await.unwrap();
         assert_eq!(verification_findings(&store).await, Vec::<String>::new(), "{index}");
     }
     assert!(damaged >= indexes.len() - 2, "{damaged} of {} indexes", indexes.len());
@@ -208,10 +202,6 @@ async fn damage_to_each_column_on_a_server_is_found() {
         assert!(tried > 0, "{table}.{column} could not be changed at all");
     }
     assert_eq!(verification_findings(&*store).await, Vec::<String>::new());
-    client.execute("UPDATE cursors SET seq = 1000000", &[]).await.unwrap();
-    assert_ne!(verification_findings(&*store).await, Vec::<String>::new());
-    upkeep::rebuild(&*store, |_| {}).await.unwrap();
-    assert_eq!(verification_findings(&*store).await, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -242,7 +232,7 @@ async fn a_row_that_an_index_on_a_server_does_not_find_is_found_and_repaired() {
     client.batch_execute(&ready("true")).await.unwrap();
     let found = verification_findings(&*store).await;
     assert!(found.iter().any(|finding| finding.contains("interactions_of_run")), "{found:?}");
-    upkeep::rebuild(&*store, |_| {}).await.unwrap();
+    verification::rebuild(&*store, |_| {}).await.unwrap();
     assert_eq!(verification_findings(&*store).await, Vec::<String>::new());
 }
 

@@ -29,7 +29,7 @@ use abide_ports::{
         OutputFollower, OutputOffsets, ProcessLookup, ProcessStart, ProcessUnreachable, Processes,
         StartError, StdinWrite,
     },
-    store::RunQueries,
+    store::StoreQueries,
     workspace::{WorkspaceError, WorkspacePreparation, Workspaces},
 };
 use abide_store::memory::MemoryStore;

@@ -136,7 +136,7 @@ impl RetentionFixture {
     }
 
     async fn apply(&self, run: RunId, event: RunEvent) {
-        let before = abide_ports::store::RunQueries::run(&*self.store, run).await.expect("memory answers");
+        let before = abide_ports::store::StoreQueries::run(&*self.store, run).await.expect("memory answers");
         let stamp = self.clock.stamp();
         let step = run::apply(before.as_ref(), &stamp, &event).expect("the rules allow it");
         let change = RunChange::new(before.as_ref(), stamp, event, step);

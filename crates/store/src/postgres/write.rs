@@ -12,10 +12,10 @@ use super::{
     text::{escape_nul, unescape_nul},
 };
 use crate::{
-    assembly::TABLES,
     chain::JournalHead,
-    pen::TextRange,
     record::{CommitRow, EntryRow, TableRows, parse_id},
+    row_buffer::TextRange,
+    run_rows::TABLES,
 };
 
 /// Locks the head row, and reads the present rows of these runs and keys. One round trip.
@@ -159,10 +159,10 @@ fn add_ledger_statements<'a>(statements: &mut StatementBatch<'a>, batch: &'a Com
             ],
         );
     }
-    add_claim_and_cursor_statements(statements, batch);
+    add_claim_statements(statements, batch);
 }
 
-fn add_claim_and_cursor_statements<'a>(statements: &mut StatementBatch<'a>, batch: &'a CommitBatch<'a>) {
+fn add_claim_statements<'a>(statements: &mut StatementBatch<'a>, batch: &'a CommitBatch<'a>) {
     if !batch.claims.is_empty() {
         statements.add(
             "INSERT INTO claims (scope, key, fingerprint, run_id)
@@ -173,16 +173,6 @@ fn add_claim_and_cursor_statements<'a>(statements: &mut StatementBatch<'a>, batc
                 column(batch.claims.iter().map(|(claim, _)| escape_nul(&claim.key))),
                 column(batch.claims.iter().map(|(claim, _)| escape_nul(&claim.fingerprint))),
                 column(batch.claims.iter().map(|(_, run)| *run)),
-            ],
-        );
-    }
-    if !batch.cursors.is_empty() {
-        statements.add(
-            "INSERT INTO cursors (reader, seq) SELECT * FROM unnest($1::text[], $2::bigint[])
-             ON CONFLICT (reader) DO UPDATE SET seq = greatest(cursors.seq, excluded.seq)",
-            vec![
-                column(batch.cursors.keys().map(|reader| escape_nul(reader))),
-                column(batch.cursors.values().copied()),
             ],
         );
     }

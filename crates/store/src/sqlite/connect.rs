@@ -17,7 +17,7 @@ use super::{
     error::failed,
     lock::{DatabaseLock, sibling_path},
     read,
-    testimony::{self, WitnessVerdict},
+    witness_check::{self, WitnessVerdict},
 };
 use crate::{
     chain::JournalHead,
@@ -85,7 +85,7 @@ pub(super) fn writer(
         .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
         .map_err(|error| error_with_path(path, &error))?;
     check_application_id(&connection, path)?;
-    let verdict = testimony::compare_with_witness(&connection, path)?;
+    let verdict = witness_check::compare_with_witness(&connection, path)?;
     // Another program may have checkpointed the whole log into the database. The witness shows whether the database is
     // complete.
     let is_whole = had_log || verdict == WitnessVerdict::Agrees;
@@ -116,12 +116,12 @@ pub(super) fn writer(
     migrate(&connection)?;
     check_journal(&connection)?;
     if let Some(what) = missing {
-        testimony::record_accepted_loss(&connection, &what)?;
+        witness_check::record_accepted_loss(&connection, &what)?;
         notes.push(format!("continues without acknowledged input, as asked with --accept-loss: {what}"));
     }
     let head = super::write::head(&connection).map_err(|error| failed(&error))?;
     let witness = match purpose {
-        OpenPurpose::Serve => Some(testimony::restart_witness(&connection, path, head)?),
+        OpenPurpose::Serve => Some(witness_check::restart_witness(&connection, path, head)?),
         OpenPurpose::Inspect => None,
     };
     set_in_use_mark(&connection, InUseMark::Yes)?;
@@ -235,7 +235,7 @@ fn prepare_file(
                 format!("{} {how} (`abide up --accept-loss` starts with an empty one)", path.display());
             return Err(StoreError::Damaged { detail: what });
         }
-        testimony::rename_orphan_log(path)?;
+        witness_check::rename_orphan_log(path)?;
         notes.push(format!(
             "starts with an empty store, as asked with --accept-loss: {} {how}",
             path.display()

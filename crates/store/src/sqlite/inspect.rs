@@ -10,10 +10,10 @@ use rusqlite::Connection;
 use super::{
     connect,
     error::failed,
-    testimony::{self, WitnessVerdict},
+    witness_check::{self, WitnessVerdict},
     write,
 };
-use crate::{assembly::TABLES, chain::ChainCheck};
+use crate::{chain::ChainCheck, run_rows::TABLES};
 
 /// The maximum number of reported findings per kind.
 const MAX_FINDINGS: usize = 100;
@@ -22,7 +22,7 @@ const MAX_FINDINGS: usize = 100;
 pub(super) fn inspect(path: &Path) -> Result<Vec<StoreFlaw>, StoreError> {
     let connection = connect::reader(path)?;
     let mut flaws = Vec::new();
-    match testimony::compare_with_witness(&connection, path)? {
+    match witness_check::compare_with_witness(&connection, path)? {
         WitnessVerdict::Agrees | WitnessVerdict::NeverWitnessed => {}
         WitnessVerdict::Unavailable { why } => flaws.push(StoreFlaw::Note { detail: why }),
         WitnessVerdict::InputLost { what } => flaws.push(StoreFlaw::InputLost { detail: what }),
@@ -51,8 +51,7 @@ pub(super) fn reindex(connection: &Connection) -> rusqlite::Result<()> {
         "DELETE FROM journal_of_run;
          DELETE FROM journal_filed;
          INSERT INTO journal_filed (up_to) SELECT coalesce(max(seq), 0) FROM journal;
-         INSERT INTO journal_of_run (run_id, seq) SELECT run_id, seq FROM journal ORDER BY run_id, seq;
-         UPDATE cursors SET seq = max(0, min(seq, (SELECT up_to FROM journal_filed)))",
+         INSERT INTO journal_of_run (run_id, seq) SELECT run_id, seq FROM journal ORDER BY run_id, seq",
     )
 }
 
@@ -93,7 +92,7 @@ fn check_chain(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite:
     Ok(())
 }
 
-/// Checks the index of entries by run, and the positions of readers.
+/// Checks the index of entries by run.
 fn check_run_index(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Result<()> {
     let query_number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let head = write::head(connection)?.seq;
@@ -116,12 +115,6 @@ fn check_run_index(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusql
         derived(format!(
             "journal_of_run lacks {missing_entries} entries and has {extra_entries} that are not there"
         ));
-    }
-    let ahead = query_number(
-        "SELECT count(*) FROM cursors WHERE seq < 0 OR seq > (SELECT coalesce(max(seq), 0) FROM journal)",
-    )?;
-    if ahead > 0 {
-        derived(format!("{ahead} cursors are beyond the journal's end"));
     }
     Ok(())
 }

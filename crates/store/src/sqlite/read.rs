@@ -14,17 +14,17 @@ use abide_domain::{
 use abide_ports::store::{
     ClaimHolder, DamagedRun, JournalEntry, JournalSeq, ListPage, PageRequest, RunTables, StoreError,
 };
-use rusqlite::{Connection, OptionalExtension, Params, Row};
+use rusqlite::{Connection, Params, Row};
 use serde::de::DeserializeOwned;
 
 use super::error::failed;
 use crate::{
-    assembly,
     cursor::position,
     record::{
         ACTIVITY_EFFECTS, ACTIVITY_SLOT, ACTIVITY_SLOT_AND_EFFECTS, COUNT_BY_STATUS_SQL, StoredEntry,
         decode_body, limit_to_db_integer, parse_id, parse_status, pending_effects_after, to_db_integer,
     },
+    run_rows,
 };
 
 type ReadResult<T> = Result<T, StoreError>;
@@ -248,13 +248,6 @@ pub(super) fn claim_holder(
     Ok(found.into_iter().next())
 }
 
-pub(super) fn cursor(connection: &Connection, reader: &str) -> ReadResult<JournalSeq> {
-    let mut query =
-        connection.prepare_cached("SELECT seq FROM cursors WHERE reader = ?1").map_err(read_error)?;
-    let found: Option<i64> = query.query_row([reader], |row| row.get(0)).optional().map_err(read_error)?;
-    Ok(JournalSeq(found.unwrap_or(0) as u64))
-}
-
 /// Runs that appear in any table.
 pub(super) fn known_runs(
     connection: &Connection,
@@ -262,7 +255,7 @@ pub(super) fn known_runs(
     limit: i64,
 ) -> ReadResult<Vec<RunId>> {
     let after = after.map_or(String::new(), |run| run.to_string());
-    let found = rows(connection, &assembly::known_runs_sql(), (after, limit), |row| {
+    let found = rows(connection, &run_rows::known_runs_sql(), (after, limit), |row| {
         Ok(Ok(row.get_ref(0)?.as_str()?.parse().ok()))
     })?;
     // `inspect` reports invalid ids.
@@ -271,8 +264,8 @@ pub(super) fn known_runs(
 
 /// All rows of a run, from one snapshot.
 pub(super) fn tables_of(connection: &Connection, run: RunId) -> ReadResult<RunTables> {
-    let found = rows(connection, assembly::ROWS_OF_RUN, (run.to_string(),), |row| {
-        Ok(Ok(assembly::TableRow {
+    let found = rows(connection, run_rows::ROWS_OF_RUN, (run.to_string(),), |row| {
+        Ok(Ok(run_rows::TableRow {
             table: row.get(0)?,
             name: row.get(1)?,
             text_key: row.get(2)?,
@@ -282,7 +275,7 @@ pub(super) fn tables_of(connection: &Connection, run: RunId) -> ReadResult<RunTa
             body: row.get(6)?,
         }))
     })?;
-    assembly::assemble_tables(found)
+    run_rows::assemble_tables(found)
 }
 
 /// A table and its key column.

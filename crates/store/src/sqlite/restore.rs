@@ -20,7 +20,7 @@ use super::{
     connect::{self, InUseMark, error_with_path},
     error::failed,
     lock::{DatabaseLock, sibling_path},
-    testimony, write,
+    witness_check, write,
 };
 use crate::witness::{self, WitnessReading, WitnessWriter, sync_folder, write_error};
 
@@ -45,16 +45,16 @@ pub fn restore(backup: &Path, database: &Path) -> Result<RestoreReport, StoreErr
         // If this fails, the next restore deletes the partial copy.
         remove(&part).ok();
     })?;
-    let acknowledged = match witness::read(&testimony::witness_path(database)) {
+    let acknowledged = match witness::read(&witness_check::witness_path(database)) {
         WitnessReading::Head(seen) => Some(JournalSeq(seen.seq as u64)),
         WitnessReading::Missing | WitnessReading::Unreadable(_) => None,
     };
     let previous_path = rename_previous(database, &timestamp)?;
-    remove(&testimony::witness_path(database))?;
+    remove(&witness_check::witness_path(database))?;
     remove(&sibling_path(database, "shm"))?;
     fs::rename(&part, database).map_err(|error| write_error(database, &error))?;
     sync_folder(database).map_err(|error| write_error(database, &error))?;
-    WitnessWriter::start(&testimony::witness_path(database), head)?;
+    WitnessWriter::start(&witness_check::witness_path(database), head)?;
     lock.write_holder()?;
     Ok(RestoreReport { previous_path, head: JournalSeq(head.seq as u64), acknowledged_head: acknowledged })
 }

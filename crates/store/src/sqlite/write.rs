@@ -1,14 +1,14 @@
 //! Writes the rows of a change. The caller owns the transaction.
 
 use abide_domain::event::KeyClaim;
-use abide_ports::store::{ClaimHolder, JournalSeq, StoreError};
+use abide_ports::store::{ClaimHolder, StoreError};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params};
 
 use super::error::failed;
 use crate::{
-    assembly::TABLES,
     chain::JournalHead,
     record::{CommitRow, RunKeys, TableRows, parse_id, to_db_integer},
+    run_rows::TABLES,
 };
 
 /// The reason why a write was not performed.
@@ -106,13 +106,6 @@ fn remove_misplaced(connection: &Connection, rows: &TableRows) -> Result<(), Sql
         execute(connection, "DELETE FROM deliveries WHERE delivery_id = ?1", (&text[*delivery],))?;
     }
     Ok(())
-}
-
-/// Advances a reader's position.
-pub(super) fn advance(connection: &Connection, reader: &str, to: JournalSeq) -> Result<(), SqliteWriteError> {
-    let sql = "INSERT INTO cursors (reader, seq) VALUES (?1, ?2)
-               ON CONFLICT (reader) DO UPDATE SET seq = max(seq, excluded.seq)";
-    execute(connection, sql, (reader, to_db_integer(to.0)))
 }
 
 /// The head of the journal.

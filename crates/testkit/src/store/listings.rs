@@ -14,7 +14,7 @@ use abide_ports::store::{JournalSeq, PageRequest, Store, StoreError};
 
 use super::{
     TestStoreProvider,
-    sight::{pages, pages_of},
+    read_view::{pages, pages_of},
     store_with_history,
 };
 use crate::history::HistoryGenerator;
