@@ -205,7 +205,7 @@ impl RunService {
     pub async fn conversation_spoke(&self, conversation_ref: &str) -> Result<(), RequestError> {
         let mut trouble = None;
         for run in self.store.undelivered_to(conversation_ref).await? {
-            let taken = self.take(run, RunEvent::ConversationSpoke).await;
+            let taken = self.take(run, RunEvent::ConversationActive).await;
             trouble = trouble.or(taken.err());
         }
         trouble.map_or(Ok(()), Err)

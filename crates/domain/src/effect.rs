@@ -48,7 +48,7 @@ pub enum Effect {
         prompt: String,
     },
     /// Send the prompt of a new turn to a running process.
-    Say { attempt: Attempt, turn_id: TurnId, prompt: String },
+    SendPrompt { attempt: Attempt, turn_id: TurnId, prompt: String },
     /// Answer a request inside a turn.
     Answer {
         attempt: Attempt,
@@ -92,7 +92,7 @@ impl Effect {
     pub fn attempt(&self) -> Option<Attempt> {
         match self {
             Self::Launch { attempt, .. }
-            | Self::Say { attempt, .. }
+            | Self::SendPrompt { attempt, .. }
             | Self::Answer { attempt, .. }
             | Self::Steer { attempt, .. }
             | Self::Interrupt { attempt }
@@ -112,7 +112,7 @@ impl Effect {
         match self {
             Self::Probe { .. } => "Probe",
             Self::Launch { .. } => "Launch",
-            Self::Say { .. } => "Say",
+            Self::SendPrompt { .. } => "SendPrompt",
             Self::Answer { .. } => "Answer",
             Self::Steer { .. } => "Steer",
             Self::Interrupt { .. } => "Interrupt",

@@ -96,7 +96,7 @@ fn rare_commits(generator: &mut HistoryGenerator) -> Vec<JournalCommit> {
                 });
             }
         } else {
-            events.push(RunEvent::ContactLost { attempt: Attempt(1), within: Some(Seconds(90)) });
+            events.push(RunEvent::ContactLost { attempt: Attempt(1), search_timeout_sec: Some(Seconds(90)) });
         }
         apply_all(generator, run_id, &mut events, &mut commits);
     }
@@ -177,7 +177,7 @@ fn approval(name: &str) -> ApprovalContext {
                 path: "a".to_owned(),
                 change: abide_domain::context::ChangeKind::Edit,
                 diff: "-b".to_owned(),
-                cut: true,
+                truncated: true,
             }],
         },
     };
@@ -185,8 +185,11 @@ fn approval(name: &str) -> ApprovalContext {
         subject,
         tool: Some("bash".to_owned()),
         remarks: vec!["builds".to_owned()],
-        rest: vec![field(FieldValue::Text("t".to_owned())), field(FieldValue::Json("[1]".to_owned()))],
-        cut: true,
+        other_fields: vec![
+            field(FieldValue::Text("t".to_owned())),
+            field(FieldValue::Json("[1]".to_owned())),
+        ],
+        truncated: true,
     }
 }
 

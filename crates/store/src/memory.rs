@@ -333,7 +333,9 @@ impl StoreQueries for MemoryStore {
         limit: usize,
     ) -> StoreFuture<'_, Vec<(RunId, PendingEffect)>> {
         self.read(|contents| {
-            let owed = contents.runs().flat_map(|run| run.owed.iter().map(|owed| (run.run_id, owed.clone())));
+            let owed = contents
+                .runs()
+                .flat_map(|run| run.pending_effects.iter().map(|owed| (run.run_id, owed.clone())));
             let later =
                 |(run, owed): &(RunId, PendingEffect)| after.is_none_or(|after| (*run, owed.number) > after);
             Ok(owed.filter(later).take(limit).collect())

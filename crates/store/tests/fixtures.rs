@@ -46,6 +46,10 @@ async fn every_sqlite_database_ever_released_opens_and_goes_on() {
         let copy = tempfile::tempdir().unwrap();
         let path = copy.path().join("abide.db");
         fs::copy(folder.join("abide.db"), &path).unwrap();
+        let witness = folder.join("abide.db-witness");
+        if witness.exists() {
+            fs::copy(witness, copy.path().join("abide.db-witness")).unwrap();
+        }
         let store = registry::open(&format!("sqlite:{}", path.display())).await.unwrap();
         check(store, &folder).await;
     }

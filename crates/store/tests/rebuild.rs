@@ -107,12 +107,15 @@ async fn rot_in_a_file_is_found_and_named() {
         ),
         ("UPDATE runs SET status = 'lost' WHERE rowid = 1", "of runs is filed under what it does not say"),
         (
-            "UPDATE runs SET deadline_at = 5, astir = 3 - coalesce(astir, 0) WHERE rowid = 1",
+            "UPDATE runs SET deadline_at = 5, activity = 3 - coalesce(activity, 0) WHERE rowid = 1",
             "of runs is filed under",
         ),
         ("UPDATE turns SET body = '{' WHERE rowid = 1", "of turns cannot be read"),
         ("UPDATE interactions SET open = 1 - open WHERE rowid = 1", "of interactions is filed under"),
-        ("UPDATE deliveries SET waiting = 1 - waiting WHERE rowid = 1", "of deliveries is filed under"),
+        (
+            "UPDATE deliveries SET retry_pending = 1 - retry_pending WHERE rowid = 1",
+            "of deliveries is filed under",
+        ),
     ];
     for (sql, expected) in rot {
         let folder = tempfile::tempdir().unwrap();

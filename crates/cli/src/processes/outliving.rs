@@ -155,7 +155,7 @@ fn is_waiting(run: &Run) -> bool {
 fn is_finished(run: &Run) -> bool {
     // A process that is still to be ended may start further keepers.
     let is_final = matches!(run.status(), RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled);
-    is_final && run.owed.is_empty()
+    is_final && run.pending_effects.is_empty()
 }
 
 /// Tells keepers that an earlier version started in a workspace to end. Returns whether none is alive.

@@ -215,7 +215,9 @@ impl RetentionTask {
 
     fn is_due(&self, run: &Run, days: u32) -> bool {
         let kept_until = |since: Timestamp| since.add_seconds(Seconds(days.saturating_mul(SECONDS_PER_DAY)));
-        run.status().is_final() && run.owed.is_empty() && kept_until(run.updated_at) <= self.clock.stamp().at
+        run.status().is_final()
+            && run.pending_effects.is_empty()
+            && kept_until(run.updated_at) <= self.clock.stamp().at
     }
 
     /// Returns the workspaces of all unfinished runs. A run may use the workspace of another one.

@@ -54,7 +54,7 @@ impl Processes for FakeLeftovers {
     }
     fn terminate(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|held| held != name);
-        Ok(ExitStatus::Unseen)
+        Ok(ExitStatus::Unknown)
     }
     fn names(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -102,7 +102,7 @@ impl RetentionFixture {
     /// Creates a run with a private directory, process files, and the given workspace.
     async fn run(&self, workspace: impl FnOnce(RunId) -> PathBuf) -> RunId {
         let stamp = self.clock.stamp();
-        let run_id = RunId(stamp.fresh);
+        let run_id = RunId(stamp.id_seed);
         let workspace = workspace(run_id);
         let run = run_id.to_string();
         made::create(self.home(), DirPurpose::Private, &run).expect("a folder");

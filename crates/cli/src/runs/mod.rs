@@ -31,7 +31,7 @@ use crate::{clock::SystemClock, table::TextStyle, text, trouble::CliError};
 
 /// Generates a unique idempotency key.
 fn new_idempotency_key() -> String {
-    format!("cli-{}", SystemClock.stamp().fresh)
+    format!("cli-{}", SystemClock.stamp().id_seed)
 }
 
 /// Prints a value as one line of JSON.

@@ -117,7 +117,10 @@ pub(super) fn format_event(event: &EventEnvelope) -> Option<EventLine> {
         "delivery_failed" => {
             event_line(EventSeverity::Problem, format!("could not be delivered ({})", line("certainty")))
         }
-        "handle_announced" | "conversation_spoke" | "effect_performed" | "effect_missed"
+        "handle_announced"
+        | "conversation_active"
+        | "effect_performed"
+        | "effect_obsolete"
         | "rules_adopted" => None,
         other => event_line(EventSeverity::Detail, text::one_line(other)),
     }

@@ -254,7 +254,7 @@ fn print_outcome(outcome: Option<ClaudeOutcome>, exit: &ProcessExit<'_>) -> Resu
         Some(ClaudeOutcome::Answered(_)) => {
             let how = match exit.status {
                 ExitStatus::Code(code) => format!("left with code {code}"),
-                ExitStatus::Unseen => "is gone".to_owned(),
+                ExitStatus::Unknown => "is gone".to_owned(),
             };
             let message = format!("the engine gave an answer but {how}, so that it cannot be relied on");
             Err(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, message) })

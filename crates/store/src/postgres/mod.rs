@@ -8,6 +8,7 @@ mod connect;
 mod error;
 mod inspect;
 mod read;
+mod reencode;
 mod schema_lock;
 mod store;
 mod text;

@@ -116,7 +116,7 @@ impl StoreQueries for PostgresStore {
 
     fn slot_occupancies(&self) -> StoreFuture<'_, Vec<(RunId, SlotOccupancy)>> {
         Box::pin(async move {
-            let sql = "SELECT run_id, body FROM runs WHERE astir IN ($1, $2) ORDER BY run_id";
+            let sql = "SELECT run_id, body FROM runs WHERE activity IN ($1, $2) ORDER BY run_id";
             let found = self.reader.runs(sql, &[&ACTIVITY_SLOT, &ACTIVITY_SLOT_AND_EFFECTS]).await?;
             let runs = found.into_iter().filter_map(|(_, run)| run.ok());
             Ok(runs.map(|run| (run.run_id, run.occupancy())).collect())
@@ -125,7 +125,7 @@ impl StoreQueries for PostgresStore {
 
     fn damaged_runs(&self) -> StoreFuture<'_, Vec<DamagedRun>> {
         Box::pin(async move {
-            let sql = "SELECT run_id, body FROM runs WHERE astir IS NOT NULL OR deadline_at IS NOT NULL
+            let sql = "SELECT run_id, body FROM runs WHERE activity IS NOT NULL OR deadline_at IS NOT NULL
                        ORDER BY run_id";
             let found = self.reader.runs(sql, &[]).await?;
             let damaged = found
@@ -196,7 +196,7 @@ impl StoreQueries for PostgresStore {
     fn undelivered_to(&self, conversation_ref: &str) -> StoreFuture<'_, Vec<RunId>> {
         let conversation = escape_nul(conversation_ref).into_owned();
         Box::pin(async move {
-            let sql = "SELECT DISTINCT run_id FROM deliveries WHERE waiting AND conversation_ref = $1
+            let sql = "SELECT DISTINCT run_id FROM deliveries WHERE retry_pending AND conversation_ref = $1
                        ORDER BY run_id";
             self.reader.run_ids(sql, &[&conversation]).await
         })
@@ -209,7 +209,7 @@ impl StoreQueries for PostgresStore {
     ) -> StoreFuture<'_, Vec<(RunId, PendingEffect)>> {
         Box::pin(async move {
             // Each of these runs has at least one pending effect, so the limit of effects is also sufficient for runs.
-            let sql = "SELECT run_id, body FROM runs WHERE astir IN ($1, $2) AND run_id >= $3
+            let sql = "SELECT run_id, body FROM runs WHERE activity IN ($1, $2) AND run_id >= $3
                        ORDER BY run_id LIMIT $4";
             let first = after.map_or(String::new(), |(run, _)| run.to_string());
             let mut wanted = limit.saturating_add(1);

@@ -48,10 +48,10 @@ pub(super) fn reindex(connection: &Connection) -> rusqlite::Result<()> {
         connection.execute(&format!("DELETE FROM {table} WHERE run_id = ?1"), [id])?;
     }
     connection.execute_batch(
-        "DELETE FROM journal_of_run;
-         DELETE FROM journal_filed;
-         INSERT INTO journal_filed (up_to) SELECT coalesce(max(seq), 0) FROM journal;
-         INSERT INTO journal_of_run (run_id, seq) SELECT run_id, seq FROM journal ORDER BY run_id, seq",
+        "DELETE FROM journal_by_run;
+         DELETE FROM journal_by_run_end;
+         INSERT INTO journal_by_run_end (seq) SELECT coalesce(max(seq), 0) FROM journal;
+         INSERT INTO journal_by_run (run_id, seq) SELECT run_id, seq FROM journal ORDER BY run_id, seq",
     )
 }
 
@@ -96,24 +96,24 @@ fn check_chain(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite:
 fn check_run_index(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Result<()> {
     let query_number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let head = write::head(connection)?.seq;
-    let rows = query_number("SELECT count(*) FROM journal_filed")?;
-    let up_to = query_number("SELECT coalesce(max(up_to), -1) FROM journal_filed")?;
+    let rows = query_number("SELECT count(*) FROM journal_by_run_end")?;
+    let up_to = query_number("SELECT coalesce(max(seq), -1) FROM journal_by_run_end")?;
     let mut derived = |what: String| flaws.push(StoreFlaw::Derived { detail: what });
     if rows != 1 || up_to < 0 || up_to > head {
-        derived(format!("journal_filed says {up_to} in {rows} rows, and the journal ends at {head}"));
+        derived(format!("journal_by_run_end says {up_to} in {rows} rows, and the journal ends at {head}"));
     }
     let missing_entries = query_number(
-        "SELECT count(*) FROM journal WHERE seq <= (SELECT max(up_to) FROM journal_filed) AND NOT EXISTS (
-             SELECT 1 FROM journal_of_run AS filed WHERE filed.run_id = journal.run_id AND filed.seq = journal.seq)",
+        "SELECT count(*) FROM journal WHERE seq <= (SELECT max(seq) FROM journal_by_run_end) AND NOT EXISTS (
+             SELECT 1 FROM journal_by_run AS indexed WHERE indexed.run_id = journal.run_id AND indexed.seq = journal.seq)",
     )?;
     let extra_entries = query_number(
-        "SELECT count(*) FROM journal_of_run AS filed WHERE NOT EXISTS (
-             SELECT 1 FROM journal WHERE journal.seq = filed.seq AND journal.run_id = filed.run_id
-                 AND journal.seq <= (SELECT max(up_to) FROM journal_filed))",
+        "SELECT count(*) FROM journal_by_run AS indexed WHERE NOT EXISTS (
+             SELECT 1 FROM journal WHERE journal.seq = indexed.seq AND journal.run_id = indexed.run_id
+                 AND journal.seq <= (SELECT max(seq) FROM journal_by_run_end))",
     )?;
     if (missing_entries, extra_entries) != (0, 0) {
         derived(format!(
-            "journal_of_run lacks {missing_entries} entries and has {extra_entries} that are not there"
+            "journal_by_run lacks {missing_entries} entries and has {extra_entries} that are not there"
         ));
     }
     Ok(())

@@ -11,6 +11,7 @@ mod inspect;
 mod lock;
 mod read;
 mod readers;
+mod reencode;
 mod restore;
 mod store;
 mod witness_check;

@@ -89,6 +89,7 @@ fn copy(backup: &Path, part: &Path) -> Result<(crate::chain::JournalHead, String
     drop(source);
     let copy = Connection::open(part).map_err(|error| failed(&error))?;
     connect::migrate(&copy)?;
+    connect::check_journal(&copy)?;
     connect::set_in_use_mark(&copy, InUseMark::No)?;
     connect::remove_property(&copy, "witness")?;
     let clock = "SELECT strftime('%Y%m%dT%H%M%SZ', 'now')";

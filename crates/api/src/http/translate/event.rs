@@ -45,7 +45,7 @@ fn data(event: &RunEvent) -> Value {
             "message_id": new.message.key.message_id,
             "prompt": new.message.text,
         }),
-        RunEvent::Admitted | RunEvent::ConversationSpoke | RunEvent::ShutdownRequested => json!({}),
+        RunEvent::Admitted | RunEvent::ConversationActive | RunEvent::ShutdownRequested => json!({}),
         RunEvent::RulesAdopted { rules } => json!({ "rules": rules }),
         RunEvent::MessageArrived { message, on_busy } => json!({
             "channel": message.key.channel,
@@ -91,12 +91,12 @@ fn data(event: &RunEvent) -> Value {
             "question": question(question_json, *purpose == GatePurpose::Approval),
         }),
         RunEvent::GateWithdrawn { attempt, .. } => json!({ "attempt": attempt }),
-        RunEvent::TurnEnded { attempt, turn_id, ending, aftermath, .. } => {
-            let exit = match aftermath {
+        RunEvent::TurnEnded { attempt, turn_id, outcome, process_after, .. } => {
+            let exit = match process_after {
                 ProcessAfterTurn::Exited(exit) => exit_code(*exit),
                 ProcessAfterTurn::Alive => None,
             };
-            let (outcome, text, question_json, error) = match ending {
+            let (outcome, text, question_json, error) = match outcome {
                 TurnOutcome::Completed { text } => ("completed", Some(text), None, None),
                 TurnOutcome::Asked { text, question: question_json } => (
                     "asked",
@@ -118,7 +118,7 @@ fn data(event: &RunEvent) -> Value {
                 DeadlineKind::Turn(_) => ("turn", None),
                 DeadlineKind::Stop(_) => ("stop", None),
                 DeadlineKind::Recovery(_) => ("recovery", None),
-                DeadlineKind::Idling(_) => ("idling", None),
+                DeadlineKind::Idle(_) => ("idle", None),
             };
             json!({ "deadline": what, "interaction_id": interaction })
         }
@@ -126,7 +126,7 @@ fn data(event: &RunEvent) -> Value {
         RunEvent::DeliveryFailed { delivery_id, certainty } => {
             json!({ "delivery_id": delivery_id, "certainty": certainty })
         }
-        RunEvent::EffectPerformed { effect } | RunEvent::EffectMissed { effect } => {
+        RunEvent::EffectPerformed { effect } | RunEvent::EffectObsolete { effect } => {
             json!({ "effect": effect })
         }
     }

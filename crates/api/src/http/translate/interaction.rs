@@ -24,8 +24,8 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
         InteractionState::Answered(resolution) => {
             (wire::InteractionStateValue::Answered, Some(resolution), None)
         }
-        InteractionState::Closed { at, because } => {
-            (wire::InteractionStateValue::Closed, None, Some((*at, serde_name(because))))
+        InteractionState::Closed { at, reason } => {
+            (wire::InteractionStateValue::Closed, None, Some((*at, serde_name(reason))))
         }
     };
     let closed_at = closed.as_ref().map(|(at, _)| *at);
@@ -47,7 +47,7 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
             DecisionPolicy::SafeDefault => wire::DecisionPolicyValue::SafeDefault,
             DecisionPolicy::Abort => wire::DecisionPolicyValue::Abort,
         },
-        asked_by: origin_name(&interaction.asker).to_owned(),
+        asked_by: origin_name(&interaction.origin).to_owned(),
         state,
         opened_at: time(interaction.opened_at),
         deadline_at: interaction.deadline_at.map(time),
@@ -67,7 +67,7 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
 }
 
 pub(super) fn context(context: &ApprovalContext) -> wire::ApprovalContextView {
-    let ApprovalContext { subject, tool, remarks, rest, cut } = context;
+    let ApprovalContext { subject, tool, remarks, other_fields, truncated } = context;
     let mut view = wire::ApprovalContextView {
         kind: wire::ApprovalContextType::Tool,
         shell: None,
@@ -77,9 +77,9 @@ pub(super) fn context(context: &ApprovalContext) -> wire::ApprovalContextView {
         name: None,
         input: None,
         tool: tool.clone(),
-        rest: fields(rest),
+        rest: fields(other_fields),
         remarks: remarks.clone(),
-        cut: *cut,
+        cut: *truncated,
     };
     match subject {
         ApprovalSubject::Command { line, cwd } => {
@@ -101,7 +101,7 @@ pub(super) fn context(context: &ApprovalContext) -> wire::ApprovalContextView {
                 }
                 .to_owned(),
                 diff: file.diff.clone(),
-                cut: file.cut,
+                cut: file.truncated,
             });
             view.files = Some(files.collect());
         }
