@@ -85,8 +85,8 @@ pub struct ModelThought {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<TokenUsage>,
     /// Whether the usage was estimated here because the server did not report it.
-    #[serde(default, rename = "usage_estimated", skip_serializing_if = "std::ops::Not::not")]
-    pub is_estimated: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub usage_estimated: bool,
 }
 
 /// A tool call of the model. It is journalled before it is executed.

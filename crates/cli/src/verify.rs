@@ -1,13 +1,13 @@
 //! `abide verify`: compares the tables with the journal, and repairs them on request.
 //!
-//! The store does the work (`upkeep`). This module prints progress and advises on findings.
+//! The store does the work (`verification`). This module prints progress and advises on findings.
 
 use std::{io::IsTerminal, process::ExitCode};
 
 use abide_ports::store::{JournalMismatch, Store, StoreFlaw};
 use abide_store::{
     registry::{self, OpenedStore, StoreOptions},
-    upkeep::{self, VerificationFinding, VerificationProgress, VerificationReport},
+    verification::{self, VerificationFinding, VerificationProgress, VerificationReport},
 };
 use anyhow::Context;
 use serde_json::json;
@@ -40,12 +40,12 @@ async fn verify(url: &str, arguments: &VerifyArguments) -> anyhow::Result<ExitCo
     let opening = StoreOptions { home: Some(home::home()?), read_only: true, ..StoreOptions::default() };
     let OpenedStore { store, .. } = registry::open_with(url, opening).await.map_err(store::open_error)?;
     let mut progress_line = VerifyProgress::default();
-    let mut found = upkeep::verify(&*store, |progress| progress_line.show(progress)).await?;
+    let mut found = verification::verify(&*store, |progress| progress_line.show(progress)).await?;
     progress_line.clear();
     let mut rebuilt = None;
     if arguments.repair && !found.is_clean() && advice(&found) == VerifyAdvice::Repair {
         rebuilt = Some(repair(&*store).await?);
-        found = upkeep::verify(&*store, |progress| progress_line.show(progress)).await?;
+        found = verification::verify(&*store, |progress| progress_line.show(progress)).await?;
         progress_line.clear();
     }
     print_report(arguments, &found, rebuilt)?;
@@ -54,7 +54,7 @@ async fn verify(url: &str, arguments: &VerifyArguments) -> anyhow::Result<ExitCo
 
 async fn repair(store: &dyn Store) -> anyhow::Result<u64> {
     let mut progress_line = VerifyProgress::default();
-    let rebuilt = upkeep::rebuild(store, |progress| progress_line.show(progress)).await;
+    let rebuilt = verification::rebuild(store, |progress| progress_line.show(progress)).await;
     progress_line.clear();
     rebuilt.context("the tables could not be rebuilt")
 }

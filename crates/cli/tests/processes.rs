@@ -128,7 +128,7 @@ fn an_appended_variable_keeps_the_configured_value() {
     assert_eq!(String::from_utf8_lossy(&output), "--one --more, --two --more, --more\n");
     // `end` returns the exit status, also after the exit was read.
     assert_eq!(keepers.terminate("run-1"), Ok(ExitStatus::Code(7)));
-    assert_eq!(keepers.terminate("run-1"), Ok(ExitStatus::Unseen), "nothing of it is left");
+    assert_eq!(keepers.terminate("run-1"), Ok(ExitStatus::Unknown), "nothing of it is left");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_process_is_started_once_and_one_whose_keeper_died_is_gone() {
     let mut follow = keepers.follow("run-1", OutputOffsets::START).unwrap();
     let last = std::iter::repeat_with(|| follow.next(None).unwrap())
         .find(|heard| matches!(heard, ProcessOutput::Exited(_) | ProcessOutput::Gap(_)));
-    assert_eq!(last, Some(ProcessOutput::Exited(ExitStatus::Unseen)), "how it ended is not known");
+    assert_eq!(last, Some(ProcessOutput::Exited(ExitStatus::Unknown)), "how it ended is not known");
     keepers.terminate("run-1").unwrap();
     assert_eq!(keepers.find("run-1"), ProcessLookup::NotStarted);
 }

@@ -36,9 +36,11 @@ pub(crate) struct JournalBudget {
     turn: BudgetUsage,
     process: BudgetUsage,
     requests: BudgetUsage,
-    left_out: BudgetUsage,
+    #[serde(alias = "left_out")]
+    omitted: BudgetUsage,
     /// The position of the last omitted entry that has not been reported.
-    untold: Option<u64>,
+    #[serde(alias = "untold")]
+    unreported_position: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,7 +66,7 @@ impl JournalBudget {
         let whole = text.len() as u64;
         let text = shortened(text, at);
         let bytes = text.len() as u64;
-        if self.left_out.entries == 0
+        if self.omitted.entries == 0
             && self.turn.has_room(bytes, TURN)
             && self.process.has_room(bytes, PROCESS)
         {
@@ -72,8 +74,8 @@ impl JournalBudget {
             self.process.add(bytes);
             return Some(text);
         }
-        self.left_out.add(whole);
-        let count = self.left_out.entries;
+        self.omitted.add(whole);
+        let count = self.omitted.entries;
         if count == 1 {
             return Some(format!(
                 "[from here on, the progress of this turn is only counted: it has reached its bound. The process's \
@@ -82,10 +84,10 @@ impl JournalBudget {
             ));
         }
         if count >= FIRST_COUNT && count.is_power_of_two() {
-            self.untold = None;
+            self.unreported_position = None;
             return Some(self.count());
         }
-        self.untold = Some(at.0);
+        self.unreported_position = Some(at.0);
         None
     }
 
@@ -101,13 +103,13 @@ impl JournalBudget {
     /// Ends the turn. Returns the entry with the number of omitted entries and its position, if it has not been
     /// reported.
     pub(crate) fn end_turn(&mut self) -> Option<(OutputPosition, String)> {
-        let told = self.untold.take().map(|at| (OutputPosition(at), self.count()));
-        (self.turn, self.requests, self.left_out) = Default::default();
+        let told = self.unreported_position.take().map(|at| (OutputPosition(at), self.count()));
+        (self.turn, self.requests, self.omitted) = Default::default();
         told
     }
 
     fn count(&self) -> String {
-        let BudgetUsage { entries, bytes } = self.left_out;
+        let BudgetUsage { entries, bytes } = self.omitted;
         format!("[{entries} entries of progress with {bytes} bytes are left out in this turn so far]")
     }
 }

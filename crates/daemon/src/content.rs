@@ -28,7 +28,7 @@ pub(crate) fn fit_event(event: &mut RunEvent, run: RunId, contents: &dyn Content
     if let RunEvent::GateRaised { question, purpose, .. } = event {
         return fit(question, *purpose == GatePurpose::Approval, run, contents);
     }
-    if let RunEvent::TurnEnded { ending: TurnOutcome::Asked { question, .. }, .. } = event {
+    if let RunEvent::TurnEnded { outcome: TurnOutcome::Asked { question, .. }, .. } = event {
         let is_approval = question.kind == InteractionKind::RiskAck;
         return fit(question, is_approval, run, contents);
     }
@@ -130,7 +130,7 @@ mod tests {
         assert!(whole.starts_with(shown));
         assert!(note.contains(&hidden.bytes.to_string()) && note.contains(&hidden.sha256), "{note}");
         let context = question.context.expect("it stays");
-        assert!(context.cut && context.text_bytes() <= SHORT_CONTEXT_BYTES);
+        assert!(context.truncated && context.text_bytes() <= SHORT_CONTEXT_BYTES);
     }
 
     #[test]

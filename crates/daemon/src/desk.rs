@@ -202,10 +202,10 @@ impl RunService {
     }
 
     /// Retries the undelivered messages of a conversation after a message has arrived from it.
-    pub async fn conversation_spoke(&self, conversation_ref: &str) -> Result<(), RequestError> {
+    pub async fn conversation_active(&self, conversation_ref: &str) -> Result<(), RequestError> {
         let mut trouble = None;
         for run in self.store.undelivered_to(conversation_ref).await? {
-            let taken = self.take(run, RunEvent::ConversationSpoke).await;
+            let taken = self.take(run, RunEvent::ConversationActive).await;
             trouble = trouble.or(taken.err());
         }
         trouble.map_or(Ok(()), Err)

@@ -222,7 +222,7 @@ fn listen(
             Ok(ProcessOutput::Stderr(bytes)) => keep(&mut stderr, bytes),
             Ok(ProcessOutput::Exited(ExitStatus::Code(code))) => break Some(code),
             Ok(ProcessOutput::TimedOut) => {}
-            Ok(ProcessOutput::Exited(ExitStatus::Unseen)) => {
+            Ok(ProcessOutput::Exited(ExitStatus::Unknown)) => {
                 return unavailable("its exit status is unknown".to_owned());
             }
             Ok(ProcessOutput::Gap(reason)) => return unavailable(reason),

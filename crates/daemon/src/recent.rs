@@ -46,7 +46,7 @@ impl RecentRuns {
 
     /// Caches a committed state. A finished run without pending effects is not cached.
     pub(crate) fn put(&self, run: Arc<Run>) {
-        if run.owed.is_empty() && matches!(run.state, RunState::Finished(_)) {
+        if run.pending_effects.is_empty() && matches!(run.state, RunState::Finished(_)) {
             return;
         }
         let mut known = self.known();

@@ -55,7 +55,8 @@ pub(crate) enum SessionAction {
     ExpectExit,
 }
 
-/// The stored state of a session, so that earlier output need not be kept (decision 0016).
+/// The stored state of a session, so that earlier output need not be kept (decision 0016). The aliases are the names in
+/// checkpoints of processes that a daemon of the first stored format started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SessionCheckpoint {
     /// The adapter and the version of its state.
@@ -67,9 +68,11 @@ pub(crate) struct SessionCheckpoint {
     /// The state of the interpreter. None if it was too large and the output had to be released anyway.
     state: Option<String>,
     /// The last bytes of standard error.
-    complaints: String,
+    #[serde(alias = "complaints")]
+    stderr_tail: String,
     /// The position up to which the output was interpreted.
-    said: u64,
+    #[serde(alias = "said")]
+    interpreted_position: u64,
     /// The position of the last committed fact.
     committed: u64,
     /// The used parts of the budgets.
@@ -85,8 +88,8 @@ impl SessionCheckpoint {
             stdout: at.stdout,
             stderr: at.stderr,
             state: None,
-            complaints: String::new(),
-            said: 0,
+            stderr_tail: String::new(),
+            interpreted_position: 0,
             committed: 0,
             budget: JournalBudget::default(),
         }
@@ -177,8 +180,8 @@ impl ProcessSession {
             stdout: from.stdout,
             stderr: from.stderr,
             state: Some(reader.state),
-            complaints: String::from_utf8_lossy(&self.stderr).into_owned(),
-            said: self.heard.borrow().0,
+            stderr_tail: String::from_utf8_lossy(&self.stderr).into_owned(),
+            interpreted_position: self.heard.borrow().0,
             committed: committed.0,
             budget: self.budget,
         };
@@ -202,10 +205,10 @@ impl ProcessSession {
         let (version, state) = (checkpoint.version.clone(), state.clone());
         let reader = ReaderCheckpoint { version, offset: checkpoint.stdout, state };
         self.interpreter.restore(&reader).map_err(|error| error.to_string())?;
-        self.stderr = checkpoint.complaints.clone().into_bytes();
+        self.stderr = checkpoint.stderr_tail.clone().into_bytes();
         self.fed = OutputOffsets { stdout: checkpoint.stdout, stderr: checkpoint.stderr };
         self.budget = checkpoint.budget;
-        self.heard.send_replace(OutputPosition(checkpoint.said));
+        self.heard.send_replace(OutputPosition(checkpoint.interpreted_position));
         Ok(self.fed)
     }
 
@@ -214,7 +217,7 @@ impl ProcessSession {
         let departure = ProcessExit { status: exit, stderr: &self.stderr, cause: self.cause };
         // Without an exit record the outcome of the turn is unknown, and the interpreter is not asked.
         let said = match exit {
-            ExitStatus::Unseen => Default::default(),
+            ExitStatus::Unknown => Default::default(),
             ExitStatus::Code(_) => self.interpreter.on_exit(&departure),
         };
         let mut deeds: Vec<SessionAction> =
@@ -321,12 +324,37 @@ impl ProcessSession {
             FactKind::GateWithdrawn { gate_id: gate } => RunEvent::GateWithdrawn { attempt, position, gate },
             FactKind::TurnEnded { turn, outcome: ending } => {
                 let turn_id = *self.turns.get(usize::try_from(turn).ok()?.checked_sub(1)?)?;
-                RunEvent::TurnEnded { attempt, turn_id, position, ending: bounded(ending), aftermath }
+                RunEvent::TurnEnded {
+                    attempt,
+                    turn_id,
+                    position,
+                    outcome: bounded(ending),
+                    process_after: aftermath,
+                }
             }
             FactKind::WriteStdin(bytes) => return Some(SessionAction::Write { key: position.0, bytes }),
             FactKind::OutputComplete => return Some(SessionAction::ExpectExit),
             // Not journalled: the text is in the spool and in the answer.
             FactKind::Text(_) | FactKind::UnknownLine(_) => return None,
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_of_the_first_stored_format_is_read() {
+        let text = r#"{"version":"parrot 1","stdout":10,"stderr":3,"state":"{}","complaints":"oh","said":7,
+            "committed":5,"budget":{"turn":{"entries":1,"bytes":2},"process":{"entries":1,"bytes":2},
+            "requests":{"entries":0,"bytes":0},"left_out":{"entries":4,"bytes":9},"untold":6}}"#;
+        let checkpoint = SessionCheckpoint::from_bytes(text.as_bytes()).expect("it is understood");
+        assert_eq!((checkpoint.stderr_tail.as_str(), checkpoint.interpreted_position), ("oh", 7));
+        let written: serde_json::Value =
+            serde_json::from_slice(&checkpoint.to_bytes()).expect("it is written as JSON");
+        assert_eq!(written["budget"]["omitted"]["entries"], 4);
+        assert_eq!(written["budget"]["unreported_position"], 6);
+        assert_eq!(SessionCheckpoint::from_bytes(&checkpoint.to_bytes()), Some(checkpoint));
     }
 }

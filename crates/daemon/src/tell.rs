@@ -71,7 +71,7 @@ impl EventLogLine {
             RunEvent::EngineUnusable { failure } => Self::Unusable { code: failure.code },
             RunEvent::ContactLost { .. } => Self::ContactLost,
             RunEvent::RecoveryFailed { .. } => Self::RecoveryFailed,
-            RunEvent::TurnEnded { ending, .. } => Self::TurnEnded {
+            RunEvent::TurnEnded { outcome: ending, .. } => Self::TurnEnded {
                 ending: match ending {
                     TurnOutcome::Completed { .. } => "completed",
                     TurnOutcome::Asked { .. } => "asked",
@@ -91,7 +91,7 @@ impl EventLogLine {
             RunEvent::CancelRequested { .. } => Self::Cancel,
             RunEvent::InterruptRequested { .. } => Self::Interrupt,
             RunEvent::EffectPerformed { effect } => Self::Performed { effect: effect.0 },
-            RunEvent::EffectMissed { effect } => Self::Missed { effect: effect.0 },
+            RunEvent::EffectObsolete { effect } => Self::Missed { effect: effect.0 },
             RunEvent::Admitted
             | RunEvent::RulesAdopted { .. }
             | RunEvent::MessageArrived { .. }
@@ -106,7 +106,7 @@ impl EventLogLine {
             | RunEvent::DeliveryConfirmed { .. }
             | RunEvent::DeliveryFailed { .. }
             | RunEvent::SessionLost { .. }
-            | RunEvent::ConversationSpoke => Self::Other { event: event.name() },
+            | RunEvent::ConversationActive => Self::Other { event: event.name() },
         }
     }
 

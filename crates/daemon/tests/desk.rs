@@ -21,7 +21,7 @@ use abide_domain::{
 };
 use abide_ports::{
     clock::Clock,
-    store::{Journal, JournalSeq, RunQueries},
+    store::{Journal, JournalSeq, StoreQueries},
 };
 use abide_store::memory::{CrashPoint, MemoryStore};
 use abide_testkit::clock::FakeClock;
@@ -48,7 +48,7 @@ impl RunServiceFixture {
     }
 
     fn new_run(&self, key: &str, fingerprint: &str) -> NewRun {
-        let run_id = RunId(self.clock.stamp().fresh);
+        let run_id = RunId(self.clock.stamp().id_seed);
         let idempotency = Some(IdempotencyClaim { key: key.into(), fingerprint: fingerprint.into() });
         NewRun {
             run_id,
@@ -106,8 +106,8 @@ impl RunServiceFixture {
                 attempt,
                 turn_id,
                 position: OutputPosition(2),
-                ending,
-                aftermath: ProcessAfterTurn::Alive,
+                outcome: ending,
+                process_after: ProcessAfterTurn::Alive,
             },
             RunEvent::ProcessExited { attempt, exit: ExitStatus::Code(0) },
         ];
@@ -261,7 +261,7 @@ async fn d6_an_automatic_reply_is_in_the_journal_with_its_policy() {
     let [reply] = replies[..] else { panic!("{replies:?}") };
     assert_eq!(reply.interaction_id, question);
     let policy = entries.iter().find_map(|entry| {
-        let RunEvent::TurnEnded { ending: TurnOutcome::Asked { question, .. }, .. } = &entry.event else {
+        let RunEvent::TurnEnded { outcome: TurnOutcome::Asked { question, .. }, .. } = &entry.event else {
             return None;
         };
         Some(question.default_decision_policy)
@@ -279,7 +279,7 @@ async fn a_run_of_an_older_release_adopts_the_present_rules_with_its_next_event(
     let run = new.run_id;
     fixture.desk.create(new).await.expect("it is created");
     let refused = InteractionReply {
-        interaction_id: InteractionId(fixture.clock.stamp().fresh),
+        interaction_id: InteractionId(fixture.clock.stamp().id_seed),
         text: "no".into(),
         by: ReplyAuthor::Person("ada".into()),
         idempotency_key: None,
@@ -332,7 +332,10 @@ async fn several_events_are_committed_together_or_not_at_all() {
             );
         }
         assert_eq!(fixture.journal(run).await.split_off(before.len()), all);
-        assert!(fixture.run(run).await.owed.is_empty(), "a process that has gone need not be ended");
+        assert!(
+            fixture.run(run).await.pending_effects.is_empty(),
+            "a process that has gone need not be ended"
+        );
         assert_eq!(fixture.desk.occupancy(), (0, 0));
     }
 }
@@ -349,7 +352,7 @@ async fn an_event_that_is_refused_or_late_does_not_spoil_those_that_come_with_it
         fixture.journal(run).await.split_off(before),
         ["HandleAnnounced", "TurnEnded", "ProcessExited"]
     );
-    let refused = fixture.desk.take_all(run, &[RunEvent::Admitted, RunEvent::ConversationSpoke]).await;
+    let refused = fixture.desk.take_all(run, &[RunEvent::Admitted, RunEvent::ConversationActive]).await;
     assert!(matches!(refused, Err(RequestError::Refused(RequestRefused::NotQueued { .. }))), "{refused:?}");
 }
 
@@ -360,9 +363,11 @@ async fn a_slot_that_a_run_gives_free_is_its_own_again_only_if_no_run_waits_long
     let waits = fixture.create("waits").await;
     fixture.desk.message(first, message("m"), None).await.expect("it is taken");
     let [handle, ended, exited] = said;
-    let RunEvent::TurnEnded { attempt, turn_id, position, aftermath, .. } = ended else { panic!("an end") };
+    let RunEvent::TurnEnded { attempt, turn_id, position, process_after: aftermath, .. } = ended else {
+        panic!("an end")
+    };
     let ending = TurnOutcome::Completed { text: "done".into() };
-    let ended = RunEvent::TurnEnded { attempt, turn_id, position, ending, aftermath };
+    let ended = RunEvent::TurnEnded { attempt, turn_id, position, outcome: ending, process_after: aftermath };
     // The message queues the run again, behind the one that has waited.
     fixture.desk.take_all(first, &[handle, ended, exited]).await.expect("it is taken");
     assert_eq!(fixture.run(first).await.status(), RunStatus::Queued);
@@ -375,7 +380,7 @@ async fn a_slot_that_a_run_gives_free_is_its_own_again_only_if_no_run_waits_long
 async fn a_cached_result_is_committed_with_its_effect() {
     let fixture = RunServiceFixture::open(1).await;
     fixture.desk.set_cached_probes(Arc::new(|run| {
-        let probes = run.owed.iter().any(|owed| matches!(owed.effect, Effect::Probe { .. }));
+        let probes = run.pending_effects.iter().any(|owed| matches!(owed.effect, Effect::Probe { .. }));
         probes.then(resolved)
     }));
     let (first, second) = (fixture.create("1").await, fixture.create("2").await);

@@ -23,7 +23,7 @@ use abide_ports::{
     clock::Clock,
     engine::{EngineFact, IsolationMode, ProcessSpec, ProcessStdin},
     processes::{ProcessOutput, ProcessStart, Processes},
-    store::{Journal, JournalSeq, PageRequest, RunQueries, TurnQueries},
+    store::{Journal, JournalSeq, PageRequest, StoreQueries},
     workspace::{WorkspaceError, WorkspacePreparation, Workspaces},
 };
 use abide_store::memory::{CrashPoint, MemoryStore};
@@ -88,7 +88,7 @@ impl ExecutorFixture {
     }
 
     async fn create(&self) -> RunId {
-        let run_id = RunId(self.clock.stamp().fresh);
+        let run_id = RunId(self.clock.stamp().id_seed);
         self.follow_up(&self.desk.create(new_run(run_id)).await.expect("it is created")).await;
         run_id
     }
@@ -106,7 +106,7 @@ impl ExecutorFixture {
 
     /// Waits until a run has this status and no process or effect is left.
     async fn until(&self, run: RunId, status: RunStatus) -> Run {
-        let settled = |run: &Run| run.status() == status && run.owed.is_empty();
+        let settled = |run: &Run| run.status() == status && run.pending_effects.is_empty();
         self.when(run, |run| settled(run) && self.actors.names().is_empty()).await
     }
 
@@ -229,7 +229,7 @@ async fn an_orderly_stop_waits_for_the_processes_that_are_being_ended() {
     let daemon = Daemon::new(fixture.world.clone(), habits);
     // The probe of the engine is ended as well.
     let_go.send(()).expect("it waits");
-    let new = new_run(RunId(fixture.clock.stamp().fresh));
+    let new = new_run(RunId(fixture.clock.stamp().id_seed));
     let run = new.run_id;
     daemon.create(new).await.expect("it is created");
     fixture.when_in(daemon.changes(), run, |run| run.status() == RunStatus::WaitingUser).await;
@@ -325,7 +325,7 @@ async fn an_interpreter_that_panics_loses_its_own_run_and_no_other() {
         _ => vec![line("session s"), line("done"), ProcessOutput::Exited(ExitStatus::Code(0))],
     };
     let fixture = ExecutorFixture::open(FakeProcesses::new(plays)).await;
-    let broken = RunId(fixture.clock.stamp().fresh);
+    let broken = RunId(fixture.clock.stamp().id_seed);
     let mut new = new_run(broken);
     new.settings.execution_mode = ExecutionMode::Auto;
     new.message.text = "break".into();
@@ -399,7 +399,7 @@ async fn a_daemon_that_dies_in_a_commit_is_followed_by_one_that_comes_to_the_sam
         let actors = Arc::new(FakeProcesses::new(plays));
         // This daemon lives until it has started the process and read some of its output.
         let desk = RunService::open(store.clone(), clock.clone(), 4).await.expect("it opens");
-        let run_id = RunId(clock.stamp().fresh);
+        let run_id = RunId(clock.stamp().id_seed);
         desk.create(new_run(run_id)).await.expect("it is created");
         started_by_hand(&desk, &actors, run_id).await;
         let attempt = Attempt(1);
@@ -440,7 +440,7 @@ async fn a_turn_that_may_have_ended_without_a_reader_is_read_to_its_end_before_i
     let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
     let actors = Arc::new(FakeProcesses::new(|_| vec![line("session s")]));
     let desk = RunService::open(store.clone(), clock.clone(), 4).await.expect("it opens");
-    let run = RunId(clock.stamp().fresh);
+    let run = RunId(clock.stamp().id_seed);
     let mut new = new_run(run);
     new.settings.turn_timeout_sec = Some(Seconds(10));
     desk.create(new).await.expect("it is created");
@@ -466,7 +466,7 @@ fn unattended(run_id: RunId, name: &str) -> NewRun {
 
 impl ExecutorFixture {
     async fn create_unattended(&self, name: &str) -> RunId {
-        let run_id = RunId(self.clock.stamp().fresh);
+        let run_id = RunId(self.clock.stamp().id_seed);
         self.follow_up(&self.desk.create(unattended(run_id, name)).await.expect("it is created")).await;
         run_id
     }

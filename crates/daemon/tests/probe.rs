@@ -122,7 +122,7 @@ impl Processes for ScriptedMachine {
     }
 
     fn terminate(&self, _: &str) -> Result<ExitStatus, ProcessUnreachable> {
-        Ok(ExitStatus::Unseen)
+        Ok(ExitStatus::Unknown)
     }
 
     fn names(&self) -> Vec<String> {

@@ -172,7 +172,7 @@ mod tests {
             interaction_id: InteractionId(IdSeed(1)),
             run_id: RunId(IdSeed(1)),
             turn_id: TurnId(IdSeed(1)),
-            asker: InteractionOrigin::Gate { gate: "g".to_string(), purpose: GatePurpose::Approval },
+            origin: InteractionOrigin::Gate { gate: "g".to_string(), purpose: GatePurpose::Approval },
             question: Question {
                 kind: InteractionKind::Confirm,
                 prompt: "delete the branch?".to_string(),

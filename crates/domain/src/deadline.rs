@@ -28,7 +28,7 @@ pub enum DeadlineKind {
     /// The search for the outcome of a lost turn.
     Recovery(Attempt),
     /// The idle time of a chat's held process.
-    Idling(Attempt),
+    Idle(Attempt),
 }
 
 /// The time that an engine has to obey an interrupt before its process is terminated.

@@ -20,7 +20,7 @@ pub struct Delivery {
     pub conversation_ref: String,
     pub content: DeliveryContent,
     /// The turn whose outcome is delivered by this item.
-    pub carries: Option<TurnId>,
+    pub outcome_turn_id: Option<TurnId>,
     /// The time of the request. Late deliveries are marked with their age.
     pub created_at: Timestamp,
     pub status: DeliveryStatus,

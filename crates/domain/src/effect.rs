@@ -42,7 +42,7 @@ pub enum Effect {
     /// never started twice. Settled by `AttemptStarted` or `LaunchFailed`.
     Launch { attempt: Attempt },
     /// Send the prompt of a new turn to a running process.
-    Say { attempt: Attempt, turn_id: TurnId, prompt: String },
+    SendPrompt { attempt: Attempt, turn_id: TurnId, prompt: String },
     /// Answer a request inside a turn.
     Answer {
         attempt: Attempt,
@@ -86,7 +86,7 @@ impl Effect {
     pub fn attempt(&self) -> Option<Attempt> {
         match self {
             Self::Launch { attempt }
-            | Self::Say { attempt, .. }
+            | Self::SendPrompt { attempt, .. }
             | Self::Answer { attempt, .. }
             | Self::Steer { attempt, .. }
             | Self::Interrupt { attempt }
@@ -106,7 +106,7 @@ impl Effect {
         match self {
             Self::Probe { .. } => "Probe",
             Self::Launch { .. } => "Launch",
-            Self::Say { .. } => "Say",
+            Self::SendPrompt { .. } => "SendPrompt",
             Self::Answer { .. } => "Answer",
             Self::Steer { .. } => "Steer",
             Self::Interrupt { .. } => "Interrupt",

@@ -80,7 +80,7 @@ pub enum RunEvent {
         /// The time limit of the search for a lost turn, summed over all losses. The default is
         /// [`crate::deadline::RECOVERY_TIMEOUT`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        within: Option<Seconds>,
+        search_timeout_sec: Option<Seconds>,
     },
     /// Contact with the process was restored.
     ContactRestored { attempt: Attempt, process: ProcessBinding },
@@ -117,8 +117,8 @@ pub enum RunEvent {
         /// Matched by id (E7), because a process that is held for several turns may repeat its output.
         turn_id: TurnId,
         position: OutputPosition,
-        ending: TurnOutcome,
-        aftermath: ProcessAfterTurn,
+        outcome: TurnOutcome,
+        process_after: ProcessAfterTurn,
     },
 
     // Facts about the rest of the world.
@@ -129,11 +129,11 @@ pub enum RunEvent {
     /// A delivery failed or may have failed.
     DeliveryFailed { delivery_id: DeliveryId, certainty: DeliveryFailure },
     /// The run's conversation was active again, so it can be reached.
-    ConversationSpoke,
+    ConversationActive,
     /// A pending effect was performed, and no other event reports it.
     EffectPerformed { effect: EffectNumber },
     /// A pending effect can no longer be performed, because its target is gone.
-    EffectMissed { effect: EffectNumber },
+    EffectObsolete { effect: EffectNumber },
 }
 
 /// The parameters of a new run.
@@ -261,9 +261,9 @@ impl RunEvent {
             Self::DeadlinePassed { .. } => "DeadlinePassed",
             Self::DeliveryConfirmed { .. } => "DeliveryConfirmed",
             Self::DeliveryFailed { .. } => "DeliveryFailed",
-            Self::ConversationSpoke => "ConversationSpoke",
+            Self::ConversationActive => "ConversationActive",
             Self::EffectPerformed { .. } => "EffectPerformed",
-            Self::EffectMissed { .. } => "EffectMissed",
+            Self::EffectObsolete { .. } => "EffectObsolete",
         }
     }
 }

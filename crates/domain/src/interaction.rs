@@ -24,7 +24,7 @@ pub struct Interaction {
     /// The turn that asked.
     pub turn_id: TurnId,
     /// The origin of the question, which determines the target of the answer.
-    pub asker: InteractionOrigin,
+    pub origin: InteractionOrigin,
     pub question: Question,
     /// The time since which it can be answered.
     pub opened_at: Timestamp,
@@ -173,7 +173,7 @@ pub enum InteractionState {
     /// It was closed without an answer.
     Closed {
         at: Timestamp,
-        because: CloseReason,
+        reason: CloseReason,
     },
 }
 
@@ -229,20 +229,20 @@ impl Interaction {
     /// Whether it asks for permission: a request inside a turn, or the acknowledgement of a risk.
     pub fn is_approval(&self) -> bool {
         self.question.kind == InteractionKind::RiskAck
-            || matches!(&self.asker, InteractionOrigin::Gate { purpose: GatePurpose::Approval, .. })
+            || matches!(&self.origin, InteractionOrigin::Gate { purpose: GatePurpose::Approval, .. })
     }
 
     /// Whether it is the engine's request with this id.
     pub(crate) fn is_gate(&self, gate: &str) -> bool {
-        match &self.asker {
+        match &self.origin {
             InteractionOrigin::Gate { gate: its, .. } => its == gate,
             InteractionOrigin::TurnEnd | InteractionOrigin::Abide(_) => false,
         }
     }
 
-    pub(crate) fn close(&mut self, because: CloseReason, at: Timestamp) {
+    pub(crate) fn close(&mut self, reason: CloseReason, at: Timestamp) {
         if self.is_open() {
-            self.state = InteractionState::Closed { at, because };
+            self.state = InteractionState::Closed { at, reason };
         }
     }
 }

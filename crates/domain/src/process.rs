@@ -38,12 +38,12 @@ pub struct LiveProcess {
     pub attempt: Attempt,
     pub process: ProcessBinding,
     /// The position of the last processed fact.
-    pub heard: OutputPosition,
+    pub processed_position: OutputPosition,
     /// Whether it was told to resume a session and has not confirmed the session id yet (A4).
-    pub must_confirm: bool,
+    pub must_confirm_session: bool,
     /// The contact losses so far, over all turns of the process.
     #[serde(default, skip_serializing_if = "ContactLosses::is_none")]
-    pub losses: ContactLosses,
+    pub contact_losses: ContactLosses,
 }
 
 /// The number and duration of contact losses of a process (E8).
@@ -51,7 +51,7 @@ pub struct LiveProcess {
 pub struct ContactLosses {
     pub count: u32,
     /// The total time of the searches for its turns.
-    pub searched: TimeSpan,
+    pub search_time: TimeSpan,
 }
 
 impl ContactLosses {
@@ -78,5 +78,5 @@ pub enum ExitStatus {
     /// The exit code; `128 + n` for death by signal `n`.
     Code(i32),
     /// The process is gone and its exit status is unknown.
-    Unseen,
+    Unknown,
 }

@@ -70,5 +70,5 @@ pub struct Seconds(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventStamp {
     pub at: Timestamp,
-    pub fresh: IdSeed,
+    pub id_seed: IdSeed,
 }

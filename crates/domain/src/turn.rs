@@ -23,7 +23,7 @@ pub struct Turn {
     pub run_id: RunId,
     /// The index within the run, counted from 1.
     pub turn_index: u32,
-    pub cause: TurnTrigger,
+    pub trigger: TurnTrigger,
     pub prompt: String,
     /// The progress of its work.
     pub execution_status: ExecutionStatus,

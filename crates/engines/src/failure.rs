@@ -71,7 +71,7 @@ pub(crate) fn exit_without_result(exit: &ProcessExit<'_>) -> RunFailure {
     let how = match exit.status {
         ExitStatus::Code(code) if code > 128 => format!("was killed by signal {}", code - 128),
         ExitStatus::Code(code) => format!("exited with code {code}"),
-        ExitStatus::Unseen => "is gone".to_owned(),
+        ExitStatus::Unknown => "is gone".to_owned(),
     };
     let stderr_tail = stderr_tail(exit.stderr);
     if stderr_tail.is_empty() {

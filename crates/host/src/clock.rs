@@ -18,6 +18,6 @@ impl Clock for SystemClock {
     fn stamp(&self) -> EventStamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let micros = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
-        EventStamp { at: Timestamp(micros), fresh: IdSeed(Uuid::now_v7().as_u128()) }
+        EventStamp { at: Timestamp(micros), id_seed: IdSeed(Uuid::now_v7().as_u128()) }
     }
 }

@@ -113,7 +113,7 @@ impl CrashLog for CrashRecord {
         );
         let text = json!({
             "suspects": suspects.collect::<Vec<_>>(),
-            "crowded_deaths": state.concurrent_deaths,
+            "concurrent_deaths": state.concurrent_deaths,
         });
         // It counts deaths of the daemon, which a power failure is not.
         let saved = atomic_file::replace(&self.state, text.to_string().as_bytes(), Durability::ProcessCrash);
@@ -155,7 +155,7 @@ fn read_state(path: &Path) -> CrashGuardState {
     let suspects = value["suspects"].as_array().map(Vec::as_slice).unwrap_or_default();
     CrashGuardState {
         suspects: suspects.iter().filter_map(suspect).collect(),
-        concurrent_deaths: number(&value["crowded_deaths"]).unwrap_or(0),
+        concurrent_deaths: number(&value["concurrent_deaths"]).unwrap_or(0),
     }
 }
 

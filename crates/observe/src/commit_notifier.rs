@@ -150,7 +150,7 @@ impl fmt::Debug for CommitNotifier {
 
 #[cfg(test)]
 mod tests {
-    use abide_ports::store::{Journal, RunQueries};
+    use abide_ports::store::{Journal, StoreQueries};
     use abide_store::memory::{CrashPoint, MemoryStore};
     use abide_testkit::history::HistoryGenerator;
 

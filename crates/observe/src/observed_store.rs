@@ -17,10 +17,8 @@ use abide_domain::{
     turn::Turn,
 };
 use abide_ports::store::{
-    ClaimHolder, ClaimQueries, CommitReceipt, CursorStore, DamagedRun, DeliveryQueries, EffectQueries,
-    InboundQueries, InteractionQueries, Journal, JournalCommit, JournalEntry, JournalSeq, ListPage,
-    PageRequest, RunQueries, RunTables, Store, StoreError, StoreFlaw, StoreFuture, StoreMaintenance,
-    TurnQueries,
+    ClaimHolder, CommitReceipt, DamagedRun, Journal, JournalCommit, JournalEntry, JournalSeq, ListPage,
+    PageRequest, RunTables, Store, StoreError, StoreFlaw, StoreFuture, StoreMaintenance, StoreQueries,
 };
 
 /// Intercepts calls to a store.
@@ -70,7 +68,7 @@ impl<W: StoreObserver> Journal for ObservedStore<W> {
     }
 }
 
-impl<W: StoreObserver> RunQueries for ObservedStore<W> {
+impl<W: StoreObserver> StoreQueries for ObservedStore<W> {
     fn run(&self, id: RunId) -> StoreFuture<'_, Option<Run>> {
         self.observe_read().run(id)
     }
@@ -95,9 +93,7 @@ impl<W: StoreObserver> RunQueries for ObservedStore<W> {
         self.0.on_read();
         self.0.tally()
     }
-}
 
-impl<W: StoreObserver> TurnQueries for ObservedStore<W> {
     fn turn(&self, id: TurnId) -> StoreFuture<'_, Option<Turn>> {
         self.observe_read().turn(id)
     }
@@ -105,15 +101,11 @@ impl<W: StoreObserver> TurnQueries for ObservedStore<W> {
     fn turns_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Turn>> {
         self.observe_read().turns_of(run, page)
     }
-}
 
-impl<W: StoreObserver> InboundQueries for ObservedStore<W> {
     fn inbound(&self, key: MessageKey) -> StoreFuture<'_, Option<Inbound>> {
         self.observe_read().inbound(key)
     }
-}
 
-impl<W: StoreObserver> InteractionQueries for ObservedStore<W> {
     fn interaction(&self, id: InteractionId) -> StoreFuture<'_, Option<Interaction>> {
         self.observe_read().interaction(id)
     }
@@ -129,9 +121,7 @@ impl<W: StoreObserver> InteractionQueries for ObservedStore<W> {
     fn count_open_interactions(&self) -> StoreFuture<'_, u64> {
         self.observe_read().count_open_interactions()
     }
-}
 
-impl<W: StoreObserver> DeliveryQueries for ObservedStore<W> {
     fn delivery(&self, id: DeliveryId) -> StoreFuture<'_, Option<Delivery>> {
         self.observe_read().delivery(id)
     }
@@ -143,9 +133,7 @@ impl<W: StoreObserver> DeliveryQueries for ObservedStore<W> {
     fn undelivered_to(&self, conversation_ref: &str) -> StoreFuture<'_, Vec<RunId>> {
         self.observe_read().undelivered_to(conversation_ref)
     }
-}
 
-impl<W: StoreObserver> EffectQueries for ObservedStore<W> {
     fn pending_effects(
         &self,
         after: Option<(RunId, EffectNumber)>,
@@ -153,21 +141,9 @@ impl<W: StoreObserver> EffectQueries for ObservedStore<W> {
     ) -> StoreFuture<'_, Vec<(RunId, PendingEffect)>> {
         self.observe_read().pending_effects(after, limit)
     }
-}
 
-impl<W: StoreObserver> ClaimQueries for ObservedStore<W> {
     fn claim_holder(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>> {
         self.observe_read().claim_holder(scope, key)
-    }
-}
-
-impl<W: StoreObserver> CursorStore for ObservedStore<W> {
-    fn cursor(&self, reader: &str) -> StoreFuture<'_, JournalSeq> {
-        self.observe_read().cursor(reader)
-    }
-
-    fn advance_cursor(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()> {
-        self.observe_read().advance_cursor(reader, to)
     }
 }
 

@@ -51,7 +51,7 @@ pub trait Processes: Send + Sync {
     fn signal(&self, name: &str, signal: ProcessSignal) -> Result<(), ProcessUnreachable>;
 
     /// Ends the process and all its descendants, first with SIGTERM, and removes its records. Succeeds if the process
-    /// does not exist. Returns the exit status, or [`ExitStatus::Unseen`] if no trace of the process was found.
+    /// does not exist. Returns the exit status, or [`ExitStatus::Unknown`] if no trace of the process was found.
     fn terminate(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable>;
 
     /// The names of all recorded processes, running or exited.

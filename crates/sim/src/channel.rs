@@ -55,7 +55,7 @@ impl FakeChannel {
             self.shown.push(ShownDelivery {
                 key,
                 content: delivery.content.clone(),
-                carries: delivery.carries,
+                carries: delivery.outcome_turn_id,
                 superseded: turn.is_some_and(|turn| turn.superseded.is_some()),
                 text: turn.and_then(|turn| turn.reply.clone()),
             });

@@ -11,9 +11,7 @@ use abide_domain::{
     slots::SlotOccupancy,
     turn::{ExecutionStatus, TurnTrigger},
 };
-use abide_ports::store::{
-    InboundQueries, InteractionQueries, Journal, JournalSeq, PageRequest, RunTables, StoreMaintenance,
-};
+use abide_ports::store::{Journal, JournalSeq, PageRequest, RunTables, StoreMaintenance, StoreQueries};
 
 use crate::{
     daemon::now,
@@ -53,12 +51,12 @@ impl SimWorld {
         )?;
         if let RunState::WaitingUser(waiting) = &run.state {
             ensure(
-                waiting.hold != HeldProcess::Nothing || run.handle.is_some() || !run.has_history,
+                waiting.held_process != HeldProcess::None || run.handle.is_some() || !run.has_history,
                 "a run waits without a process only if its session can be resumed",
                 || format!("{id} has no handle"),
             )?;
             ensure(
-                !matches!(waiting.hold, HeldProcess::Session(_)) || self.is_sticky(run),
+                !matches!(waiting.held_process, HeldProcess::Session(_)) || self.is_sticky(run),
                 "a resumable wait holds neither process nor slot",
                 || format!("{id} holds a process"),
             )?;
@@ -128,8 +126,8 @@ impl SimWorld {
 
     fn check_at_rest(&self, run: &Run) -> Result<(), InvariantViolation> {
         let id = run.run_id;
-        ensure(run.owed.is_empty(), "pending effects are performed", || {
-            let names: Vec<_> = run.owed.iter().map(|owed| owed.effect.name()).collect();
+        ensure(run.pending_effects.is_empty(), "pending effects are performed", || {
+            let names: Vec<_> = run.pending_effects.iter().map(|owed| owed.effect.name()).collect();
             format!("{id} ({}) still owes {names:?}", run.state.detail())
         })?;
         let overdue = run.deadline().is_some_and(|deadline| deadline.at < self.clock.now());
@@ -174,7 +172,7 @@ impl SimWorld {
                 format!("{} was not", turn.turn_id)
             })?;
         }
-        let mut causes: Vec<_> = tables.turns.values().map(|turn| turn.cause.clone()).collect();
+        let mut causes: Vec<_> = tables.turns.values().map(|turn| turn.trigger.clone()).collect();
         let all = causes.len();
         causes.sort_by_key(|cause| format!("{cause:?}"));
         causes.dedup();
@@ -202,15 +200,15 @@ impl SimWorld {
                 "a turn costs a bounded number of launches",
                 || format!("{} cost {launches}", turn.turn_id),
             )?;
-            let TurnTrigger::Reply(id) = &turn.cause else { continue };
-            let Some(asked) = tables.interactions.get(id).filter(|it| parks(&it.asker)) else { continue };
+            let TurnTrigger::Reply(id) = &turn.trigger else { continue };
+            let Some(asked) = tables.interactions.get(id).filter(|it| parks(&it.origin)) else { continue };
             let by_person = matches!(&asked.state, InteractionState::Answered(answer)
                 if answer.resolution_mode == ResolutionMode::UserReply);
             ensure(by_person, "only a person has a turn tried again that could not be started", || {
                 format!("{} was begun after {:?}", turn.turn_id, asked.state)
             })?;
         }
-        for asked in tables.interactions.values().filter(|it| parks(&it.asker)) {
+        for asked in tables.interactions.values().filter(|it| parks(&it.origin)) {
             let times = self.engines.executed.get(&asked.turn_id).map_or(0, |executed| executed.times);
             let auto = run.settings.execution_mode == ExecutionMode::Auto;
             ensure(times == 0 && !auto, "only a turn that did nothing may be tried again", || {
@@ -302,7 +300,7 @@ impl SimWorld {
         let tables = now(self.store.tables_of(run)).unwrap_or_default();
         tables.interactions.values().any(|interaction| {
             let of_gate =
-                matches!(&interaction.asker, InteractionOrigin::Gate { gate: its, .. } if its == gate);
+                matches!(&interaction.origin, InteractionOrigin::Gate { gate: its, .. } if its == gate);
             let by_person = matches!(&interaction.state, InteractionState::Answered(answer)
                 if answer.resolution_mode == ResolutionMode::UserReply && answer.text == "yes");
             of_gate && by_person
@@ -346,7 +344,7 @@ impl SimWorld {
                 let delivered = turn.delivery_status == DeliveryStatus::Delivered;
                 ensure(shown || !delivered, "delivered means shown", || format!("{} was not", turn.turn_id))?;
                 let finished = turn.execution_status == ExecutionStatus::Completed
-                    && matches!(turn.cause, TurnTrigger::Message(_));
+                    && matches!(turn.trigger, TurnTrigger::Message(_));
                 let told = turn.delivery_status != DeliveryStatus::Pending
                     && turn.delivery_status != DeliveryStatus::NotReady;
                 let kept_back =

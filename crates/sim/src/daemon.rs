@@ -22,7 +22,7 @@ use abide_domain::{
 };
 use abide_ports::{
     clock::Clock,
-    store::{DeliveryQueries, EffectQueries, PageRequest, RunQueries, TurnQueries},
+    store::{PageRequest, StoreQueries},
 };
 use abide_store::memory::MemoryStore;
 use abide_testkit::clock::FakeClock;
@@ -95,7 +95,7 @@ impl SimWorld {
                 keeper.is_none_or(|keeper| keeper.fate == ProcessFate::Vanished && keeper.spool.is_empty())
             });
             if let Some(attempt) = gone {
-                self.take(run.run_id, RunEvent::ProcessExited { attempt, exit: ExitStatus::Unseen })?;
+                self.take(run.run_id, RunEvent::ProcessExited { attempt, exit: ExitStatus::Unknown })?;
             }
         }
         Ok(())
@@ -204,14 +204,14 @@ impl SimWorld {
                 let keeper = self.engines.launch(&order, &plan, &mut self.dice);
                 match keeper.fate {
                     ProcessFate::Vanished => {
-                        RunEvent::ProcessExited { attempt: *attempt, exit: ExitStatus::Unseen }
+                        RunEvent::ProcessExited { attempt: *attempt, exit: ExitStatus::Unknown }
                     }
                     ProcessFate::Alive | ProcessFate::Exited(_) => {
                         RunEvent::AttemptStarted { attempt: *attempt, process: keeper.process.clone() }
                     }
                 }
             }
-            Effect::Say { attempt, turn_id, prompt } => {
+            Effect::SendPrompt { attempt, turn_id, prompt } => {
                 let plan = self.plans[&run].clone();
                 let at = (run, *attempt);
                 self.engines.say(at, owed.number, *turn_id, prompt, &plan, &mut self.dice);
@@ -223,7 +223,7 @@ impl SimWorld {
             }
             Effect::Steer { attempt, message, .. } => {
                 let taken = self.engines.steer((run, *attempt), owed.number, &message.message_id);
-                if taken { performed } else { RunEvent::EffectMissed { effect: owed.number } }
+                if taken { performed } else { RunEvent::EffectObsolete { effect: owed.number } }
             }
             Effect::Interrupt { attempt } => {
                 self.engines.interrupt((run, *attempt), owed.number, &mut self.dice);
@@ -277,9 +277,9 @@ impl SimWorld {
         let Ok(Some(delivery)) = now(self.store.delivery(delivery_id)) else {
             return RunEvent::DeliveryConfirmed { delivery_id };
         };
-        let turn = delivery.carries.and_then(|turn| now(self.store.turn(turn)).ok().flatten());
+        let turn = delivery.outcome_turn_id.and_then(|turn| now(self.store.turn(turn)).ok().flatten());
         let key = match self.fault {
-            Some(RuleFault::DeliverUnderNewKeys) => DeliveryId(self.clock.stamp().fresh),
+            Some(RuleFault::DeliverUnderNewKeys) => DeliveryId(self.clock.stamp().id_seed),
             _ => delivery_id,
         };
         match self.channel.send(key, &delivery, turn.as_ref(), self.weather, &mut self.dice) {
@@ -373,8 +373,11 @@ impl SimWorld {
         }
         let (turn_id, position) = (turn.turn_id, OutputPosition(u64::MAX));
         let ending = TurnOutcome::Completed { text: answer_of(turn_id) };
-        let aftermath = ProcessAfterTurn::Exited(ExitStatus::Unseen);
-        self.take(run, RunEvent::TurnEnded { attempt, turn_id, position, ending, aftermath })
+        let aftermath = ProcessAfterTurn::Exited(ExitStatus::Unknown);
+        self.take(
+            run,
+            RunEvent::TurnEnded { attempt, turn_id, position, outcome: ending, process_after: aftermath },
+        )
     }
 
     pub(crate) fn contact_is_lost(&mut self) -> Result<(), HistoryHalt> {
@@ -385,7 +388,7 @@ impl SimWorld {
         {
             keeper.repeat_open_gate();
         }
-        self.take(run, RunEvent::ContactLost { attempt, within: None })
+        self.take(run, RunEvent::ContactLost { attempt, search_timeout_sec: None })
     }
 
     // Deadlines and slots.
@@ -433,7 +436,7 @@ fn fact(
         SimFact::Withdrawn { gate } => RunEvent::GateWithdrawn { attempt, position, gate },
         SimFact::End(ending) => {
             let aftermath = exit.map_or(ProcessAfterTurn::Alive, ProcessAfterTurn::Exited);
-            RunEvent::TurnEnded { attempt, turn_id, position, ending, aftermath }
+            RunEvent::TurnEnded { attempt, turn_id, position, outcome: ending, process_after: aftermath }
         }
     }
 }

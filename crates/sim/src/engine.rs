@@ -287,7 +287,7 @@ impl SimKeeper {
         match self.fate {
             ProcessFate::Alive => None,
             ProcessFate::Exited(code) => Some(ExitStatus::Code(code)),
-            ProcessFate::Vanished => Some(ExitStatus::Unseen),
+            ProcessFate::Vanished => Some(ExitStatus::Unknown),
         }
     }
 }

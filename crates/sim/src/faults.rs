@@ -92,7 +92,7 @@ fn bend_before(fault: RuleFault, run: &mut Run, event: &mut RunEvent) {
     }
     let deaf_to_order = matches!(fault, RuleFault::ForgetWhatWasHeard | RuleFault::IgnoreFence);
     if let (true, Some(live), Some(position)) = (deaf_to_order, run.live(), position_of(event)) {
-        *position = OutputPosition(live.heard.0 + 1);
+        *position = OutputPosition(live.processed_position.0 + 1);
     }
     match (fault, &mut *event) {
         (RuleFault::BelieveAnyResume, RunEvent::HandleAnnounced { handle, .. }) => {
@@ -113,7 +113,7 @@ fn bend_before(fault: RuleFault, run: &mut Run, event: &mut RunEvent) {
         }
         (RuleFault::TryAgainWithoutAPerson, RunEvent::DeadlinePassed { .. }) => {
             let parked = InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly);
-            for question in run.interactions.iter_mut().filter(|question| question.asker == parked) {
+            for question in run.interactions.iter_mut().filter(|question| question.origin == parked) {
                 Arc::make_mut(question).question.default_decision_policy = DecisionPolicy::EngineJudgement;
             }
         }
@@ -148,14 +148,14 @@ fn bend_after(fault: RuleFault, before: &Run, event: &RunEvent, step: &mut RunSt
         }
         RuleFault::KeepSlotWhileWaiting => {
             if let (RunState::WaitingUser(waiting), Some(live)) = (&mut step.run.state, before.live())
-                && waiting.hold == HeldProcess::Nothing
+                && waiting.held_process == HeldProcess::None
             {
-                waiting.hold = HeldProcess::Session(live.clone());
+                waiting.held_process = HeldProcess::Session(live.clone());
             }
         }
         RuleFault::ApproveOnTimeout => {
             let by_policy = step.run.auto_decision_count > before.auto_decision_count;
-            for owed in &mut step.run.owed {
+            for owed in &mut step.run.pending_effects {
                 if let (true, Effect::Answer { verdict, .. }) = (by_policy, &mut owed.effect) {
                     *verdict = verdict.map(|_| ApprovalVerdict::Approved);
                 }

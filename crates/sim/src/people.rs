@@ -11,7 +11,7 @@ use abide_domain::{
 };
 use abide_ports::{
     clock::Clock,
-    store::{InteractionQueries, PageRequest, RunQueries},
+    store::{PageRequest, StoreQueries},
 };
 
 use crate::{
@@ -58,7 +58,7 @@ impl SimWorld {
         let key = format!("create-{}", self.people.next);
         let message = message(&key);
         let settings = self.random_settings();
-        let run_id = RunId(self.clock.stamp().fresh);
+        let run_id = RunId(self.clock.stamp().id_seed);
         let idempotency = Some(IdempotencyClaim { key, fingerprint: "same".into() });
         let plan = EnginePlan::random(&mut self.dice);
         self.plans.insert(run_id, plan);
@@ -132,7 +132,7 @@ impl SimWorld {
         if let PersonRequest::Create(new) = &mut request {
             // Every received request gets a new run id, until its key is checked.
             let plan = self.plans[&new.run_id].clone();
-            new.run_id = RunId(self.clock.stamp().fresh);
+            new.run_id = RunId(self.clock.stamp().id_seed);
             self.plans.insert(new.run_id, plan);
         }
         if self.fault == Some(crate::faults::RuleFault::ForgetMessageKeys) {
@@ -210,7 +210,7 @@ impl SimWorld {
     }
 
     pub(crate) fn conversation_speaks(&mut self) -> Result<(), HistoryHalt> {
-        let outcome = now(self.daemon.desk.conversation_spoke("chat"));
+        let outcome = now(self.daemon.desk.conversation_active("chat"));
         self.judge(outcome.map(|()| RequestOutcome::Absorbed)).map(|_| ())
     }
 

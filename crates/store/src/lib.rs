@@ -3,23 +3,23 @@
 //! The contracts and the meaning of a change for the tables are in `ports`. This crate contains only the storage.
 
 #[cfg(feature = "_records")]
-mod assembly;
-#[cfg(feature = "_records")]
 mod chain;
 mod cursor;
 pub mod memory;
 #[cfg(feature = "_records")]
 mod migration;
-#[cfg(feature = "_records")]
-mod pen;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "_records")]
 mod record;
 pub mod registry;
+#[cfg(feature = "_records")]
+mod row_buffer;
+#[cfg(feature = "_records")]
+mod run_rows;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-pub mod upkeep;
+pub mod verification;
 #[cfg(feature = "_records")]
 mod witness;
 

@@ -23,9 +23,8 @@ use abide_domain::{
     turn::Turn,
 };
 use abide_ports::store::{
-    ClaimHolder, ClaimQueries, CommitReceipt, CursorStore, DeliveryQueries, EffectQueries, InboundQueries,
-    InteractionQueries, Journal, JournalCommit, JournalEntry, JournalSeq, ListPage, PageRequest, RunChange,
-    RunQueries, RunTables, StoreError, StoreFuture, StoreMaintenance, TurnQueries,
+    ClaimHolder, CommitReceipt, Journal, JournalCommit, JournalEntry, JournalSeq, ListPage, PageRequest,
+    RunChange, RunTables, StoreError, StoreFuture, StoreMaintenance, StoreQueries,
 };
 use serde::Serialize;
 
@@ -52,7 +51,6 @@ struct MemoryState {
     journal: Vec<JournalEntry>,
     tables: BTreeMap<RunId, RunTables>,
     claims: BTreeMap<(String, String), ClaimHolder>,
-    cursors: BTreeMap<String, JournalSeq>,
 }
 
 impl MemoryStore {
@@ -213,7 +211,7 @@ impl Journal for MemoryStore {
     }
 }
 
-impl RunQueries for MemoryStore {
+impl StoreQueries for MemoryStore {
     fn run(&self, id: RunId) -> StoreFuture<'_, Option<Run>> {
         self.read(|contents| Ok(contents.run(id).cloned()))
     }
@@ -257,9 +255,7 @@ impl RunQueries for MemoryStore {
             Ok(tally)
         })
     }
-}
 
-impl TurnQueries for MemoryStore {
     fn turn(&self, id: TurnId) -> StoreFuture<'_, Option<Turn>> {
         self.read(|contents| Ok(contents.tables.values().find_map(|tables| tables.turns.get(&id)).cloned()))
     }
@@ -270,17 +266,13 @@ impl TurnQueries for MemoryStore {
             turns.map(|(id, turn)| (*id, turn.clone())).collect()
         })
     }
-}
 
-impl InboundQueries for MemoryStore {
     fn inbound(&self, key: MessageKey) -> StoreFuture<'_, Option<Inbound>> {
         self.read(|contents| {
             Ok(contents.tables.values().find_map(|tables| tables.inbound.get(&key)).cloned())
         })
     }
-}
 
-impl InteractionQueries for MemoryStore {
     fn interaction(&self, id: InteractionId) -> StoreFuture<'_, Option<Interaction>> {
         self.read(|contents| {
             Ok(contents.tables.values().find_map(|tables| tables.interactions.get(&id)).cloned())
@@ -308,9 +300,7 @@ impl InteractionQueries for MemoryStore {
             Ok(questions.filter(|question| question.is_open()).count() as u64)
         })
     }
-}
 
-impl DeliveryQueries for MemoryStore {
     fn delivery(&self, id: DeliveryId) -> StoreFuture<'_, Option<Delivery>> {
         self.read(|contents| {
             Ok(contents.tables.values().find_map(|tables| tables.deliveries.get(&id)).cloned())
@@ -336,40 +326,25 @@ impl DeliveryQueries for MemoryStore {
             Ok(runs.into_iter().collect())
         })
     }
-}
 
-impl EffectQueries for MemoryStore {
     fn pending_effects(
         &self,
         after: Option<(RunId, EffectNumber)>,
         limit: usize,
     ) -> StoreFuture<'_, Vec<(RunId, PendingEffect)>> {
         self.read(|contents| {
-            let owed = contents.runs().flat_map(|run| run.owed.iter().map(|owed| (run.run_id, owed.clone())));
+            let owed = contents
+                .runs()
+                .flat_map(|run| run.pending_effects.iter().map(|owed| (run.run_id, owed.clone())));
             let later =
                 |(run, owed): &(RunId, PendingEffect)| after.is_none_or(|after| (*run, owed.number) > after);
             Ok(owed.filter(later).take(limit).collect())
         })
     }
-}
 
-impl ClaimQueries for MemoryStore {
     fn claim_holder(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>> {
         let name = (scope.to_owned(), key.to_owned());
         self.read(|contents| Ok(contents.claims.get(&name).cloned()))
-    }
-}
-
-impl CursorStore for MemoryStore {
-    fn cursor(&self, reader: &str) -> StoreFuture<'_, JournalSeq> {
-        self.read(|contents| Ok(contents.cursors.get(reader).copied().unwrap_or_default()))
-    }
-
-    fn advance_cursor(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()> {
-        let mut contents = self.contents();
-        let cursor = contents.cursors.entry(reader.to_owned()).or_default();
-        *cursor = to.max(*cursor);
-        Box::pin(async { Ok(()) })
     }
 }
 

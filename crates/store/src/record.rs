@@ -17,7 +17,7 @@ use abide_ports::store::{JournalCommit, JournalEntry, JournalSeq, RunChange, Run
 use crc32fast::Hasher;
 use serde::de::DeserializeOwned;
 
-use crate::pen::{RowBuffer, RowText, TextRange, encoding_error};
+use crate::row_buffer::{RowBuffer, RowText, TextRange, encoding_error};
 
 /// The changes of one run in a commit. Rows that a later change overwrites are omitted.
 #[derive(Debug)]
@@ -49,18 +49,19 @@ pub(crate) struct TableRows {
 pub(crate) struct EntryRow {
     pub(crate) revision: i64,
     pub(crate) at: i64,
-    pub(crate) fresh: TextRange,
+    pub(crate) id_seed: TextRange,
     pub(crate) event: TextRange,
     pub(crate) digest: Hasher,
 }
 
 /// A stored journal entry.
+#[derive(Clone, Copy)]
 pub(crate) struct StoredEntry<'a> {
     pub(crate) seq: i64,
     pub(crate) run_id: &'a str,
     pub(crate) revision: i64,
     pub(crate) at: i64,
-    pub(crate) fresh: &'a str,
+    pub(crate) id_seed: &'a str,
     pub(crate) event: &'a str,
     pub(crate) checksum: i64,
 }
@@ -71,7 +72,7 @@ pub(crate) struct RunKeys {
     pub(crate) revision: i64,
     pub(crate) status: &'static str,
     pub(crate) deadline_at: Option<i64>,
-    pub(crate) astir: Option<i64>,
+    pub(crate) activity: Option<i64>,
 }
 
 /// The indexed columns of a question.
@@ -84,7 +85,7 @@ pub(crate) struct InteractionKeys {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeliveryKeys {
     pub(crate) conversation_ref: String,
-    pub(crate) waiting: bool,
+    pub(crate) retry_pending: bool,
 }
 
 impl RunKeys {
@@ -93,18 +94,18 @@ impl RunKeys {
             revision: to_db_integer(run.revision),
             status: run.status().name(),
             deadline_at: run.deadline().map(|deadline| deadline.at.0),
-            astir: activity(run),
+            activity: activity(run),
         }
     }
 }
 
-/// Values of `runs.astir`: the run holds or waits for a slot, has pending effects, or both. NULL stands for neither.
+/// Values of `runs.activity`: the run holds or waits for a slot, has pending effects, or both. NULL stands for neither.
 pub(crate) const ACTIVITY_SLOT: i64 = 1;
 pub(crate) const ACTIVITY_EFFECTS: i64 = 2;
 pub(crate) const ACTIVITY_SLOT_AND_EFFECTS: i64 = ACTIVITY_SLOT + ACTIVITY_EFFECTS;
 
 fn activity(run: &Run) -> Option<i64> {
-    match (run.occupancy(), run.owed.is_empty()) {
+    match (run.occupancy(), run.pending_effects.is_empty()) {
         (SlotOccupancy::None, true) => None,
         (SlotOccupancy::None, false) => Some(ACTIVITY_EFFECTS),
         (SlotOccupancy::Holding | SlotOccupancy::Queued(_), true) => Some(ACTIVITY_SLOT),
@@ -122,7 +123,7 @@ impl DeliveryKeys {
     pub(crate) fn of(delivery: &Delivery) -> Self {
         let unavailable = delivery.status == DeliveryStatus::DeliveryUnavailable;
         let conversation_ref = delivery.conversation_ref.clone();
-        Self { conversation_ref, waiting: unavailable && !delivery.resent }
+        Self { conversation_ref, retry_pending: unavailable && !delivery.resent }
     }
 }
 
@@ -132,8 +133,9 @@ pub(crate) fn pending_effects_after(
     after: Option<(RunId, EffectNumber)>,
     limit: usize,
 ) -> Vec<(RunId, PendingEffect)> {
-    let pending =
-        runs.into_iter().flat_map(|run| run.owed.into_iter().map(move |pending| (run.run_id, pending)));
+    let pending = runs
+        .into_iter()
+        .flat_map(|run| run.pending_effects.into_iter().map(move |pending| (run.run_id, pending)));
     pending
         .filter(|(run, pending)| after.is_none_or(|after| (*run, pending.number) > after))
         .take(limit)
@@ -261,13 +263,21 @@ impl EntryRow {
 }
 
 impl StoredEntry<'_> {
+    pub(crate) fn has_valid_checksum(&self) -> bool {
+        self.expected_checksum() == self.checksum
+    }
+
+    /// The checksum that the entry's contents and position require.
+    pub(crate) fn expected_checksum(&self) -> i64 {
+        let (run, id_seed, event) = (self.run_id.as_bytes(), self.id_seed.as_bytes(), self.event.as_bytes());
+        checksum_at(hash_entry(run, self.revision, self.at, id_seed, event), self.seq)
+    }
+
     /// The entry, if its checksum is correct.
     pub(crate) fn check(&self) -> Result<JournalEntry, StoreError> {
         let damaged =
             |how: &str| StoreError::Damaged { detail: format!("entry {} of the journal {how}", self.seq) };
-        let (run, fresh, event) = (self.run_id.as_bytes(), self.fresh.as_bytes(), self.event.as_bytes());
-        let digest = hash_entry(run, self.revision, self.at, fresh, event);
-        if checksum_at(digest, self.seq) != self.checksum {
+        if !self.has_valid_checksum() {
             return Err(damaged("does not match its checksum"));
         }
         let unreadable = |_| damaged("has an invalid id");
@@ -275,7 +285,7 @@ impl StoredEntry<'_> {
             seq: JournalSeq(self.seq as u64),
             run_id: self.run_id.parse().map_err(unreadable)?,
             revision: self.revision as u64,
-            stamp: EventStamp { at: Timestamp(self.at), fresh: self.fresh.parse().map_err(unreadable)? },
+            stamp: EventStamp { at: Timestamp(self.at), id_seed: self.id_seed.parse().map_err(unreadable)? },
             event: serde_json::from_str(self.event)
                 .map_err(|error| damaged(&format!("holds an event that cannot be read ({error})")))?,
         })
@@ -309,6 +319,12 @@ pub(crate) fn parse_id<Id: std::str::FromStr>(table: &str, text: &str) -> Result
 /// The number of runs per status, from the index alone. Valid in both SQL dialects.
 pub(crate) const COUNT_BY_STATUS_SQL: &str = "SELECT status, COUNT(*) FROM runs GROUP BY status";
 
+/// The chained checksum at the position $2, or the one from before the last migration if that is $1, the checksum of the
+/// witness. Valid in both SQL dialects; SQLite numbers parameters by their first use.
+pub(crate) const CHAIN_AT_WITNESS_SQL: &str = "
+    SELECT CASE WHEN chain_before_names = $1 THEN chain_before_names ELSE coalesce(chain, 0) END
+    FROM journal WHERE seq = $2";
+
 /// Parses a status of a table.
 pub(crate) fn parse_status(name: &str) -> Result<RunStatus, StoreError> {
     let word = serde_json::Value::from(name);
@@ -330,12 +346,12 @@ pub(crate) fn limit_to_db_integer(limit: usize) -> i64 {
 }
 
 /// The checksum input of an entry, without its position.
-pub(crate) fn hash_entry(run: &[u8], revision: i64, at: i64, fresh: &[u8], event: &[u8]) -> Hasher {
+pub(crate) fn hash_entry(run: &[u8], revision: i64, at: i64, id_seed: &[u8], event: &[u8]) -> Hasher {
     let mut digest = Hasher::new();
     digest.update(run);
     digest.update(&revision.to_le_bytes());
     digest.update(&at.to_le_bytes());
-    digest.update(fresh);
+    digest.update(id_seed);
     digest.update(event);
     digest
 }

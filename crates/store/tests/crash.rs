@@ -14,7 +14,7 @@ use std::{
 use abide_ports::store::{Journal, JournalSeq, StoreError};
 use abide_store::{
     sqlite::{SqliteOptions, SqliteStore},
-    upkeep,
+    verification,
 };
 use abide_testkit::{dice::SeededRng, history::HistoryGenerator, skip::skip};
 
@@ -152,7 +152,7 @@ async fn fill_and_empty(path: &Path) {
 /// Opens the database again and compares it with the acknowledged commits.
 async fn check(path: &Path, seed: u64, acknowledged: &AcknowledgedCommits) {
     let store = SqliteStore::open(path).expect("the next start works");
-    let verification = upkeep::verify(&store, |_| {}).await.unwrap();
+    let verification = verification::verify(&store, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{:?}", verification.findings);
     let entries = store.entries(JournalSeq(0), usize::MAX).await.unwrap();
     assert_eq!(verification.entries, entries.len() as u64);

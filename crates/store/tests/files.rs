@@ -9,7 +9,7 @@ use std::{
 };
 
 use abide_ports::store::{Journal, JournalSeq, StoreError, StoreMaintenance};
-use abide_store::{sqlite::SqliteStore, upkeep};
+use abide_store::{sqlite::SqliteStore, verification};
 use abide_testkit::history::HistoryGenerator;
 use tempfile::TempDir;
 
@@ -33,7 +33,7 @@ fn log_of(path: &Path) -> PathBuf {
 }
 
 async fn assert_clean(store: &SqliteStore) {
-    let verification = upkeep::verify(store, |_| {}).await.unwrap();
+    let verification = verification::verify(store, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{:?}", verification.findings);
 }
 

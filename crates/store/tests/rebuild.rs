@@ -1,12 +1,12 @@
 //! Rebuilt tables equal the live ones after random histories, and modified rows are detected and named.
 
-mod places;
+mod providers;
 mod server;
 
 use std::sync::Arc;
 
 use abide_ports::store::{RunTables, Store};
-use abide_store::{registry::STORE_KINDS, sqlite::SqliteStore, upkeep};
+use abide_store::{registry::STORE_KINDS, sqlite::SqliteStore, verification};
 use abide_testkit::{
     dice::SeededRng,
     history::HistoryGenerator,
@@ -25,27 +25,27 @@ async fn filled_store(fixture: &dyn TestStorePlace, seed: u64) -> (Arc<dyn Store
 }
 
 async fn verification_findings(store: &dyn Store) -> Vec<String> {
-    let verification = upkeep::verify(store, |_| {}).await.expect("verification ends");
+    let verification = verification::verify(store, |_| {}).await.expect("verification ends");
     verification.findings.iter().map(ToString::to_string).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rebuilt_tables_equal_the_live_ones() {
     for kind in STORE_KINDS {
-        let fixtures = places::fixtures_for(kind.scheme);
+        let fixtures = providers::fixtures_for(kind.scheme);
         for seed in 100..100 + SEEDS {
             let fixture = fixtures.new_place();
             let (store, history) = filled_store(&*fixture, seed).await;
             assert_eq!(verification_findings(&*store).await, Vec::<String>::new());
             let before = read_view(&*store).await;
             // Rebuilding correct tables changes nothing, and rebuilding deleted ones restores them.
-            let runs = upkeep::rebuild(&*store, |_| {}).await.expect("it can be rebuilt");
+            let runs = verification::rebuild(&*store, |_| {}).await.expect("it can be rebuilt");
             assert_eq!(runs as usize, history.runs().len());
             assert_eq!(read_view(&*store).await, before, "{} seed {seed}", kind.scheme);
             for &run in history.runs().keys() {
                 store.replace_tables(run, RunTables::default()).await.expect("it can be emptied");
             }
-            upkeep::rebuild(&*store, |_| {}).await.expect("it can be rebuilt");
+            verification::rebuild(&*store, |_| {}).await.expect("it can be rebuilt");
             assert_eq!(read_view(&*store).await, before, "{} seed {seed}", kind.scheme);
         }
     }
@@ -54,7 +54,7 @@ async fn rebuilt_tables_equal_the_live_ones() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_without_journal_entries_is_reported() {
     for kind in STORE_KINDS {
-        let fixture = places::fixtures_for(kind.scheme).new_place();
+        let fixture = providers::fixtures_for(kind.scheme).new_place();
         let (store, history) = filled_store(&*fixture, 7).await;
         let mut rng = SeededRng::new(7);
         let before = read_view(&*store).await;
@@ -73,7 +73,7 @@ async fn a_row_without_journal_entries_is_reported() {
             let run = tampered.expect("some run has a row to tamper with");
             let expected = format!("run {run}: the journal adds up to something else in {table}");
             assert_eq!(verification_findings(&*store).await, [expected], "{}", kind.scheme);
-            upkeep::rebuild(&*store, |_| {}).await.expect("it can be rebuilt");
+            verification::rebuild(&*store, |_| {}).await.expect("it can be rebuilt");
             assert_eq!(read_view(&*store).await, before);
         }
     }
@@ -110,12 +110,15 @@ async fn rot_in_a_file_is_found_and_named() {
             "of runs is inconsistent: its indexed columns do not match its body",
         ),
         (
-            "UPDATE runs SET deadline_at = 5, astir = 3 - coalesce(astir, 0) WHERE rowid = 1",
+            "UPDATE runs SET deadline_at = 5, activity = 3 - coalesce(activity, 0) WHERE rowid = 1",
             "of runs is filed under",
         ),
         ("UPDATE turns SET body = '{' WHERE rowid = 1", "of turns cannot be read"),
         ("UPDATE interactions SET open = 1 - open WHERE rowid = 1", "of interactions is filed under"),
-        ("UPDATE deliveries SET waiting = 1 - waiting WHERE rowid = 1", "of deliveries is filed under"),
+        (
+            "UPDATE deliveries SET retry_pending = 1 - retry_pending WHERE rowid = 1",
+            "of deliveries is filed under",
+        ),
     ];
     for (sql, expected) in rot {
         let folder = tempfile::tempdir().unwrap();

@@ -46,6 +46,6 @@ impl Clock for FakeClock {
         // Each event advances the clock by 1 µs, so no two events have the same time.
         reading.now += 1;
         reading.next_id += IDS_PER_EVENT;
-        EventStamp { at: Timestamp(reading.now), fresh: IdSeed(reading.next_id) }
+        EventStamp { at: Timestamp(reading.now), id_seed: IdSeed(reading.next_id) }
     }
 }

@@ -69,10 +69,10 @@ impl AgentRunner<'_> {
     /// Journals a reply with all of its calls in one append (decision 0013).
     fn record_reply(&mut self, reply: ModelReply) -> Result<(), AgentRunError> {
         let ModelReply { text, calls, finish_reason: finish, usage } = reply;
-        let is_estimated = usage.is_none();
+        let usage_estimated = usage.is_none();
         let usage = Some(usage.unwrap_or_else(|| self.estimate_usage(text.as_deref(), &calls)));
         let finish = Some(finish_reason_name(finish));
-        let thought = ModelThought { text, calls: calls.len() as u64, finish, usage, is_estimated };
+        let thought = ModelThought { text, calls: calls.len() as u64, finish, usage, usage_estimated };
         let first = self.state.next_seq() + 1;
         let mut used = HashSet::new();
         let mut events = vec![AgentEvent::Thought(thought)];

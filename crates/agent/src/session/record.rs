@@ -117,7 +117,7 @@ impl SessionFolders {
         let (keeper, status) = former.keepers.attach(&directory)?;
         let notes = former.progress_dir.join(id);
         if !notes.exists() {
-            let bytes = directory.read_bounded(PROGRESS_FILE, MAX_PROGRESS_BYTES).unwrap_or_default();
+            let bytes = directory.read_bounded(FORMER_PROGRESS_FILE, MAX_PROGRESS_BYTES).unwrap_or_default();
             let progress: OutputProgress = serde_json::from_slice(&bytes).unwrap_or_default();
             private_file::create_missing_dirs(&notes).ok()?;
             OutputProgress {
@@ -159,7 +159,8 @@ impl SessionRecord {
 
 impl OutputProgress {
     pub(crate) fn read(directory: &Path) -> Self {
-        let text = fs::read(directory.join(PROGRESS_FILE)).unwrap_or_default();
+        let read = |name| fs::read(directory.join(name));
+        let text = read(PROGRESS_FILE).or_else(|_| read(FORMER_PROGRESS_FILE)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
@@ -170,7 +171,9 @@ impl OutputProgress {
 }
 
 const SESSION_FILE: &str = "session.json";
-const PROGRESS_FILE: &str = "heard.json";
+const PROGRESS_FILE: &str = "progress.json";
+/// The name that earlier versions gave to the progress file. Their sessions may still run.
+const FORMER_PROGRESS_FILE: &str = "heard.json";
 const MAX_PROGRESS_BYTES: u64 = 1 << 20;
 /// Maximum number of session folders of an earlier version.
 const MAX_FORMER_SESSIONS: usize = 1_000;
@@ -191,4 +194,21 @@ pub(crate) fn new_id(tool: &str, taken: impl Fn(&str) -> bool) -> String {
 pub(crate) fn is_safe_id(id: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     !id.is_empty() && id.len() <= 80 && id.bytes().all(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_progress_file_of_an_earlier_version_is_read_until_it_is_replaced() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let text = r#"{"seen":[7,1],"prompt":"> ","prompt_stream":null,"lines_sent":2,"unfinished":null}"#;
+        fs::write(folder.path().join(FORMER_PROGRESS_FILE), text).expect("it can be written");
+        let mut progress = OutputProgress::read(folder.path());
+        assert_eq!((progress.seen, progress.prompt.as_str()), ([7, 1], "> "));
+        progress.seen = [9, 1];
+        progress.write(folder.path());
+        assert_eq!(OutputProgress::read(folder.path()), progress);
+    }
 }

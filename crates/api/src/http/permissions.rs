@@ -107,7 +107,7 @@ pub(super) fn require(principal: &Principal, needed: Permission) -> Result<(), H
 /// `answer`.
 pub(super) fn needed_for(interaction: &Interaction) -> Permission {
     let is_approval = interaction.question.kind == InteractionKind::RiskAck
-        || matches!(&interaction.asker, InteractionOrigin::Gate { purpose: GatePurpose::Approval, .. });
+        || matches!(&interaction.origin, InteractionOrigin::Gate { purpose: GatePurpose::Approval, .. });
     if is_approval { Permission::Approve } else { Permission::Answer }
 }
 

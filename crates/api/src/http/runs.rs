@@ -116,7 +116,7 @@ pub(super) async fn create(
     check_isolation(&principal, new.options.isolation, engine.installation.isolation)?;
     let idempotency =
         idempotency_key(&headers)?.map(|key| IdempotencyClaim { key, fingerprint: fingerprint(&raw) });
-    let run_id = RunId(daemon.stamp().fresh);
+    let run_id = RunId(daemon.stamp().id_seed);
     let workspace = match &new.workspace {
         Some(requested) => resolve_workspace(requested.clone()).await?,
         None => daemon.own_workspace(run_id),
@@ -291,7 +291,7 @@ pub(super) fn run_view(interface: &HttpState, run: &Run) -> wire::RunView {
 
 /// Generates a key for a message without one.
 pub(super) fn new_message_key(interface: &HttpState) -> MessageKey {
-    let message_id = format!("msg_{}", interface.daemon().stamp().fresh);
+    let message_id = format!("msg_{}", interface.daemon().stamp().id_seed);
     MessageKey { channel: CHANNEL.to_owned(), message_id }
 }
 

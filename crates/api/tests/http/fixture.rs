@@ -29,7 +29,7 @@ use abide_ports::{
         OutputFollower, OutputOffsets, ProcessLookup, ProcessStart, ProcessUnreachable, Processes,
         StartError, StdinWrite,
     },
-    store::RunQueries,
+    store::StoreQueries,
     workspace::{WorkspaceError, WorkspacePreparation, Workspaces},
 };
 use abide_store::memory::MemoryStore;
@@ -179,7 +179,7 @@ impl HttpFixture {
         prompt: &str,
         answer_text: &str,
     ) -> (RunId, InteractionId) {
-        let run_id = RunId(self.clock.stamp().fresh);
+        let run_id = RunId(self.clock.stamp().id_seed);
         let key = MessageKey { channel: "api".into(), message_id: run_id.to_string() };
         let message = InboundMessage { key, text: "do it".into() };
         let new = NewRun {
@@ -225,7 +225,13 @@ impl HttpFixture {
             self.store.run(run_id).await.expect("it can be read").expect("it is there").turns[0].turn_id;
         let ending = TurnOutcome::Asked { text: answer_text.into(), question };
         let aftermath = ProcessAfterTurn::Exited(ExitStatus::Code(0));
-        let asked = RunEvent::TurnEnded { attempt, turn_id, position: OutputPosition(2), ending, aftermath };
+        let asked = RunEvent::TurnEnded {
+            attempt,
+            turn_id,
+            position: OutputPosition(2),
+            outcome: ending,
+            process_after: aftermath,
+        };
         let waiting = take(asked).await;
         (run_id, waiting.pending_interaction_id().expect("it waits"))
     }
@@ -331,7 +337,7 @@ impl Processes for NoopPorts {
     }
 
     fn terminate(&self, _: &str) -> Result<abide_domain::process::ExitStatus, ProcessUnreachable> {
-        Ok(abide_domain::process::ExitStatus::Unseen)
+        Ok(abide_domain::process::ExitStatus::Unknown)
     }
 
     fn names(&self) -> Vec<String> {

@@ -36,7 +36,7 @@ pub(crate) fn turn(
     home: &Path,
     env: &[(String, String)],
 ) -> Result<BareTurnTimes, String> {
-    let fresh = abide_host::clock::SystemClock.stamp().fresh;
+    let fresh = abide_host::clock::SystemClock.stamp().id_seed;
     let named = match kind {
         ProfileKind::Resumable => {
             entry.engine.new_session_handle(&uuid::Uuid::from_u128(fresh.0).to_string())

@@ -168,7 +168,7 @@ impl BenchDaemon {
 
     /// Runs one turn, up to the end of its process.
     pub(crate) fn turn(&self) -> Result<DaemonTurnTimes, String> {
-        let run_id = RunId(SystemClock.stamp().fresh);
+        let run_id = RunId(SystemClock.stamp().id_seed);
         let (run, journal) = self.runtime.block_on(async {
             let mut changes = self.executor.changes();
             // On a thread of the runtime, as requests are handled in the daemon.
@@ -212,7 +212,7 @@ impl BenchDaemon {
                 }
                 RunStatus::Queued | RunStatus::Running | RunStatus::Idle => false,
             };
-            if over && run.owed.is_empty() && self.processes.names().is_empty() {
+            if over && run.pending_effects.is_empty() && self.processes.names().is_empty() {
                 return Ok(run);
             }
             changes.changed().await.map_err(|error| error.to_string())?;

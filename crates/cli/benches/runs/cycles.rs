@@ -82,7 +82,7 @@ impl CycleBenchDaemon {
     }
 
     async fn cycle(&self) {
-        let run_id = RunId(SystemClock.stamp().fresh);
+        let run_id = RunId(SystemClock.stamp().id_seed);
         let mut updates = self.store.0.watch(run_id);
         let created = self.run_service.create(new_run(run_id)).await.expect("it is created");
         self.executor.follow_up(&created).await;

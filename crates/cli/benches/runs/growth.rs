@@ -183,7 +183,7 @@ impl GrowthDatabase {
         let (start, page) = (now(), PageRequest::first(PAGE));
         match operation {
             GrowthOperation::Create => {
-                let run_id = RunId(SystemClock.stamp().fresh);
+                let run_id = RunId(SystemClock.stamp().id_seed);
                 drop(desk.create(new_run(run_id)).await.expect("it is created"));
             }
             GrowthOperation::Reply => {
@@ -221,7 +221,7 @@ fn fastest_tenth_mean(mut times: Vec<Duration>) -> Duration {
 
 /// Returns all changes of a run until it is finished, or waits for an answer.
 fn run_history(finishes: bool) -> (Vec<RunChange>, Run) {
-    let run_id = RunId(SystemClock.stamp().fresh);
+    let run_id = RunId(SystemClock.stamp().id_seed);
     let mut changes = Vec::new();
     let mut happens = |event: RunEvent| {
         let before = changes.last().map(|change: &RunChange| &*change.run);
@@ -280,5 +280,11 @@ fn turn(happens: &mut impl FnMut(RunEvent) -> Run, attempt: Attempt, ending: Tur
     };
     happens(RunEvent::HandleAnnounced { attempt, position: OutputPosition(1), handle });
     let aftermath = ProcessAfterTurn::Exited(ExitStatus::Code(0));
-    happens(RunEvent::TurnEnded { attempt, turn_id, position: OutputPosition(2), ending, aftermath })
+    happens(RunEvent::TurnEnded {
+        attempt,
+        turn_id,
+        position: OutputPosition(2),
+        outcome: ending,
+        process_after: aftermath,
+    })
 }

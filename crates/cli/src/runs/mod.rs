@@ -32,7 +32,7 @@ use crate::{error::CliError, table::TextStyle, text};
 
 /// Generates a unique idempotency key.
 fn new_idempotency_key() -> String {
-    format!("cli-{}", SystemClock.stamp().fresh)
+    format!("cli-{}", SystemClock.stamp().id_seed)
 }
 
 /// Prints a value as one line of JSON.

@@ -126,9 +126,9 @@ fn format_known(event: &RunEventView) -> Option<EventLine> {
             event_line(Problem, format!("could not be delivered ({})", event.outcome.as_str()))
         }
         RunEventView::HandleAnnounced(_)
-        | RunEventView::ConversationSpoke(_)
+        | RunEventView::ConversationActive(_)
         | RunEventView::EffectPerformed(_)
-        | RunEventView::EffectMissed(_)
+        | RunEventView::EffectObsolete(_)
         | RunEventView::RulesAdopted(_) => None,
     }
 }

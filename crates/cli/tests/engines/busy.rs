@@ -43,14 +43,14 @@ pub(crate) fn an_interrupted_turn_is_over_and_the_chat_continues(engine: &str) {
     daemon.wait_for_status(run, RunStatus::Idle);
     daemon.send_message(run, "dig");
     gate.wait_reached();
-    daemon.wait_until(run, "a process", |run| run.live().is_some() && run.owed.is_empty());
+    daemon.wait_until(run, "a process", |run| run.live().is_some() && run.pending_effects.is_empty());
     daemon.interrupt(run);
     daemon.wait_until(run, "rest", |run| run.status() == RunStatus::Idle && run.turn_index == 2);
     let stopped = daemon.turns(run).remove(1);
     assert_eq!(stopped.execution_status, ExecutionStatus::Interrupted, "{stopped:?}");
     daemon.send_message(run, "rest");
     let rested = daemon.wait_until(run, "an answer", |run| {
-        run.status() == RunStatus::Idle && run.turn_index == 3 && run.owed.is_empty()
+        run.status() == RunStatus::Idle && run.turn_index == 3 && run.pending_effects.is_empty()
     });
     assert_eq!(rested.result.as_deref().map(str::trim), Some("Resting."));
     let request = daemon.model.turns();
@@ -68,10 +68,10 @@ pub(crate) fn e9_a_newer_message_supersedes_the_turn_at_work(engine: &str) {
     daemon.wait_for_status(run, RunStatus::Idle);
     daemon.send_message(run, "dig");
     gate.wait_reached();
-    daemon.wait_until(run, "a process", |run| run.live().is_some() && run.owed.is_empty());
+    daemon.wait_until(run, "a process", |run| run.live().is_some() && run.pending_effects.is_empty());
     daemon.send_while_busy(run, "rest", OnBusy::Supersede);
     let rested = daemon.wait_until(run, "an answer", |run| {
-        run.status() == RunStatus::Idle && run.turn_index == 3 && run.owed.is_empty()
+        run.status() == RunStatus::Idle && run.turn_index == 3 && run.pending_effects.is_empty()
     });
     gate.open();
     assert_eq!(rested.result.as_deref().map(str::trim), Some("Resting."));

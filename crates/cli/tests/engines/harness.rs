@@ -152,7 +152,7 @@ impl ProgramTestDaemon {
         prompt: &str,
         alter: impl FnOnce(&mut RunSettings),
     ) -> RunId {
-        let run_id = RunId(SystemClock.stamp().fresh);
+        let run_id = RunId(SystemClock.stamp().id_seed);
         let mut settings = RunSettings {
             engine: self.engine.clone(),
             workspace: self.workspace.to_string_lossy().into_owned(),
@@ -231,7 +231,9 @@ impl ProgramTestDaemon {
 
     /// Waits until a run has this status and no pending effects.
     pub(crate) fn wait_for_status(&self, run: RunId, status: RunStatus) -> Run {
-        self.wait_until(run, &format!("{status:?}"), |run| run.status() == status && run.owed.is_empty())
+        self.wait_until(run, &format!("{status:?}"), |run| {
+            run.status() == status && run.pending_effects.is_empty()
+        })
     }
 
     /// Waits until `wanted` returns true for a run. Panics if the run has ended otherwise.
@@ -251,7 +253,7 @@ impl ProgramTestDaemon {
                         state.status(),
                         RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled
                     );
-                    if over && state.owed.is_empty() && self.processes.names().is_empty() {
+                    if over && state.pending_effects.is_empty() && self.processes.names().is_empty() {
                         return Err(state);
                     }
                     last = Some(state);
@@ -309,6 +311,6 @@ impl Drop for ProgramTestDaemon {
 }
 
 fn message(text: &str) -> InboundMessage {
-    let message_id = SystemClock.stamp().fresh.to_string();
+    let message_id = SystemClock.stamp().id_seed.to_string();
     InboundMessage { key: MessageKey { channel: "test".to_owned(), message_id }, text: text.to_owned() }
 }

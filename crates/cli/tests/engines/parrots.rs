@@ -45,7 +45,7 @@ fn a_gate_keeps_the_process_of_either_parrot() {
         let run = daemon.start(Interactive, "gate May I?\nsay I was told: $reply");
         let waiting = daemon.wait_until(run, "a gate", |run| run.status() == RunStatus::WaitingUser);
         assert!(
-            waiting.live().is_some() && matches!(daemon.question(run).asker, InteractionOrigin::Gate { .. })
+            waiting.live().is_some() && matches!(daemon.question(run).origin, InteractionOrigin::Gate { .. })
         );
         daemon.reply(run, "yes");
         let done = daemon.wait_for_status(run, RunStatus::Succeeded);

@@ -57,7 +57,7 @@ fn a_skill_is_found_by_the_engine_and_its_original_stays_as_it_was(engine: &str)
     fs::remove_dir_all(&source).expect("the original can go");
     daemon.send_message(run, "and the lake");
     let done = daemon.wait_until(run, "its second answer", |run| {
-        run.status() == RunStatus::Idle && run.turn_index == 2 && run.owed.is_empty()
+        run.status() == RunStatus::Idle && run.turn_index == 2 && run.pending_effects.is_empty()
     });
     assert_eq!(done.result.as_deref().map(str::trim), Some("The lake too."));
 }

@@ -36,7 +36,7 @@ fn permissions_are_asked_for_inside_the_turn(engine: &str) {
         let run = daemon.start(Interactive, prompt);
         let waiting = daemon.wait_until(run, "a request", |run| run.status() == RunStatus::WaitingUser);
         assert!(
-            matches!(daemon.question(run).asker, InteractionOrigin::Gate { .. }),
+            matches!(daemon.question(run).origin, InteractionOrigin::Gate { .. }),
             "{:?}",
             daemon.question(run)
         );
@@ -44,8 +44,9 @@ fn permissions_are_asked_for_inside_the_turn(engine: &str) {
         assert!(!daemon.workspace.join(file).exists(), "nothing happens before the answer");
         daemon.reply(run, answer);
         let settled = [RunStatus::Succeeded, RunStatus::WaitingUser];
-        let after =
-            daemon.wait_until(run, "an end", |run| settled.contains(&run.status()) && run.owed.is_empty());
+        let after = daemon.wait_until(run, "an end", |run| {
+            settled.contains(&run.status()) && run.pending_effects.is_empty()
+        });
         assert_eq!(daemon.workspace.join(file).exists(), happens, "after {answer:?}");
         if after.status() == RunStatus::WaitingUser {
             // Some agents stop completely after a no; then a person decides how to continue.
@@ -184,7 +185,7 @@ fn the_sandbox_holds_on_the_second_turn(engine: &str) {
         .wait_until(run, "an end of turn 2", |run| settled.contains(&run.status()) && run.turn_index == 2);
     assert!(!daemon.workspace.join("touched.txt").exists(), "nothing was written on turn 2");
     if after.status() == RunStatus::WaitingUser {
-        assert!(matches!(daemon.question(run).asker, InteractionOrigin::Gate { .. }), "the call was tried");
+        assert!(matches!(daemon.question(run).origin, InteractionOrigin::Gate { .. }), "the call was tried");
         daemon.reply(run, "no");
         daemon.wait_for_status(run, RunStatus::Idle);
         assert!(!daemon.workspace.join("touched.txt").exists(), "nothing was written after a no");
@@ -348,7 +349,7 @@ fn a10_the_request_of_a_process_that_dies_is_void() {
     kill(waiting.live().expect("it waits").process.pid, rustix::process::Signal::KILL);
     let asks = |run: &Run| {
         let void = InteractionOrigin::Abide(RuntimeQuestion::RequestVoid);
-        run.interactions.iter().any(|question| question.is_open() && question.asker == void)
+        run.interactions.iter().any(|question| question.is_open() && question.origin == void)
     };
     let waiting = daemon.wait_until(run, "a void request", asks);
     assert!(waiting.live().is_none() && waiting.handle.is_some(), "{waiting:?}");

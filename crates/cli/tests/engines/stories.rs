@@ -37,7 +37,7 @@ pub(crate) fn a_new_process_gets_the_answer_and_can_ask_again(engine: &str) {
     daemon.wait_until(run, "the end of its process", |_| daemon.process_names().is_empty() == resumable);
     daemon.reply(run, "crimson");
     daemon.wait_until(run, "its second question", |run| {
-        run.status() == RunStatus::WaitingUser && run.turn_index == 2 && run.owed.is_empty()
+        run.status() == RunStatus::WaitingUser && run.turn_index == 2 && run.pending_effects.is_empty()
     });
     assert_eq!(daemon.question(run).question.prompt, "And the door?");
     daemon.reply(run, "ivory");
@@ -104,7 +104,7 @@ pub(crate) fn exit_code_0_without_a_result_is_a_failure(engine: &str) {
         if after.status() == RunStatus::WaitingUser {
             assert_eq!(turn.execution_status, ExecutionStatus::Interrupted, "{prompt}: {turn:?}");
             assert_eq!(
-                daemon.question(stopped).asker,
+                daemon.question(stopped).origin,
                 InteractionOrigin::Abide(RuntimeQuestion::Interrupted),
                 "{prompt}"
             );
@@ -170,13 +170,14 @@ pub(crate) fn a_chat_continues_after_its_engine_was_killed_in_a_turn(engine: &st
     daemon.wait_for_status(run, RunStatus::Idle);
     daemon.send_message(run, "dig");
     gate.wait_reached();
-    let live = daemon.wait_until(run, "a process", |run| run.live().is_some() && run.owed.is_empty());
+    let live =
+        daemon.wait_until(run, "a process", |run| run.live().is_some() && run.pending_effects.is_empty());
     kill(live.live().expect("it was just there").process.pid, rustix::process::Signal::KILL);
     daemon
         .wait_until(run, "rest after the blow", |run| run.status() == RunStatus::Idle && run.turn_index == 2);
     daemon.send_message(run, "rest");
     let rested = daemon.wait_until(run, "an answer", |run| {
-        run.status() == RunStatus::Idle && run.turn_index == 3 && run.owed.is_empty()
+        run.status() == RunStatus::Idle && run.turn_index == 3 && run.pending_effects.is_empty()
     });
     assert_eq!(rested.result.as_deref().map(str::trim), Some("Resting."));
     let request = daemon.model.turns();
@@ -225,7 +226,7 @@ pub(crate) fn twenty_turns_in_a_row_keep_the_whole_history(engine: &str) {
     for turn in 2..=20 {
         daemon.send_message(run, &format!("stone {turn} of the wall"));
         daemon.wait_until(run, &format!("turn {turn}"), |run| {
-            run.status() == RunStatus::Idle && run.turn_index == turn && run.owed.is_empty()
+            run.status() == RunStatus::Idle && run.turn_index == turn && run.pending_effects.is_empty()
         });
     }
     let request = daemon.model.turns();

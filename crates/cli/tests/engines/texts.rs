@@ -30,7 +30,7 @@ pub(crate) fn a_prompt_that_looks_like_an_option_is_a_prompt(engine: &str) {
     daemon.wait_for_status(run, RunStatus::Idle);
     daemon.send_message(run, "-5 sheds are too few");
     daemon.wait_until(run, "turn 2", |run| {
-        run.status() == RunStatus::Idle && run.turn_index == 2 && run.owed.is_empty()
+        run.status() == RunStatus::Idle && run.turn_index == 2 && run.pending_effects.is_empty()
     });
     let request = daemon.model.turns();
     let last = request.last().expect("the model was asked");
@@ -48,7 +48,8 @@ pub(crate) fn a_model_that_repeats_itself_is_no_success_without_an_answer(engine
     let Some(daemon) = ProgramTestDaemon::new(engine, script) else { return };
     let run = daemon.start(Interactive, "repeat yourself");
     let over = [RunStatus::Succeeded, RunStatus::Failed];
-    let ended = daemon.wait_until(run, "an end", |run| over.contains(&run.status()) && run.owed.is_empty());
+    let ended = daemon
+        .wait_until(run, "an end", |run| over.contains(&run.status()) && run.pending_effects.is_empty());
     let (is_empty, failed) =
         (ended.result.as_deref().unwrap_or_default().trim().is_empty(), ended.status() == RunStatus::Failed);
     assert_eq!(is_empty, failed, "{:?} with {:?}", ended.status(), ended.result);

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use abide_domain::run::RunStatus;
 use abide_ports::store::{JournalSeq, PageRequest, Store, StoreError};
-use abide_store::{registry, upkeep};
+use abide_store::{registry, verification};
 use abide_testkit::daemon::{DaemonExit, EventReader, SeenEvent, TestDaemon, TestHome};
 
 use crate::tally::CrashCounters;
@@ -115,7 +115,7 @@ fn check_journal(
     runtime.block_on(async {
         let store = registry::open(&url(home)).await?;
         let mut violations = vec![];
-        let verification = upkeep::verify(&*store, |_| {}).await?;
+        let verification = verification::verify(&*store, |_| {}).await?;
         violations.extend(verification.findings.iter().map(|finding| format!("journal: {finding}")));
         counters.events += verification.entries;
         violations.extend(check_nothing_pending(&*store).await?);

@@ -121,8 +121,8 @@ impl CopiedRun {
     fn replay(&self, entries: &[JournalEntry], changes: &mut Vec<RunChange>) -> Result<Run> {
         let mut run: Option<Run> = None;
         for (step, entry) in entries.iter().enumerate() {
-            let fresh = self.new_id(entry.stamp.fresh, step);
-            let stamp = EventStamp { at: entry.stamp.at, fresh };
+            let fresh = self.new_id(entry.stamp.id_seed, step);
+            let stamp = EventStamp { at: entry.stamp.at, id_seed: fresh };
             let event = self.adapt(entry.event.clone(), run.as_ref(), fresh);
             let step =
                 run::apply(run.as_ref(), &stamp, &event).map_err(|refused| anyhow::anyhow!("{refused}"))?;

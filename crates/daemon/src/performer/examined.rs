@@ -80,7 +80,7 @@ impl ProbeCache {
 
     /// The event for a run's pending probe, if the result is cached.
     pub(super) fn cached_result(&self, run: &Run) -> Option<RunEvent> {
-        let Effect::Probe { .. } = run.owed.first()?.effect else { return None };
+        let Effect::Probe { .. } = run.pending_effects.first()?.effect else { return None };
         let entry = self.catalogue.engine(&run.settings.engine)?;
         let health = self.known(&entry)?;
         Some(self.resolved(&entry, &health, &run.settings))
@@ -93,7 +93,7 @@ impl ProbeCache {
         health: &EngineHealth,
         settings: &RunSettings,
     ) -> RunEvent {
-        let fresh = uuid_of(self.clock.stamp().fresh.0);
+        let fresh = uuid_of(self.clock.stamp().id_seed.0);
         RunEvent::ProfileResolved {
             profile: EngineInteractiveProfile {
                 kind: health.profile_kind(),

@@ -17,7 +17,8 @@ impl EffectExecutor {
     pub(super) fn forget_settled(&self, run: &Run) {
         let guard = &self.shared.guard;
         if guard.suspects_any(EFFECT) {
-            let is_owed = |suspect: &str| run.owed.iter().any(|owed| item(run.run_id, owed) == suspect);
+            let is_owed =
+                |suspect: &str| run.pending_effects.iter().any(|owed| item(run.run_id, owed) == suspect);
             guard.forget(&format!("{EFFECT}{} ", run.run_id), is_owed);
         }
     }

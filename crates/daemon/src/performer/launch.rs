@@ -69,7 +69,7 @@ impl AttemptLaunch {
             skill: settings.skill.as_deref().and_then(|source| RunSkill::new(source, skills_folder)),
             // A session is no older than the first process of its run.
             session_since: (turn.turn_index > 1).then_some(run.created_at),
-            prompted: match turn.cause {
+            prompted: match turn.trigger {
                 TurnTrigger::Message(_) => PromptSource::Message,
                 TurnTrigger::Reply(_) => PromptSource::Reply,
             },
@@ -213,7 +213,7 @@ impl LaunchFailure {
             Self::Process(StartError::IsolationUnavailable(reason)) => {
                 never(attempt, FailureCode::EngineFailed, reason)
             }
-            Self::Process(StartError::Lost) => RunEvent::ProcessExited { attempt, exit: ExitStatus::Unseen },
+            Self::Process(StartError::Lost) => RunEvent::ProcessExited { attempt, exit: ExitStatus::Unknown },
             Self::Process(StartError::SystemError(reason)) => {
                 let failure = RunFailure::new(FailureCode::EngineFailed, reason);
                 RunEvent::LaunchFailed { attempt, failure, retry: LaunchRetry::Later }

@@ -102,7 +102,7 @@ impl EffectExecutor {
         let Some(checkpoint) = SessionCheckpoint::from_bytes(&stored) else {
             return Some("the reader's checkpoint is damaged".to_owned());
         };
-        let committed = run.live().map_or_else(OutputPosition::default, |live| live.heard);
+        let committed = run.live().map_or_else(OutputPosition::default, |live| live.processed_position);
         let restored = contained(|| talk.restore(&checkpoint, committed));
         let refused = restored.unwrap_or_else(|| Err(BROKEN_READER.to_owned())).err();
         if let Some(reason) = &refused {
@@ -299,7 +299,7 @@ impl ProcessListener {
                 let (run, attempt) = (self.run, self.attempt);
                 tracing::warn!(%run, attempt = attempt.0, reason = unheard.reason(), "contact lost");
                 let within = Some(self.performer.world.recovery_max);
-                news.events.push(RunEvent::ContactLost { attempt, within });
+                news.events.push(RunEvent::ContactLost { attempt, search_timeout_sec: within });
                 // Reattaching would find the same gap in the output.
                 if let ListenError::Missing(missing) = unheard {
                     let reason = match refused {
@@ -396,7 +396,7 @@ impl ProcessListener {
         let Some(live) = live.filter(|live| live.attempt == self.attempt) else { return stored };
         let (saved, fed) = {
             let talk = lock(&self.talk);
-            (contained(|| talk.checkpoint(live.heard)).flatten(), talk.fed())
+            (contained(|| talk.checkpoint(live.processed_position)).flatten(), talk.fed())
         };
         let (checkpoint, at) = match saved {
             Some((checkpoint, at)) if at != stored => (checkpoint, at),

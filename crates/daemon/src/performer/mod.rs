@@ -249,7 +249,7 @@ impl EffectExecutor {
     /// Executes the effects of a committed outcome.
     pub async fn follow_up(&self, outcome: &RequestOutcome) {
         if let RequestOutcome::Changed(run) = outcome {
-            if !run.owed.is_empty() {
+            if !run.pending_effects.is_empty() {
                 self.look_after(run.run_id);
             }
             self.shared.changed.send_modify(|changes| *changes += 1);
@@ -350,7 +350,7 @@ impl EffectExecutor {
                 }
             };
             self.forget_settled(&state);
-            let Some(owed) = state.owed.first() else { return };
+            let Some(owed) = state.pending_effects.first() else { return };
             if self.is_closing() && matches!(owed.effect, Effect::Launch { .. } | Effect::Probe { .. }) {
                 return;
             }
@@ -466,7 +466,7 @@ impl EffectExecutor {
             if state.live().is_some() || state.attempt().is_some_and(starting) {
                 return Ok(true);
             }
-            if state.owed.iter().any(|owed| matches!(owed.effect, Effect::Terminate { .. })) {
+            if state.pending_effects.iter().any(|owed| matches!(owed.effect, Effect::Terminate { .. })) {
                 return Ok(true);
             }
         }
@@ -523,10 +523,10 @@ impl EffectExecutor {
             ProcessLookup::Found(_) | ProcessLookup::Lost => self.listen(&run).await,
             ProcessLookup::Unresponsive => {
                 let within = Some(self.world.recovery_max);
-                self.take(run.run_id, RunEvent::ContactLost { attempt, within }).await?;
+                self.take(run.run_id, RunEvent::ContactLost { attempt, search_timeout_sec: within }).await?;
             }
             ProcessLookup::NotStarted => {
-                self.take(run.run_id, RunEvent::ProcessExited { attempt, exit: ExitStatus::Unseen }).await?;
+                self.take(run.run_id, RunEvent::ProcessExited { attempt, exit: ExitStatus::Unknown }).await?;
             }
         }
         Ok(())

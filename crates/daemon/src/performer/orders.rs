@@ -26,14 +26,14 @@ impl EffectExecutor {
     pub(super) async fn carry_out(&self, run: &Run, owed: &PendingEffect) -> EffectResult {
         let (run_id, number) = (run.run_id, owed.number);
         let performed = RunEvent::EffectPerformed { effect: number };
-        let missed = RunEvent::EffectMissed { effect: number };
+        let missed = RunEvent::EffectObsolete { effect: number };
         if let Some(unheard) = self.unheard(run, &owed.effect).await {
             return unheard;
         }
         EffectResult::Told(match &owed.effect {
             Effect::Probe { .. } => return self.probe(run).await,
             Effect::Launch { attempt } => return self.launch(run, *attempt),
-            Effect::Say { attempt, turn_id, prompt } => {
+            Effect::SendPrompt { attempt, turn_id, prompt } => {
                 let (turn, prompt) = (*turn_id, prompt.clone());
                 match self.write(run, *attempt, owed, move |talk| talk.say(turn, &prompt)).await {
                     StdinWriteOutcome::Yes => performed,
@@ -43,7 +43,7 @@ impl EffectExecutor {
                         if self.end(run_id, *attempt).await.is_err() {
                             return EffectResult::NotBefore(self.next_look(owed.due_at));
                         }
-                        RunEvent::ProcessExited { attempt: *attempt, exit: ExitStatus::Unseen }
+                        RunEvent::ProcessExited { attempt: *attempt, exit: ExitStatus::Unknown }
                     }
                 }
             }
@@ -109,7 +109,7 @@ impl EffectExecutor {
     /// restart the output is read again; before that, its interpreter knows no gate, session or turn.
     async fn unheard(&self, run: &Run, effect: &Effect) -> Option<EffectResult> {
         let attempt = match effect {
-            Effect::Say { attempt, .. }
+            Effect::SendPrompt { attempt, .. }
             | Effect::Answer { attempt, .. }
             | Effect::Steer { attempt, .. }
             | Effect::Interrupt { attempt } => *attempt,
@@ -123,8 +123,8 @@ impl EffectExecutor {
         self.listen(run).await;
         let live = run.live().filter(|live| live.attempt == attempt)?;
         let progress = lock(&*self.talk_of(run.run_id, attempt)?).progress();
-        let unheard = *progress.borrow() < live.heard;
-        unheard.then_some(EffectResult::Unheard(progress, live.heard))
+        let unheard = *progress.borrow() < live.processed_position;
+        unheard.then_some(EffectResult::Unheard(progress, live.processed_position))
     }
 
     /// Writes the interpreter's bytes to its process, once for each effect.

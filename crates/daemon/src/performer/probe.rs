@@ -133,7 +133,7 @@ impl EffectExecutor {
 
     async fn examine_now(&self, entry: &InstalledEngine, timeout: Option<Duration>) -> Option<EngineHealth> {
         let (processes, shared, entry) = (self.world.processes.clone(), self.shared.clone(), entry.clone());
-        let stamp = self.world.clock.stamp().fresh;
+        let stamp = self.world.clock.stamp().id_seed;
         let under_way = ProbeCounter::begin(&shared);
         let health = self
             .blocking(move || {

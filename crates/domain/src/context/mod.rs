@@ -29,11 +29,11 @@ pub struct ApprovalContext {
     pub remarks: Vec<String>,
     /// All other fields of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rest: Vec<RequestField>,
+    pub other_fields: Vec<RequestField>,
     /// Whether texts were shortened because the request is too large. The complete text is then the interaction's
     /// content.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
-    pub cut: bool,
+    pub truncated: bool,
 }
 
 /// The action to be permitted.
@@ -78,7 +78,7 @@ pub struct FileChange {
     pub diff: String,
     /// Whether the diff was shortened.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
-    pub cut: bool,
+    pub truncated: bool,
 }
 
 /// The kind of change to a file.
@@ -131,7 +131,7 @@ impl HiddenContent {
 impl ApprovalContext {
     /// A context with this action and no further fields.
     pub fn new(subject: ApprovalSubject) -> Self {
-        Self { subject, tool: None, remarks: Vec::new(), rest: Vec::new(), cut: false }
+        Self { subject, tool: None, remarks: Vec::new(), other_fields: Vec::new(), truncated: false }
     }
 
     /// The question that asks for this permission. Its prompt is the text of the context, cut at [`MAX_SHOWN_BYTES`].
@@ -178,7 +178,7 @@ impl ApprovalContext {
         subject
             + self.tool.as_ref().map_or(0, String::len)
             + self.remarks.iter().map(|remark| remark.len() + 1).sum::<usize>()
-            + fields(&self.rest)
+            + fields(&self.other_fields)
     }
 
     /// The same context with its texts shortened, so that their total stays below `bytes`. Sets
@@ -213,7 +213,7 @@ impl ApprovalContext {
                 shorten(&mut file.path, &mut remaining_bytes);
                 let full_bytes = file.diff.len();
                 shorten(&mut file.diff, &mut remaining_bytes);
-                file.cut |= file.diff.len() < full_bytes;
+                file.truncated |= file.diff.len() < full_bytes;
             }
         }
         if let Some(tool) = &mut self.tool {
@@ -221,8 +221,8 @@ impl ApprovalContext {
         }
         self.remarks.truncate(MAX_LIST_ITEMS);
         self.remarks.iter_mut().for_each(|remark| shorten(remark, &mut remaining_bytes));
-        shorten_fields(&mut self.rest, &mut remaining_bytes);
-        self.cut = true;
+        shorten_fields(&mut self.other_fields, &mut remaining_bytes);
+        self.truncated = true;
         self
     }
 }

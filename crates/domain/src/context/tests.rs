@@ -37,7 +37,7 @@ fn a_value_cannot_imitate_another_field() {
     let context = ApprovalContext {
         tool: Some(hostile.to_string()),
         remarks: vec![hostile.to_string()],
-        rest: vec![
+        other_fields: vec![
             field(hostile, FieldValue::Text(hostile.to_string())),
             field("a: \"b\"\nc", FieldValue::Json(format!("{{ \"x\" :\t{hostile:?} }}"))),
         ],
@@ -106,21 +106,26 @@ fn a_shortened_context_is_small_and_says_so() {
         .collect();
     let context = ApprovalContext {
         remarks: vec![long.clone()],
-        rest: fields,
+        other_fields: fields,
         ..ApprovalContext::new(ApprovalSubject::FileChange {
-            files: vec![FileChange { path: long.clone(), change: ChangeKind::Write, diff: long, cut: false }],
+            files: vec![FileChange {
+                path: long.clone(),
+                change: ChangeKind::Write,
+                diff: long,
+                truncated: false,
+            }],
         })
     };
     assert!(context.text_bytes() > MAX_SHOWN_BYTES);
     let short = context.shortened(16 << 10);
-    assert!(short.cut);
+    assert!(short.truncated);
     assert!(
         short.text_bytes() <= (16 << 10) + MAX_LIST_ITEMS * 2 * FIELD_OVERHEAD_BYTES,
         "{}",
         short.text_bytes()
     );
     let ApprovalSubject::FileChange { files } = &short.subject else { panic!("another subject") };
-    assert!(files[0].cut && !files[0].diff.is_empty());
+    assert!(files[0].truncated && !files[0].diff.is_empty());
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Display for ApprovalContext {
         if let Some(tool) = &self.tool {
             write!(out, "\ntool: {}", QuotedText(tool))?;
         }
-        write_fields(&self.rest, out)?;
+        write_fields(&self.other_fields, out)?;
         for remark in &self.remarks {
             write!(out, "\nthe engine says:{}", QuotedBlock(remark))?;
         }

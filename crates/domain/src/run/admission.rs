@@ -58,7 +58,7 @@ impl RunTransition {
     /// error.
     pub(super) fn on_session_lost(&mut self, failure: &RunFailure) -> ApplyOutcome {
         match &self.run.state {
-            RunState::WaitingUser(waiting) if matches!(waiting.hold, HeldProcess::Nothing) => {
+            RunState::WaitingUser(waiting) if matches!(waiting.held_process, HeldProcess::None) => {
                 self.fail(failure.clone());
                 ApplyOutcome::Changed
             }

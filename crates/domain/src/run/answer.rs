@@ -59,7 +59,7 @@ impl RunTransition {
             return;
         };
         let decision = policy::decide(interaction, reason);
-        if self.run.auto_decisions_in_a_row >= MAX_CONSECUTIVE_AUTO_DECISIONS {
+        if self.run.consecutive_auto_decisions >= MAX_CONSECUTIVE_AUTO_DECISIONS {
             return self.cancel_by_policy(format!(
                 "{MAX_CONSECUTIVE_AUTO_DECISIONS} questions in a row were decided without a person"
             ));
@@ -86,10 +86,10 @@ impl RunTransition {
 
     fn count_auto_decision(&mut self, by: &ReplyAuthor) {
         match by {
-            ReplyAuthor::Person(_) => self.run.auto_decisions_in_a_row = 0,
+            ReplyAuthor::Person(_) => self.run.consecutive_auto_decisions = 0,
             ReplyAuthor::Policy { .. } => {
                 self.run.auto_decision_count += 1;
-                self.run.auto_decisions_in_a_row += 1;
+                self.run.consecutive_auto_decisions += 1;
                 self.run.last_auto_decision_at = Some(self.at);
             }
         }
@@ -97,7 +97,7 @@ impl RunTransition {
 
     /// Passes the answer to its target.
     fn apply_answer(&mut self, interaction: &Interaction, reply: &InteractionReply) {
-        match &interaction.asker {
+        match &interaction.origin {
             InteractionOrigin::TurnEnd => {
                 self.end_turn(ExecutionStatus::Completed);
                 self.deliver_turn_text(interaction.turn_id);
@@ -202,11 +202,11 @@ impl RunTransition {
 
     /// The answer starts the next turn, in the held process or in one that resumes the session.
     fn next_turn(&mut self, interaction: &Interaction, prompt: String) {
-        let next = NextTurn { cause: TurnTrigger::Reply(interaction.interaction_id), prompt };
+        let next = NextTurn { trigger: TurnTrigger::Reply(interaction.interaction_id), prompt };
         let held = match &self.run.state {
-            RunState::WaitingUser(waiting) => match &waiting.hold {
+            RunState::WaitingUser(waiting) => match &waiting.held_process {
                 HeldProcess::Session(live) => Some(live.clone()),
-                HeldProcess::Nothing | HeldProcess::Turn { .. } => None,
+                HeldProcess::None | HeldProcess::Turn { .. } => None,
             },
             RunState::Queued { .. }
             | RunState::Running(_)

@@ -31,7 +31,7 @@ impl RunTransition {
             return Err(RequestRefused::InboxFull { limit: INBOX_LIMIT });
         }
         self.run.receive(message, self.at);
-        self.run.auto_decisions_in_a_row = 0;
+        self.run.consecutive_auto_decisions = 0;
         if let RunState::Idle { held } = &self.run.state {
             let live = held.as_ref().map(|(live, _)| live.clone());
             self.continue_or_finish(live);
@@ -64,13 +64,13 @@ impl RunTransition {
     fn supersede(&mut self, message: &InboundMessage) {
         match &self.run.state {
             RunState::Queued { since, next } => {
-                let (since, TurnTrigger::Message(replaced)) = (*since, next.cause.clone()) else { return };
+                let (since, TurnTrigger::Message(replaced)) = (*since, next.trigger.clone()) else { return };
                 self.move_to_front(message, Some(&replaced));
                 self.run.state = RunState::Queued { since, next: NextTurn::from_message(message) };
             }
             RunState::Running(RunningPhase::Stopping(stopping)) => {
                 let replaced = match stopping.reason {
-                    StopReason::Superseded => self.run.next_message().map(|next| next.cause),
+                    StopReason::Superseded => self.run.next_message().map(|next| next.trigger),
                     StopReason::Interrupted | StopReason::Shutdown => None,
                 };
                 let mut stopping = stopping.clone();
@@ -89,12 +89,12 @@ impl RunTransition {
                 self.stop_turn(live, StopReason::Superseded, "a newer message");
             }
             RunState::WaitingUser(waiting) => {
-                let hold = waiting.hold.clone();
+                let held_process = waiting.held_process.clone();
                 self.move_to_front(message, None);
                 self.mark_superseded(message);
                 self.run.waiting_gates.clear();
                 self.close_questions(CloseReason::Superseded);
-                match hold {
+                match held_process {
                     HeldProcess::Turn { live, .. } if self.run.is_sticky() => {
                         self.stop_turn(live, StopReason::Superseded, "a newer message")
                     }
@@ -102,7 +102,7 @@ impl RunTransition {
                     HeldProcess::Session(live) => {
                         self.begin_turn(NextTurn::from_message(message), Some(live))
                     }
-                    HeldProcess::Nothing => self.queue(NextTurn::from_message(message)),
+                    HeldProcess::None => self.queue(NextTurn::from_message(message)),
                 }
             }
             // Only the lost process can continue the session. The message is sent first when the process is found.

@@ -42,8 +42,8 @@ impl RunTransition {
                     let message = format!("the engine ended with code {code} before its turn was over");
                     self.fail_turn(RunFailure::new(FailureCode::EngineFailed, message));
                 }
-                ExitStatus::Unseen if self.run.abilities.recover => self.start_recovery(RECOVERY_TIMEOUT),
-                ExitStatus::Unseen => {
+                ExitStatus::Unknown if self.run.abilities.recover => self.start_recovery(RECOVERY_TIMEOUT),
+                ExitStatus::Unknown => {
                     self.clear_process();
                     self.resolve_unknown_outcome("the engine's process is gone and nobody saw how it ended");
                 }
@@ -58,7 +58,7 @@ impl RunTransition {
                 self.clear_process();
                 self.finish_exited_chat("the chat's engine has ended; start a new one to go on");
             }
-            RunState::WaitingUser(UserWait { hold: HeldProcess::Turn { .. }, .. })
+            RunState::WaitingUser(UserWait { held_process: HeldProcess::Turn { .. }, .. })
                 if self.voids_requests() =>
             {
                 self.clear_process();
@@ -117,16 +117,16 @@ impl RunTransition {
         match &self.run.state {
             RunState::Running(RunningPhase::Recovering(recovering)) => {
                 let last_known = recovering.recovered_process(self.at);
-                let turn_deadline = recovering.work_left.map(|left| self.at.add_span(left));
+                let turn_deadline = recovering.remaining_time.map(|left| self.at.add_span(left));
                 let process = process.clone();
                 let live = match last_known {
                     Some(last_known) => LiveProcess { process, ..last_known },
                     None => LiveProcess {
                         attempt,
                         process,
-                        heard: OutputPosition::default(),
-                        must_confirm: self.run.has_history,
-                        losses: ContactLosses::default(),
+                        processed_position: OutputPosition::default(),
+                        must_confirm_session: self.run.has_history,
+                        contact_losses: ContactLosses::default(),
                     },
                 };
                 self.run.state =
@@ -161,7 +161,7 @@ impl RunTransition {
                 self.resolve_unknown_outcome(reason);
                 ApplyOutcome::Changed
             }
-            RunState::WaitingUser(UserWait { hold: HeldProcess::Turn { .. }, .. })
+            RunState::WaitingUser(UserWait { held_process: HeldProcess::Turn { .. }, .. })
                 if self.voids_requests() =>
             {
                 self.end_process();
@@ -190,26 +190,26 @@ impl RunTransition {
     }
 
     fn is_recovering(&self) -> bool {
-        self.run.owed.iter().any(|pending| matches!(pending.effect, Effect::Recover { .. }))
+        self.run.pending_effects.iter().any(|pending| matches!(pending.effect, Effect::Recover { .. }))
     }
 
     /// Counts a loss and returns the delay before the search.
     fn record_contact_loss(&mut self) -> TimeSpan {
         let Some(live) = self.run.live_mut() else { return TimeSpan(0) };
-        live.losses.count = live.losses.count.saturating_add(1);
-        live.losses.search_delay()
+        live.contact_losses.count = live.contact_losses.count.saturating_add(1);
+        live.contact_losses.search_delay()
     }
 
     /// Searches for the turn. The time limit covers all searches for this attempt (E8).
     fn start_recovery(&mut self, timeout: Seconds) {
         let Some(attempt) = self.run.attempt() else { return };
         let pause = self.record_contact_loss();
-        let losses = self.run.live().map_or(ContactLosses::default(), |live| live.losses);
-        let remaining = TimeSpan::from(timeout).saturating_sub(losses.searched);
+        let losses = self.run.live().map_or(ContactLosses::default(), |live| live.contact_losses);
+        let remaining = TimeSpan::from(timeout).saturating_sub(losses.search_time);
         if remaining == TimeSpan(0) || losses.count > MAX_CONTACT_LOSSES {
             return self.resolve_unknown_outcome("contact with the engine was lost again and again");
         }
-        let work_left = match &self.run.state {
+        let remaining_time = match &self.run.state {
             RunState::Running(RunningPhase::Active(active)) => self.remaining_turn_time(active),
             RunState::Running(_)
             | RunState::Queued { .. }
@@ -217,12 +217,13 @@ impl RunTransition {
             | RunState::Idle { .. }
             | RunState::Finished(_) => self.run.settings.turn_timeout_sec.map(TimeSpan::from),
         };
-        let (live, until, since) = (self.run.live().cloned(), self.at.add_span(remaining), Some(self.at));
+        let (live, search_deadline, since) =
+            (self.run.live().cloned(), self.at.add_span(remaining), Some(self.at));
         self.run.state = RunState::Running(RunningPhase::Recovering(RecoveringAttempt {
             attempt,
             live,
-            until,
-            work_left,
+            search_deadline,
+            remaining_time,
             since,
         }));
         let turn = self.turn();
@@ -236,7 +237,7 @@ impl RunTransition {
     /// Removes the dead process from the state. There is nothing to terminate.
     pub(super) fn clear_process(&mut self) {
         match &mut self.run.state {
-            RunState::WaitingUser(waiting) => waiting.hold = HeldProcess::Nothing,
+            RunState::WaitingUser(waiting) => waiting.held_process = HeldProcess::None,
             RunState::Idle { held } => *held = None,
             RunState::Running(working) => *working = RunningPhase::Probing,
             RunState::Queued { .. } | RunState::Finished(_) => {}
@@ -248,6 +249,6 @@ impl RunTransition {
 fn exit_during_request_message(exit: ExitStatus) -> String {
     match exit {
         ExitStatus::Code(code) => format!("the engine ended with code {code} while it waited for an answer"),
-        ExitStatus::Unseen => String::from("the process that waited for an answer is gone"),
+        ExitStatus::Unknown => String::from("the process that waited for an answer is gone"),
     }
 }

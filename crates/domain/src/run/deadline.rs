@@ -35,7 +35,7 @@ impl RunTransition {
             DeadlineKind::Recovery(_) => {
                 self.resolve_unknown_outcome("contact with the engine was lost and not regained in time");
             }
-            DeadlineKind::Idling(_) => {
+            DeadlineKind::Idle(_) => {
                 self.end_process();
                 self.finish_exited_chat(
                     "the chat rested so long that its engine was let go; start a new one to go on",

@@ -26,7 +26,7 @@ impl RunTransition {
             run_id: self.run.run_id,
             conversation_ref,
             content,
-            carries: result_turn,
+            outcome_turn_id: result_turn,
             created_at: self.at,
             status: DeliveryStatus::Pending,
             last_failure: None,
@@ -42,7 +42,7 @@ impl RunTransition {
         let at = self.at;
         let Some(delivery) = self.pending_delivery(delivery_id) else { return ApplyOutcome::Ignored };
         (delivery.status, delivery.delivered_at) = (DeliveryStatus::Delivered, Some(at));
-        let result_turn = delivery.carries;
+        let result_turn = delivery.outcome_turn_id;
         self.set_turn_delivery_status(result_turn, DeliveryStatus::Delivered);
         ApplyOutcome::Changed
     }
@@ -57,7 +57,7 @@ impl RunTransition {
         self.cancel_effects(|effect| *effect == Effect::Deliver { delivery_id });
         let Some(delivery) = self.pending_delivery(delivery_id) else { return ApplyOutcome::Ignored };
         (delivery.status, delivery.last_failure) = (DeliveryStatus::DeliveryUnavailable, Some(certainty));
-        let (result_turn, given_up) = (delivery.carries, delivery.resent);
+        let (result_turn, given_up) = (delivery.outcome_turn_id, delivery.resent);
         let deserves_notice =
             matches!(delivery.content, DeliveryContent::Result(_) | DeliveryContent::Question(_));
         self.set_turn_delivery_status(result_turn, DeliveryStatus::DeliveryUnavailable);
@@ -85,7 +85,7 @@ impl RunTransition {
             .filter(|delivery| delivery.status == DeliveryStatus::DeliveryUnavailable && !delivery.resent)
             .map(|delivery| {
                 (delivery.status, delivery.resent) = (DeliveryStatus::Pending, true);
-                (delivery.delivery_id, delivery.carries)
+                (delivery.delivery_id, delivery.outcome_turn_id)
             })
             .collect();
         if unavailable.is_empty() {
@@ -101,7 +101,7 @@ impl RunTransition {
     /// Suppresses all output of the latest turn, including late output (E9).
     pub(super) fn suppress_turn(&mut self) {
         let turn_id = self.turn_id();
-        self.suppress(|delivery| delivery.carries == Some(turn_id));
+        self.suppress(|delivery| delivery.outcome_turn_id == Some(turn_id));
         let turn = self.turn();
         if turn.delivery_status != DeliveryStatus::Delivered {
             turn.delivery_status = DeliveryStatus::Suppressed;
@@ -142,7 +142,7 @@ impl RunTransition {
         for delivery in self.run.deliveries.iter_mut().filter(|delivery| matches(delivery)) {
             if !delivery.is_settled() {
                 delivery.status = DeliveryStatus::Suppressed;
-                suppressed.push((delivery.delivery_id, delivery.carries));
+                suppressed.push((delivery.delivery_id, delivery.outcome_turn_id));
             }
         }
         for (delivery_id, result_turn) in suppressed {

@@ -61,7 +61,7 @@ impl RunTransition {
             last_effect: 0,
             result: None,
             auto_decision_count: 0,
-            auto_decisions_in_a_row: 0,
+            consecutive_auto_decisions: 0,
             last_auto_decision_at: None,
             inbox: Vec::new(),
             turns: Vec::new(),
@@ -69,10 +69,17 @@ impl RunTransition {
             waiting_gates: Vec::new(),
             answered_gates: Vec::new(),
             deliveries: Vec::new(),
-            owed: Vec::new(),
+            pending_effects: Vec::new(),
         };
         run.receive(&new.message, stamp.at);
-        Self { run, at: stamp.at, id_seed: stamp.fresh, used_seeds: 0, effects: Vec::new(), follow_up: None }
+        Self {
+            run,
+            at: stamp.at,
+            id_seed: stamp.id_seed,
+            used_seeds: 0,
+            effects: Vec::new(),
+            follow_up: None,
+        }
     }
 
     /// A run that processes an event. Finished records are dropped, because the ledger has them.
@@ -81,7 +88,14 @@ impl RunTransition {
         run.drop_settled_records();
         run.revision += 1;
         run.updated_at = stamp.at;
-        Self { run, at: stamp.at, id_seed: stamp.fresh, used_seeds: 0, effects: Vec::new(), follow_up: None }
+        Self {
+            run,
+            at: stamp.at,
+            id_seed: stamp.id_seed,
+            used_seeds: 0,
+            effects: Vec::new(),
+            follow_up: None,
+        }
     }
 
     pub(super) fn into_step(self) -> RunStep {
@@ -109,16 +123,16 @@ impl RunTransition {
     pub(super) fn request_effect_at(&mut self, due_at: Timestamp, effect: Effect) {
         self.run.last_effect += 1;
         let pending = PendingEffect { number: EffectNumber(self.run.last_effect), due_at, effect };
-        self.run.owed.push(pending.clone());
+        self.run.pending_effects.push(pending.clone());
         self.effects.push(pending);
     }
 
     /// Removes pending effects that were settled or became obsolete. Returns whether there were any.
     pub(super) fn cancel_effects(&mut self, is_obsolete: impl Fn(&Effect) -> bool) -> bool {
-        let before = self.run.owed.len();
-        self.run.owed.retain(|pending| !is_obsolete(&pending.effect));
+        let before = self.run.pending_effects.len();
+        self.run.pending_effects.retain(|pending| !is_obsolete(&pending.effect));
         self.effects.retain(|pending| !is_obsolete(&pending.effect));
-        self.run.owed.len() < before
+        self.run.pending_effects.len() < before
     }
 
     /// Drops the held, requested or lost process: cancels its pending effects and requests its termination.
@@ -143,7 +157,7 @@ impl RunTransition {
         for turn in &mut self.run.turns {
             let is_new_exit = |record: &AttemptRecord| {
                 let is_recorded = match record.exit {
-                    Some(ExitStatus::Unseen) if corrects => exit == ExitStatus::Unseen,
+                    Some(ExitStatus::Unknown) if corrects => exit == ExitStatus::Unknown,
                     Some(_) => true,
                     None => false,
                 };
@@ -190,7 +204,7 @@ impl RunTransition {
                 superseded.by_turn.get_or_insert(turn_id);
             }
         }
-        if let TurnTrigger::Message(key) = &next.cause {
+        if let TurnTrigger::Message(key) = &next.trigger {
             let at = self.at;
             for inbound in self.run.inbox.iter_mut().filter(|inbound| inbound.message.key == *key) {
                 let inbound = Arc::make_mut(inbound);
@@ -212,7 +226,7 @@ impl RunTransition {
             turn_id,
             run_id: self.run.run_id,
             turn_index: self.run.turn_index,
-            cause: next.cause,
+            trigger: next.trigger,
             prompt: next.prompt.clone(),
             execution_status: ExecutionStatus::Running,
             runtime_status: if held.is_some() { RuntimeStatus::Active } else { RuntimeStatus::Starting },
@@ -227,7 +241,11 @@ impl RunTransition {
         }));
         match live {
             Some(live) => {
-                self.request_effect(Effect::Say { attempt: live.attempt, turn_id, prompt: next.prompt });
+                self.request_effect(Effect::SendPrompt {
+                    attempt: live.attempt,
+                    turn_id,
+                    prompt: next.prompt,
+                });
                 self.run_turn_in(live);
             }
             None if self.run.profile.is_none() => {
@@ -269,7 +287,7 @@ impl RunTransition {
         };
         let attempt = Attempt(self.run.last_attempt.0 + 1);
         self.run.last_attempt = attempt;
-        let must_confirm = matches!(session, LaunchSession::Resumed(_));
+        let must_confirm_session = matches!(session, LaunchSession::Resumed(_));
         let turn = self.turn();
         turn.runtime_status = RuntimeStatus::Starting;
         turn.attempts.push(AttemptRecord {
@@ -280,8 +298,11 @@ impl RunTransition {
             ended_at: None,
             exit: None,
         });
-        self.run.state =
-            RunState::Running(RunningPhase::Launching(LaunchingAttempt { attempt, tries, must_confirm }));
+        self.run.state = RunState::Running(RunningPhase::Launching(LaunchingAttempt {
+            attempt,
+            tries,
+            must_confirm_session,
+        }));
         self.request_effect_at(due_at, Effect::Launch { attempt });
     }
 
@@ -405,7 +426,7 @@ impl RunTransition {
 impl NextTurn {
     /// The turn that a message starts.
     pub(super) fn from_message(message: &InboundMessage) -> Self {
-        Self { cause: TurnTrigger::Message(message.key.clone()), prompt: message.text.clone() }
+        Self { trigger: TurnTrigger::Message(message.key.clone()), prompt: message.text.clone() }
     }
 }
 
@@ -443,10 +464,10 @@ impl Run {
         self.inbox.retain(|inbound| !inbound.is_settled());
         self.interactions.retain(|interaction| interaction.is_open());
         self.deliveries.retain(|delivery| !delivery.is_settled());
-        let (latest, deliveries, pending) = (self.turn_index, &self.deliveries, &self.owed);
+        let (latest, deliveries, pending) = (self.turn_index, &self.deliveries, &self.pending_effects);
         self.turns.retain(|turn| {
             let has_pending_delivery =
-                deliveries.iter().any(|delivery| delivery.carries == Some(turn.turn_id));
+                deliveries.iter().any(|delivery| delivery.outcome_turn_id == Some(turn.turn_id));
             let is_terminating = turn.attempts.iter().any(|record| {
                 pending.iter().any(|pending| pending.effect == Effect::Terminate { attempt: record.attempt })
             });

@@ -30,7 +30,9 @@ impl RunTransition {
             RunState::Running(RunningPhase::Stopping(stopping)) => {
                 Some((stopping.reason, stopping.by.clone()))
             }
-            RunState::WaitingUser(waiting) if matches!(waiting.hold, HeldProcess::Turn { .. }) => None,
+            RunState::WaitingUser(waiting) if matches!(waiting.held_process, HeldProcess::Turn { .. }) => {
+                None
+            }
             RunState::Running(RunningPhase::Probing | RunningPhase::Launching(_))
             | RunState::Queued { .. }
             | RunState::WaitingUser(_)
@@ -176,7 +178,7 @@ impl RunTransition {
 
     /// The handle must be known before the question. A question whose session cannot be resumed is not asked (A11).
     fn ask_at_turn_end(&mut self, text: &str, question: &Question, live: Option<LiveProcess>) {
-        let hold = match (self.run.is_sticky(), live) {
+        let held_process = match (self.run.is_sticky(), live) {
             (true, Some(live)) => HeldProcess::Session(live),
             (true, None) => {
                 self.end_kept_process(None);
@@ -192,12 +194,12 @@ impl RunTransition {
                     "the engine asked a question without naming its session, so it could not be resumed",
                 ));
             }
-            (false, _) => HeldProcess::Nothing,
+            (false, _) => HeldProcess::None,
         };
         self.turn().reply = Some(String::from(text));
         let at = self.at;
         self.turn().result_persisted_at = Some(at);
         self.run.has_history = true;
-        self.ask(InteractionOrigin::TurnEnd, question.clone(), hold);
+        self.ask(InteractionOrigin::TurnEnd, question.clone(), held_process);
     }
 }

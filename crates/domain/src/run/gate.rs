@@ -41,7 +41,7 @@ impl RunTransition {
         if let Some(answered) = self.run.answered_gates.iter().find(|answered| answered.gate == gate) {
             // The request was repeated after a reconnect and already has its answer.
             let answered = answered.clone();
-            if !self.run.owed.iter().any(|pending| pending.effect.answers_gate(gate)) {
+            if !self.run.pending_effects.iter().any(|pending| pending.effect.answers_gate(gate)) {
                 self.answer_gate(attempt, answered);
             }
             return ApplyOutcome::Changed;
@@ -50,26 +50,26 @@ impl RunTransition {
             self.fail_unconfirmed();
             return ApplyOutcome::Changed;
         }
-        let asker = InteractionOrigin::Gate { gate: String::from(gate), purpose };
+        let origin = InteractionOrigin::Gate { gate: String::from(gate), purpose };
         match &self.run.state {
             // The process produced output, so it is not lost.
             RunState::Running(RunningPhase::Recovering(
                 recovering @ RecoveringAttempt { live: Some(live), .. },
             )) => {
                 let live = recovering.recovered_process(self.at).unwrap_or_else(|| live.clone());
-                let work_left = recovering.work_left;
+                let remaining_time = recovering.remaining_time;
                 self.cancel_effects(|effect| matches!(effect, Effect::Recover { .. }));
                 self.turn().runtime_status = RuntimeStatus::Active;
-                self.ask(asker, question.clone(), HeldProcess::Turn { live, work_left });
+                self.ask(origin, question.clone(), HeldProcess::Turn { live, remaining_time });
             }
             RunState::Running(RunningPhase::Active(active)) => {
-                let (live, work_left) = (active.live.clone(), self.remaining_turn_time(active));
-                self.ask(asker, question.clone(), HeldProcess::Turn { live, work_left });
+                let (live, remaining_time) = (active.live.clone(), self.remaining_turn_time(active));
+                self.ask(origin, question.clone(), HeldProcess::Turn { live, remaining_time });
             }
             // Only one question is open at a time. The others wait and are not shown.
-            RunState::WaitingUser(waiting) if matches!(waiting.hold, HeldProcess::Turn { .. }) => {
+            RunState::WaitingUser(waiting) if matches!(waiting.held_process, HeldProcess::Turn { .. }) => {
                 if self.run.waiting_gates.len() < MAX_WAITING_GATES {
-                    let waiting = self.new_interaction(asker, question.clone());
+                    let waiting = self.new_interaction(origin, question.clone());
                     self.run.waiting_gates.push(waiting);
                 } else {
                     self.decline_gate(
@@ -116,14 +116,16 @@ impl RunTransition {
     /// Opens the next waiting request, or continues the turn.
     pub(super) fn open_next_gate_or_resume(&mut self) {
         let RunState::WaitingUser(waiting) = &self.run.state else { return };
-        let HeldProcess::Turn { live, work_left } = waiting.hold.clone() else { return };
+        let HeldProcess::Turn { live, remaining_time } = waiting.held_process.clone() else {
+            return;
+        };
         if self.run.waiting_gates.is_empty() {
-            let turn_deadline = work_left.map(|left| self.at.add_span(left));
+            let turn_deadline = remaining_time.map(|left| self.at.add_span(left));
             self.turn().execution_status = ExecutionStatus::Running;
             self.run.state = RunState::Running(RunningPhase::Active(ActiveAttempt { live, turn_deadline }));
         } else {
             let next = self.run.waiting_gates.remove(0);
-            self.ask_prepared(next, HeldProcess::Turn { live, work_left });
+            self.ask_prepared(next, HeldProcess::Turn { live, remaining_time });
         }
     }
 
@@ -165,12 +167,12 @@ impl RunTransition {
     }
 
     /// Creates an open interaction.
-    pub(super) fn new_interaction(&mut self, asker: InteractionOrigin, question: Question) -> Interaction {
+    pub(super) fn new_interaction(&mut self, origin: InteractionOrigin, question: Question) -> Interaction {
         Interaction {
             interaction_id: InteractionId(self.next_id_seed()),
             run_id: self.run.run_id,
             turn_id: self.turn_id(),
-            asker,
+            origin,
             question,
             opened_at: self.at,
             deadline_at: None,

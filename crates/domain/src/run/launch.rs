@@ -25,7 +25,7 @@ impl RunTransition {
         let is_current = self.run.attempt() == Some(attempt);
         match &self.run.state {
             RunState::Running(RunningPhase::Launching(launching)) if is_current => {
-                let must_confirm = launching.must_confirm;
+                let must_confirm_session = launching.must_confirm_session;
                 self.cancel_effects(|effect| matches!(effect, Effect::Launch { .. }));
                 let at = self.at;
                 let turn = self.turn();
@@ -36,9 +36,9 @@ impl RunTransition {
                 self.run_turn_in(LiveProcess {
                     attempt,
                     process: process.clone(),
-                    heard: OutputPosition::default(),
-                    must_confirm,
-                    losses: ContactLosses::default(),
+                    processed_position: OutputPosition::default(),
+                    must_confirm_session,
+                    contact_losses: ContactLosses::default(),
                 });
                 ApplyOutcome::Changed
             }
@@ -129,7 +129,7 @@ impl RunTransition {
             }
             Some(_) => {
                 if let Some(live) = self.run.live_mut() {
-                    live.must_confirm = false;
+                    live.must_confirm_session = false;
                 }
             }
             None => {
@@ -143,7 +143,7 @@ impl RunTransition {
 
     /// Whether the process was told to resume a session and has not confirmed it.
     pub(super) fn is_unconfirmed(&self) -> bool {
-        self.run.live().is_some_and(|live| live.must_confirm)
+        self.run.live().is_some_and(|live| live.must_confirm_session)
     }
 
     pub(super) fn fail_unconfirmed(&mut self) {
@@ -163,10 +163,10 @@ impl RunTransition {
     /// Whether a fact of this attempt at this position is new. If so, the position is recorded as processed.
     pub(super) fn accept_fact(&mut self, attempt: Attempt, position: OutputPosition) -> bool {
         let Some(live) = self.run.live_mut() else { return false };
-        if live.attempt != attempt || position <= live.heard {
+        if live.attempt != attempt || position <= live.processed_position {
             return false;
         }
-        live.heard = position;
+        live.processed_position = position;
         true
     }
 }

@@ -82,8 +82,8 @@ pub fn apply(run: Option<&Run>, stamp: &EventStamp, event: &RunEvent) -> Result<
         RunEvent::GateWithdrawn { attempt, position, gate } => {
             transition.on_gate_withdrawn(*attempt, *position, gate)
         }
-        RunEvent::TurnEnded { attempt, turn_id, position, ending, aftermath } => {
-            transition.on_turn_ended((*attempt, *turn_id), *position, ending, *aftermath)
+        RunEvent::TurnEnded { attempt, turn_id, position, outcome, process_after } => {
+            transition.on_turn_ended((*attempt, *turn_id), *position, outcome, *process_after)
         }
         RunEvent::ReplyArrived { reply } => transition.on_reply_arrived(reply)?,
         RunEvent::MessageArrived { message, on_busy } => transition.on_message_arrived(message, *on_busy)?,
@@ -92,7 +92,9 @@ pub fn apply(run: Option<&Run>, stamp: &EventStamp, event: &RunEvent) -> Result<
         RunEvent::ShutdownRequested => transition.on_shutdown_requested(),
         RunEvent::RulesAdopted { rules } => transition.on_rules_adopted(*rules),
         RunEvent::ProcessExited { attempt, exit } => transition.on_process_exited(*attempt, *exit),
-        RunEvent::ContactLost { attempt, within } => transition.on_contact_lost(*attempt, *within),
+        RunEvent::ContactLost { attempt, search_timeout_sec } => {
+            transition.on_contact_lost(*attempt, *search_timeout_sec)
+        }
         RunEvent::ContactRestored { attempt, process } => transition.on_contact_restored(*attempt, process),
         RunEvent::RecoveryFailed { attempt, reason } => transition.on_recovery_failed(*attempt, reason),
         RunEvent::SessionLost { failure } => transition.on_session_lost(failure),
@@ -101,9 +103,9 @@ pub fn apply(run: Option<&Run>, stamp: &EventStamp, event: &RunEvent) -> Result<
         RunEvent::DeliveryFailed { delivery_id, certainty } => {
             transition.on_delivery_failed(*delivery_id, *certainty)
         }
-        RunEvent::ConversationSpoke => transition.on_conversation_active(),
+        RunEvent::ConversationActive => transition.on_conversation_active(),
         RunEvent::EffectPerformed { effect } => transition.on_effect_performed(*effect),
-        RunEvent::EffectMissed { effect } => transition.on_effect_missed(*effect),
+        RunEvent::EffectObsolete { effect } => transition.on_effect_obsolete(*effect),
     };
     Ok(match outcome {
         ApplyOutcome::Changed => transition.into_step(),

@@ -19,19 +19,19 @@ impl RunTransition {
 
     /// A message that was to be added to a turn waits for its own turn. All other such effects were for a process,
     /// whose exit is a separate event.
-    pub(super) fn on_effect_missed(&mut self, number: EffectNumber) -> ApplyOutcome {
+    pub(super) fn on_effect_obsolete(&mut self, number: EffectNumber) -> ApplyOutcome {
         if self.settle_effect(number).is_some() { ApplyOutcome::Changed } else { ApplyOutcome::Ignored }
     }
 
     /// Removes a pending effect if it is of a kind that is settled in this way.
     fn settle_effect(&mut self, number: EffectNumber) -> Option<Effect> {
-        let index = self.run.owed.iter().position(|pending| pending.number == number)?;
-        match &self.run.owed[index].effect {
-            Effect::Say { .. }
+        let index = self.run.pending_effects.iter().position(|pending| pending.number == number)?;
+        match &self.run.pending_effects[index].effect {
+            Effect::SendPrompt { .. }
             | Effect::Answer { .. }
             | Effect::Steer { .. }
             | Effect::Interrupt { .. }
-            | Effect::Terminate { .. } => Some(self.run.owed.remove(index).effect),
+            | Effect::Terminate { .. } => Some(self.run.pending_effects.remove(index).effect),
             // These effects are settled by the event with their result. Removing them here would lose the result.
             Effect::Probe { .. }
             | Effect::Launch { .. }

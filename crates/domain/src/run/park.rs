@@ -27,16 +27,16 @@ pub(super) const CONTINUE_LABEL: &str = "continue";
 pub(super) const RETRY_LABEL: &str = "try again";
 
 impl RunTransition {
-    pub(super) fn ask(&mut self, asker: InteractionOrigin, question: Question, hold: HeldProcess) {
-        let interaction = self.new_interaction(asker, question);
-        self.ask_prepared(interaction, hold);
+    pub(super) fn ask(&mut self, origin: InteractionOrigin, question: Question, held_process: HeldProcess) {
+        let interaction = self.new_interaction(origin, question);
+        self.ask_prepared(interaction, held_process);
     }
 
-    pub(super) fn ask_prepared(&mut self, mut interaction: Interaction, hold: HeldProcess) {
+    pub(super) fn ask_prepared(&mut self, mut interaction: Interaction, held_process: HeldProcess) {
         let interaction_id = interaction.interaction_id;
-        let deadline = self.answer_deadline(&hold);
+        let deadline = self.answer_deadline(&held_process);
         (interaction.opened_at, interaction.deadline_at) = (self.at, deadline);
-        match &interaction.asker {
+        match &interaction.origin {
             InteractionOrigin::Gate { purpose: GatePurpose::Approval, .. } => {
                 self.turn().execution_status = ExecutionStatus::WaitingApproval;
             }
@@ -45,7 +45,7 @@ impl RunTransition {
             }
             InteractionOrigin::Abide(_) => {}
         }
-        let result_turn = match &interaction.asker {
+        let result_turn = match &interaction.origin {
             // The question includes the text or the failure of its turn.
             InteractionOrigin::TurnEnd | InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly) => {
                 Some(interaction.turn_id)
@@ -59,7 +59,7 @@ impl RunTransition {
             ) => None,
         };
         self.run.interactions.push(Arc::new(interaction));
-        self.run.state = RunState::WaitingUser(UserWait { interaction_id, hold, deadline });
+        self.run.state = RunState::WaitingUser(UserWait { interaction_id, held_process, deadline });
         match self.run.settings.execution_mode {
             // The question is decided automatically and not shown.
             ExecutionMode::Auto => {
@@ -73,11 +73,11 @@ impl RunTransition {
     }
 
     /// The deadline of the wait (D5). None if no process is held and only a person may answer.
-    fn answer_deadline(&self, hold: &HeldProcess) -> Option<Timestamp> {
+    fn answer_deadline(&self, held_process: &HeldProcess) -> Option<Timestamp> {
         let at = self.at.add_seconds(self.run.session_timeout());
-        match (self.run.settings.unanswered, hold) {
+        match (self.run.settings.unanswered, held_process) {
             (UnansweredPolicy::AutoDecide, _) => Some(at),
-            (UnansweredPolicy::Strict, HeldProcess::Nothing) => None,
+            (UnansweredPolicy::Strict, HeldProcess::None) => None,
             (UnansweredPolicy::Strict, HeldProcess::Session(_) | HeldProcess::Turn { .. }) => {
                 self.run.is_sticky().then_some(at)
             }
@@ -119,8 +119,8 @@ impl RunTransition {
                     context: None,
                     hidden: None,
                 };
-                let hold = live.map_or(HeldProcess::Nothing, HeldProcess::Session);
-                self.ask(InteractionOrigin::Abide(RuntimeQuestion::Interrupted), question, hold);
+                let held_process = live.map_or(HeldProcess::None, HeldProcess::Session);
+                self.ask(InteractionOrigin::Abide(RuntimeQuestion::Interrupted), question, held_process);
             }
             ExecutionMode::Auto | ExecutionMode::Interactive | ExecutionMode::Chat => {
                 if let Some(live) = live {
@@ -158,7 +158,7 @@ impl RunTransition {
                 self.ask(
                     InteractionOrigin::Abide(RuntimeQuestion::OutcomeUnknown),
                     question,
-                    HeldProcess::Nothing,
+                    HeldProcess::None,
                 );
             }
             ExecutionMode::Auto | ExecutionMode::Interactive | ExecutionMode::Chat => self.fail(failure),
@@ -184,7 +184,7 @@ impl RunTransition {
         // A launch is only requested if the session can be continued in a new process, so no process is held for the
         // answer.
         let question = continue_or_stop_question(prompt, RETRY_LABEL);
-        self.ask(InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly), question, HeldProcess::Nothing);
+        self.ask(InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly), question, HeldProcess::None);
     }
 
     /// The superseded turn has stopped; the newer message starts its turn.

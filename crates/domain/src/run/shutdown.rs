@@ -44,8 +44,8 @@ impl RunTransition {
                 self.end_process();
                 self.finish_turn_at_shutdown(None);
             }
-            RunState::WaitingUser(waiting) => match &waiting.hold {
-                HeldProcess::Nothing => return ApplyOutcome::Ignored,
+            RunState::WaitingUser(waiting) => match &waiting.held_process {
+                HeldProcess::None => return ApplyOutcome::Ignored,
                 HeldProcess::Turn { .. } if !self.run.is_sticky() => {
                     self.end_process();
                     self.clear_process();
@@ -103,7 +103,7 @@ impl RunTransition {
                 self.ask(
                     InteractionOrigin::Abide(RuntimeQuestion::StoppedByShutdown),
                     question,
-                    HeldProcess::Nothing,
+                    HeldProcess::None,
                 );
             }
             ExecutionMode::Interactive | ExecutionMode::Chat => self.continue_or_finish(None),
@@ -141,7 +141,7 @@ impl RunTransition {
             failure.message
         );
         let question = continue_or_stop_question(prompt, CONTINUE_LABEL);
-        self.ask(InteractionOrigin::Abide(RuntimeQuestion::RequestVoid), question, HeldProcess::Nothing);
+        self.ask(InteractionOrigin::Abide(RuntimeQuestion::RequestVoid), question, HeldProcess::None);
     }
 }
 

@@ -66,7 +66,7 @@ pub struct Run {
     /// The number of questions that were decided without a person.
     pub auto_decision_count: u32,
     /// The number of such decisions since the last input of a person. Bounded, so that an unattended run ends.
-    pub auto_decisions_in_a_row: u32,
+    pub consecutive_auto_decisions: u32,
     /// The time of the last such decision.
     pub last_auto_decision_at: Option<Timestamp>,
     /// Unfinished messages, in order of arrival.
@@ -82,7 +82,7 @@ pub struct Run {
     /// Unfinished deliveries.
     pub deliveries: Vec<Delivery>,
     /// Effects that were not reported as performed yet.
-    pub owed: Vec<PendingEffect>,
+    pub pending_effects: Vec<PendingEffect>,
 }
 
 /// The state of a run (SPEC section 4).
@@ -130,7 +130,7 @@ pub struct RunCancellation {
 /// The turn that a queued run will start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NextTurn {
-    pub cause: TurnTrigger,
+    pub trigger: TurnTrigger,
     pub prompt: String,
 }
 
@@ -157,7 +157,7 @@ pub struct LaunchingAttempt {
     /// The number of launches for this turn, including this one.
     pub tries: u32,
     /// Whether it must confirm the session that it was told to resume before its output is accepted.
-    pub must_confirm: bool,
+    pub must_confirm_session: bool,
 }
 
 /// A running process.
@@ -175,7 +175,7 @@ pub struct StoppingAttempt {
     pub reason: StopReason,
     pub by: String,
     /// The time at which it is terminated if it has not stopped.
-    pub until: Timestamp,
+    pub terminate_at: Timestamp,
 }
 
 /// The reason for stopping a turn.
@@ -197,9 +197,9 @@ pub struct RecoveringAttempt {
     /// The process as last known. None if it was lost before it was observed.
     pub live: Option<LiveProcess>,
     /// The time at which the search ends.
-    pub until: Timestamp,
+    pub search_deadline: Timestamp,
     /// The remaining execution time of the turn after it is found.
-    pub work_left: Option<TimeSpan>,
+    pub remaining_time: Option<TimeSpan>,
     /// The start of the search. None for searches that began in an earlier version.
     #[serde(default)]
     pub since: Option<Timestamp>,
@@ -210,7 +210,7 @@ impl RecoveringAttempt {
     pub(super) fn recovered_process(&self, at: Timestamp) -> Option<LiveProcess> {
         let mut live = self.live.clone()?;
         let searched = self.since.map_or(TimeSpan(0), |since| since.span_until(at));
-        live.losses.searched = live.losses.searched.saturating_add(searched);
+        live.contact_losses.search_time = live.contact_losses.search_time.saturating_add(searched);
         Some(live)
     }
 }
@@ -220,7 +220,7 @@ impl RecoveringAttempt {
 pub struct UserWait {
     /// The only open interaction of the run.
     pub interaction_id: InteractionId,
-    pub hold: HeldProcess,
+    pub held_process: HeldProcess,
     /// The time at which the wait ends without an answer. None for an unlimited wait.
     pub deadline: Option<Timestamp>,
 }
@@ -230,14 +230,14 @@ pub struct UserWait {
 #[serde(rename_all = "snake_case")]
 pub enum HeldProcess {
     /// No process. The slot is free.
-    Nothing,
+    None,
     /// The process of the session, between two turns.
     Session(LiveProcess),
     /// The process of the turn, which waits inside the turn.
     Turn {
         live: LiveProcess,
         /// The remaining execution time of the turn after the answer.
-        work_left: Option<TimeSpan>,
+        remaining_time: Option<TimeSpan>,
     },
 }
 
@@ -324,9 +324,9 @@ impl RunState {
             Self::Running(RunningPhase::Active(_)) => ".active",
             Self::Running(RunningPhase::Stopping(_)) => ".stopping",
             Self::Running(RunningPhase::Recovering(_)) => ".recovering",
-            Self::WaitingUser(UserWait { hold: HeldProcess::Nothing, .. }) => ".free",
-            Self::WaitingUser(UserWait { hold: HeldProcess::Session(_), .. }) => ".session",
-            Self::WaitingUser(UserWait { hold: HeldProcess::Turn { .. }, .. }) => ".turn",
+            Self::WaitingUser(UserWait { held_process: HeldProcess::None, .. }) => ".free",
+            Self::WaitingUser(UserWait { held_process: HeldProcess::Session(_), .. }) => ".session",
+            Self::WaitingUser(UserWait { held_process: HeldProcess::Turn { .. }, .. }) => ".turn",
             Self::Idle { held: None } => ".free",
             Self::Idle { held: Some(_) } => ".session",
             Self::Queued { .. } | Self::Finished(_) => "",
@@ -346,8 +346,8 @@ impl Run {
         match &self.state {
             RunState::Queued { since, .. } => SlotOccupancy::Queued(*since),
             RunState::Running(_) | RunState::Idle { held: Some(_) } => SlotOccupancy::Holding,
-            RunState::WaitingUser(waiting) => match waiting.hold {
-                HeldProcess::Nothing => SlotOccupancy::None,
+            RunState::WaitingUser(waiting) => match waiting.held_process {
+                HeldProcess::None => SlotOccupancy::None,
                 HeldProcess::Session(_) | HeldProcess::Turn { .. } => SlotOccupancy::Holding,
             },
             RunState::Idle { held: None } | RunState::Finished(_) => SlotOccupancy::None,
@@ -361,17 +361,18 @@ impl Run {
                 turn_deadline.map(|at| Deadline { at, kind: DeadlineKind::Turn(live.attempt) })
             }
             RunState::Running(RunningPhase::Stopping(stopping)) => {
-                Some(Deadline { at: stopping.until, kind: DeadlineKind::Stop(stopping.live.attempt) })
+                Some(Deadline { at: stopping.terminate_at, kind: DeadlineKind::Stop(stopping.live.attempt) })
             }
-            RunState::Running(RunningPhase::Recovering(recovering)) => {
-                Some(Deadline { at: recovering.until, kind: DeadlineKind::Recovery(recovering.attempt) })
-            }
+            RunState::Running(RunningPhase::Recovering(recovering)) => Some(Deadline {
+                at: recovering.search_deadline,
+                kind: DeadlineKind::Recovery(recovering.attempt),
+            }),
             RunState::WaitingUser(waiting) => {
                 let kind = DeadlineKind::Answer(waiting.interaction_id);
                 waiting.deadline.map(|at| Deadline { at, kind })
             }
             RunState::Idle { held: Some((live, until)) } => {
-                Some(Deadline { at: *until, kind: DeadlineKind::Idling(live.attempt) })
+                Some(Deadline { at: *until, kind: DeadlineKind::Idle(live.attempt) })
             }
             RunState::Queued { .. }
             | RunState::Running(RunningPhase::Probing | RunningPhase::Launching(_))
@@ -400,8 +401,8 @@ impl Run {
             RunState::Running(RunningPhase::Active(active)) => Some(&active.live),
             RunState::Running(RunningPhase::Stopping(stopping)) => Some(&stopping.live),
             RunState::Running(RunningPhase::Recovering(recovering)) => recovering.live.as_ref(),
-            RunState::WaitingUser(waiting) => match &waiting.hold {
-                HeldProcess::Nothing => None,
+            RunState::WaitingUser(waiting) => match &waiting.held_process {
+                HeldProcess::None => None,
                 HeldProcess::Session(live) | HeldProcess::Turn { live, .. } => Some(live),
             },
             RunState::Idle { held } => held.as_ref().map(|(live, _)| live),
@@ -416,8 +417,8 @@ impl Run {
             RunState::Running(RunningPhase::Active(active)) => Some(&mut active.live),
             RunState::Running(RunningPhase::Stopping(stopping)) => Some(&mut stopping.live),
             RunState::Running(RunningPhase::Recovering(recovering)) => recovering.live.as_mut(),
-            RunState::WaitingUser(waiting) => match &mut waiting.hold {
-                HeldProcess::Nothing => None,
+            RunState::WaitingUser(waiting) => match &mut waiting.held_process {
+                HeldProcess::None => None,
                 HeldProcess::Session(live) | HeldProcess::Turn { live, .. } => Some(live),
             },
             RunState::Idle { held } => held.as_mut().map(|(live, _)| live),

@@ -25,7 +25,7 @@ impl RunTransition {
                 Ok(ApplyOutcome::Changed)
             }
             // The turn waits inside its process, so its question is closed.
-            RunState::WaitingUser(waiting) if matches!(waiting.hold, HeldProcess::Turn { .. }) => {
+            RunState::WaitingUser(waiting) if matches!(waiting.held_process, HeldProcess::Turn { .. }) => {
                 let live = self.run.live().cloned();
                 self.run.waiting_gates.clear();
                 self.close_questions(CloseReason::Stopped);
@@ -83,12 +83,12 @@ impl RunTransition {
 
     /// Asks a running process to stop its turn.
     pub(super) fn stop_turn(&mut self, live: LiveProcess, reason: StopReason, by: &str) {
-        let (attempt, until) = (live.attempt, self.at.add_seconds(STOP_GRACE));
+        let (attempt, terminate_at) = (live.attempt, self.at.add_seconds(STOP_GRACE));
         let turn = self.turn();
         if !turn.execution_status.is_final() {
             turn.execution_status = ExecutionStatus::Running;
         }
-        let stopping = StoppingAttempt { live, reason, by: String::from(by), until };
+        let stopping = StoppingAttempt { live, reason, by: String::from(by), terminate_at };
         self.run.state = RunState::Running(RunningPhase::Stopping(stopping));
         self.request_effect(Effect::Interrupt { attempt });
     }

@@ -46,7 +46,7 @@ fn d5_unattended_and_sticky_the_automatic_reply_goes_to_the_living_process() {
     let mut story = RunStory::asking(UNATTENDED_STICKY, DecisionPolicy::SafeDefault);
     story.expire_deadline();
     assert_eq!(story.detail(), "running.active");
-    let Effect::Say { prompt, .. } = story.effect("Say") else { unreachable!() };
+    let Effect::SendPrompt { prompt, .. } = story.effect("SendPrompt") else { unreachable!() };
     assert_eq!(prompt, "green", "the option marked safe");
 }
 

@@ -44,7 +44,7 @@ fn a_failed_delivery_is_retried_when_the_conversation_is_active() {
         story.report_delivery(Err(certainty));
         assert_eq!(story.run().turns[0].delivery_status, DeliveryStatus::DeliveryUnavailable);
         assert_eq!(story.pending_effects(), Vec::<&str>::new());
-        story.apply(RunEvent::ConversationSpoke);
+        story.apply(RunEvent::ConversationActive);
         assert_eq!(story.effect("Deliver"), first, "the key is the same");
         story.report_delivery(Ok(()));
         assert_eq!(story.run().turns[0].delivery_status, DeliveryStatus::Delivered);
@@ -56,7 +56,7 @@ fn only_if_that_fails_too_is_a_notice_sent() {
     let mut story = delivered();
     story
         .report_delivery(Err(DeliveryFailure::Failed))
-        .apply(RunEvent::ConversationSpoke)
+        .apply(RunEvent::ConversationActive)
         .report_delivery(Err(DeliveryFailure::Failed));
     let notice = story.run().deliveries.last().unwrap();
     assert!(matches!(notice.content, DeliveryContent::Notice(DeliveryNotice::Undelivered(_))));
@@ -67,9 +67,9 @@ fn only_if_that_fails_too_is_a_notice_sent() {
 impl RunStory {
     /// A failed notice is retried once and then given up.
     fn fail_notice_twice(&mut self) {
-        self.apply(RunEvent::ConversationSpoke).report_delivery(Err(DeliveryFailure::Failed));
+        self.apply(RunEvent::ConversationActive).report_delivery(Err(DeliveryFailure::Failed));
         assert_eq!(self.pending_effects(), Vec::<&str>::new());
-        self.apply_ignored(RunEvent::ConversationSpoke);
+        self.apply_ignored(RunEvent::ConversationActive);
     }
 }
 
@@ -88,7 +88,7 @@ fn a_question_that_was_answered_before_it_could_be_shown_is_not_shown() {
     story
         .report_delivery(Err(DeliveryFailure::Failed))
         .replies("red")
-        .apply_ignored(RunEvent::ConversationSpoke);
+        .apply_ignored(RunEvent::ConversationActive);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_result_on_its_way_is_kept_while_newer_turns_come_and_go() {
     story.completes(1, "one").report_delivery(Err(DeliveryFailure::Failed));
     story.send_message("m2", abide_domain::settings::OnBusy::Queue).admitted().started(2);
     story.announces(2, "session-1").completes(2, "two").report_delivery(Ok(()));
-    story.apply(RunEvent::ConversationSpoke).report_delivery(Ok(()));
+    story.apply(RunEvent::ConversationActive).report_delivery(Ok(()));
     let first = story.run().turns.iter().find(|turn| turn.turn_index == 1).unwrap();
     assert_eq!((first.delivery_status, first.reply.as_deref()), (DeliveryStatus::Delivered, Some("one")));
 }

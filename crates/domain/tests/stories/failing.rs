@@ -63,7 +63,7 @@ fn a_turn_that_cannot_be_started_is_put_to_the_person_and_holds_nothing_meanwhil
 fn the_question_contains_the_error_and_the_number_of_launches() {
     let story = run_with_unstarted_turn(RESUMABLE);
     let asked = story.question();
-    assert_eq!(asked.asker, InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly));
+    assert_eq!(asked.origin, InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly));
     let question = &asked.question;
     let options: Vec<_> = question.options.iter().map(|it| (it.label.as_str(), it.safe)).collect();
     assert_eq!(options, [("try again", false), ("stop", true)]);
@@ -198,7 +198,10 @@ fn e10_the_question_brings_the_failure_to_the_conversation() {
     let (turn, question) = (story.turn(), story.question().interaction_id);
     assert_eq!((story.pending_effects(), story.run().deliveries.len()), (vec!["Deliver"], 1));
     let delivery = &story.run().deliveries[0];
-    assert_eq!((&delivery.content, delivery.carries), (&DeliveryContent::Question(question), Some(turn)));
+    assert_eq!(
+        (&delivery.content, delivery.outcome_turn_id),
+        (&DeliveryContent::Question(question), Some(turn))
+    );
     story.report_delivery(Ok(()));
     assert_eq!(story.run().turns[0].delivery_status, DeliveryStatus::Delivered);
     story.replies("stop");

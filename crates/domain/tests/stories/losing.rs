@@ -28,17 +28,23 @@ fn process_loss_events() -> [fn(&mut RunStory); 4] {
         let failure = RunFailure::new(FailureCode::EngineFailed, "killed by signal 9");
         let ending = TurnOutcome::Failed { failure };
         let aftermath = ProcessAfterTurn::Exited(ExitStatus::Code(137));
-        story.apply(RunEvent::TurnEnded { attempt: Attempt(1), turn_id, position, ending, aftermath });
+        story.apply(RunEvent::TurnEnded {
+            attempt: Attempt(1),
+            turn_id,
+            position,
+            outcome: ending,
+            process_after: aftermath,
+        });
         story.exits(1, ExitStatus::Code(137));
     }
     fn exited(story: &mut RunStory) {
         story.exits(1, ExitStatus::Code(0));
     }
     fn unseen(story: &mut RunStory) {
-        story.exits(1, ExitStatus::Unseen);
+        story.exits(1, ExitStatus::Unknown);
     }
     fn unreachable(story: &mut RunStory) {
-        story.apply(RunEvent::ContactLost { attempt: Attempt(1), within: None });
+        story.apply(RunEvent::ContactLost { attempt: Attempt(1), search_timeout_sec: None });
         story.apply(RunEvent::RecoveryFailed { attempt: Attempt(1), reason: "gone".into() });
     }
     [turn_failed_with_exit, exited, unseen, unreachable]
@@ -53,7 +59,7 @@ fn at_gate(story_settings: StorySettings) -> RunStory {
 /// The reason for which the previously open request was closed.
 fn close_reason(story: &RunStory) -> Option<CloseReason> {
     story.run().interactions.iter().find_map(|interaction| match interaction.state {
-        InteractionState::Closed { because, .. } => Some(because),
+        InteractionState::Closed { reason: because, .. } => Some(because),
         InteractionState::Open | InteractionState::Answered(_) => None,
     })
 }
@@ -68,7 +74,7 @@ fn a10_a_process_that_dies_at_a_request_makes_it_void_and_the_person_is_asked() 
             dies(&mut story);
             assert_eq!(story.detail(), "waiting_user.free");
             assert_ne!(story.question().interaction_id, request);
-            assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::RequestVoid));
+            assert_eq!(story.question().origin, InteractionOrigin::Abide(RuntimeQuestion::RequestVoid));
             assert_eq!(story.run().occupancy(), SlotOccupancy::None);
             assert_eq!(story.run().waiting_gates, vec![], "later requests are void too");
             let ended = story.run().turns.iter().find(|it| it.turn_id == turn).expect("it is the latest");
@@ -92,13 +98,13 @@ fn a10_the_request_of_a_dead_process_is_closed_as_void() {
 #[test]
 fn a10_a_person_may_stop_after_a_void_request() {
     let mut story = at_gate(RESUMABLE);
-    story.exits(1, ExitStatus::Unseen).replies("stop");
+    story.exits(1, ExitStatus::Unknown).replies("stop");
     assert_eq!(
         (story.run().status(), story.failure()),
         (RunStatus::Canceled, Some(FailureCode::CanceledByUser))
     );
     let mut chat = at_gate(CHAT);
-    chat.exits(1, ExitStatus::Unseen).replies("stop");
+    chat.exits(1, ExitStatus::Unknown).replies("stop");
     assert_eq!(chat.detail(), "idle.free");
 }
 
@@ -122,7 +128,15 @@ fn a10_a_sticky_run_never_fails_with_a_code_of_the_resumable_path() {
     let (turn_id, position) = (story.turn(), story.next_position());
     let ending = TurnOutcome::Completed { text: "done".into() };
     let aftermath = ProcessAfterTurn::Exited(ExitStatus::Code(0));
-    story.apply(RunEvent::TurnEnded { attempt: Attempt(1), turn_id, position, ending, aftermath }).admitted();
+    story
+        .apply(RunEvent::TurnEnded {
+            attempt: Attempt(1),
+            turn_id,
+            position,
+            outcome: ending,
+            process_after: aftermath,
+        })
+        .admitted();
     assert_eq!(story.failure(), Some(FailureCode::InteractionProcessLost));
     // The process announces another session.
     let mut story = RunStory::working(STICKY);
@@ -147,7 +161,7 @@ fn a_shutdown_interrupts_the_turn_at_work_and_asks_in_an_interactive_run() {
         let mut story = RunStory::working(story_settings);
         shut_down(&mut story);
         assert_eq!(story.detail(), "waiting_user.free");
-        assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::StoppedByShutdown));
+        assert_eq!(story.question().origin, InteractionOrigin::Abide(RuntimeQuestion::StoppedByShutdown));
         assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::Interrupted);
         story.replies("continue").admitted();
         let (_, session, prompt) = story.pending_launch();

@@ -20,7 +20,7 @@ const RECOVERABLE: StorySettings =
     StorySettings { abilities: RunAbilities { recover: true, steer: false }, ..RESUMABLE };
 
 fn lost(attempt: u32) -> RunEvent {
-    RunEvent::ContactLost { attempt: Attempt(attempt), within: None }
+    RunEvent::ContactLost { attempt: Attempt(attempt), search_timeout_sec: None }
 }
 
 #[test]
@@ -44,8 +44,12 @@ fn e8_contact_that_is_lost_again_and_again_is_searched_for_with_pauses_and_not_f
         story.apply(lost(1));
         rounds += 1;
         assert!(rounds < 40, "it goes round for ever");
-        let Some(recover) =
-            story.run().owed.iter().find(|owed| matches!(owed.effect, Effect::Recover { .. })).cloned()
+        let Some(recover) = story
+            .run()
+            .pending_effects
+            .iter()
+            .find(|owed| matches!(owed.effect, Effect::Recover { .. }))
+            .cloned()
         else {
             break;
         };
@@ -55,19 +59,19 @@ fn e8_contact_that_is_lost_again_and_again_is_searched_for_with_pauses_and_not_f
     assert_eq!(pauses[..6], [0, 1, 2, 4, 8, 16], "{pauses:?}");
     assert!(rounds <= 17, "{rounds} rounds");
     assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::RecoveryRequired);
-    assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::OutcomeUnknown));
+    assert_eq!(story.question().origin, InteractionOrigin::Abide(RuntimeQuestion::OutcomeUnknown));
 }
 
 #[test]
 fn e8_the_time_of_all_searches_counts() {
     let mut story = RunStory::working(RESUMABLE);
     for _ in 0..2 {
-        story.apply(RunEvent::ContactLost { attempt: Attempt(1), within: Some(Seconds(100)) });
+        story.apply(RunEvent::ContactLost { attempt: Attempt(1), search_timeout_sec: Some(Seconds(100)) });
         story.advance_clock(39);
         story.apply(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
         story.advance_clock(1_000);
     }
-    story.apply(RunEvent::ContactLost { attempt: Attempt(1), within: Some(Seconds(100)) });
+    story.apply(RunEvent::ContactLost { attempt: Attempt(1), search_timeout_sec: Some(Seconds(100)) });
     let deadline = story.run().deadline().expect("the search ends");
     assert_eq!(story.now().span_until(deadline.at), TimeSpan::from(Seconds(20)));
     story.expire_deadline();
@@ -80,7 +84,8 @@ fn a12_a_wait_whose_process_is_out_of_reach_stays_answerable_however_often_it_is
     for _ in 0..40 {
         story.apply(lost(1));
         assert_eq!(story.run().status(), RunStatus::WaitingUser);
-        let recover = story.run().owed.iter().find(|owed| matches!(owed.effect, Effect::Recover { .. }));
+        let recover =
+            story.run().pending_effects.iter().find(|owed| matches!(owed.effect, Effect::Recover { .. }));
         assert!(
             story.now().span_until(recover.expect("it is looked for").due_at) <= TimeSpan::from(Seconds(60))
         );
@@ -91,7 +96,7 @@ fn a12_a_wait_whose_process_is_out_of_reach_stays_answerable_however_often_it_is
 #[test]
 fn e8_a_result_that_was_read_back_is_the_normal_end() {
     let mut story = RunStory::working(RECOVERABLE);
-    story.exits(1, ExitStatus::Unseen);
+    story.exits(1, ExitStatus::Unknown);
     assert_eq!(story.detail(), "running.recovering");
     story.completes(1, "done");
     assert_eq!((story.run().status(), story.run().result.as_deref()), (RunStatus::Succeeded, Some("done")));
@@ -100,9 +105,9 @@ fn e8_a_result_that_was_read_back_is_the_normal_end() {
 #[test]
 fn e8_a_turn_that_is_not_found_in_time_is_put_to_the_person_once() {
     let mut story = RunStory::working(RECOVERABLE);
-    story.exits(1, ExitStatus::Unseen).expire_deadline();
+    story.exits(1, ExitStatus::Unknown).expire_deadline();
     assert_eq!(story.detail(), "waiting_user.free");
-    assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::OutcomeUnknown));
+    assert_eq!(story.question().origin, InteractionOrigin::Abide(RuntimeQuestion::OutcomeUnknown));
     assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::RecoveryRequired);
     assert_eq!(story.pending_effects(), vec!["Terminate"], "it is never simply run again");
     story.replies("continue");
@@ -112,7 +117,7 @@ fn e8_a_turn_that_is_not_found_in_time_is_put_to_the_person_once() {
 #[test]
 fn e8_a_person_may_give_a_lost_turn_up() {
     let mut story = RunStory::working(RESUMABLE);
-    story.exits(1, ExitStatus::Unseen).replies("Stop");
+    story.exits(1, ExitStatus::Unknown).replies("Stop");
     assert_eq!(
         (story.run().status(), story.failure()),
         (RunStatus::Canceled, Some(FailureCode::CanceledByUser))
@@ -122,7 +127,7 @@ fn e8_a_person_may_give_a_lost_turn_up() {
 #[test]
 fn e8_an_unattended_run_whose_turn_is_lost_fails() {
     let mut story = RunStory::working(StorySettings { mode: ExecutionMode::Auto, ..RESUMABLE });
-    story.exits(1, ExitStatus::Unseen);
+    story.exits(1, ExitStatus::Unknown);
     assert_eq!(story.failure(), Some(FailureCode::RecoveryFailed));
 }
 
@@ -162,8 +167,8 @@ fn facts_of_an_old_attempt_are_ignored() {
         attempt,
         turn_id,
         position: OutputPosition(99),
-        ending,
-        aftermath,
+        outcome: ending,
+        process_after: aftermath,
     });
     story.apply_ignored(RunEvent::ProcessExited { attempt, exit: ExitStatus::Code(1) });
     story.apply_ignored(lost(1));
@@ -199,7 +204,13 @@ fn e7_a_process_that_repeats_the_end_of_a_turn_does_not_end_the_next_one() {
     story.replies("red");
     let ending = TurnOutcome::Completed { text: "of the first".into() };
     let (attempt, position, aftermath) = (Attempt(1), OutputPosition(99), ProcessAfterTurn::Alive);
-    story.apply_ignored(RunEvent::TurnEnded { attempt, turn_id: first, position, ending, aftermath });
+    story.apply_ignored(RunEvent::TurnEnded {
+        attempt,
+        turn_id: first,
+        position,
+        outcome: ending,
+        process_after: aftermath,
+    });
 }
 
 #[test]
@@ -258,7 +269,7 @@ fn an_interrupt_also_stops_the_message_that_was_to_take_over() {
     story.send_message("m2", OnBusy::Supersede).apply(RunEvent::InterruptRequested { by: "ada".into() });
     story.completes(1, "late");
     assert_eq!(story.run().result, None);
-    assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::Interrupted));
+    assert_eq!(story.question().origin, InteractionOrigin::Abide(RuntimeQuestion::Interrupted));
 }
 
 #[test]
@@ -274,7 +285,7 @@ fn a_stopped_turn_waits_for_the_person_who_stopped_it() {
     story.apply(RunEvent::InterruptRequested { by: "ada".into() });
     assert_eq!((story.detail().as_str(), story.pending_effects()), ("running.stopping", vec!["Interrupt"]));
     story.ends(1, TurnOutcome::Interrupted);
-    assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::Interrupted));
+    assert_eq!(story.question().origin, InteractionOrigin::Abide(RuntimeQuestion::Interrupted));
     story.replies("try the other way").admitted();
     assert_eq!(story.run().turns.last().unwrap().prompt, "try the other way");
 }

@@ -99,7 +99,7 @@ fn a11_a_chat_whose_session_was_never_named_is_answered_and_then_over() {
 #[test]
 fn an_unsent_task_is_sent_again_with_the_reply() {
     let mut story = RunStory::working(crate::teller::StorySettings { announces: false, ..RESUMABLE });
-    story.exits(1, abide_domain::process::ExitStatus::Unseen).replies("continue").admitted();
+    story.exits(1, abide_domain::process::ExitStatus::Unknown).replies("continue").admitted();
     let (_, session, prompt) = story.pending_launch();
     assert_eq!(session, LaunchSession::New);
     assert!(prompt.starts_with("task\n\nContact was lost"), "{prompt}");
@@ -139,10 +139,10 @@ fn a_process_of_an_obsolete_launch_is_terminated() {
 fn a11_a_session_that_a_lost_process_may_have_begun_under_our_id_is_resumed_and_not_begun_again() {
     let lost: [fn(&mut RunStory); 2] = [
         |story| {
-            story.started(1).exits(1, ExitStatus::Unseen);
+            story.started(1).exits(1, ExitStatus::Unknown);
         },
         |story| {
-            story.exits(1, ExitStatus::Unseen);
+            story.exits(1, ExitStatus::Unknown);
         },
     ];
     for lose in lost {

@@ -87,7 +87,7 @@ fn a_chat_whose_session_is_lost_is_over() {
 fn a_sticky_chat_ends_after_its_idle_timeout() {
     let mut story = RunStory::working(STICKY_CHAT);
     story.completes(1, "hello").send_message("m2", OnBusy::Queue);
-    assert_eq!((story.detail().as_str(), story.pending_effects()), ("running.active", vec!["Say"]));
+    assert_eq!((story.detail().as_str(), story.pending_effects()), ("running.active", vec!["SendPrompt"]));
     story.completes(1, "again");
     assert_eq!(story.detail(), "idle.session");
     story.expire_deadline();
@@ -118,7 +118,7 @@ fn a_message_that_came_too_late_to_steer_gets_its_own_turn() {
     let mut story = RunStory::working(STEERABLE);
     story.send_message("m2", OnBusy::Steer);
     let effect = story.effect_number("Steer");
-    story.apply(RunEvent::EffectMissed { effect }).completes(1, "one");
+    story.apply(RunEvent::EffectObsolete { effect }).completes(1, "one");
     assert_eq!(story.run().status(), RunStatus::Queued);
 }
 

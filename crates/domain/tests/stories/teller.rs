@@ -155,11 +155,17 @@ impl RunStory {
     }
 
     pub(crate) fn pending_effects(&self) -> Vec<&'static str> {
-        self.run().owed.iter().map(|owed| owed.effect.name()).collect()
+        self.run().pending_effects.iter().map(|owed| owed.effect.name()).collect()
     }
 
     pub(crate) fn effect(&self, name: &str) -> Effect {
-        self.run().owed.iter().find(|owed| owed.effect.name() == name).expect("it is owed").effect.clone()
+        self.run()
+            .pending_effects
+            .iter()
+            .find(|owed| owed.effect.name() == name)
+            .expect("it is owed")
+            .effect
+            .clone()
     }
 
     /// The attempt that is to be launched, with its session and prompt.
@@ -175,7 +181,7 @@ impl RunStory {
     pub(crate) fn try_apply(&mut self, event: RunEvent) -> Result<(), RequestRefused> {
         self.last_seed += 100;
         self.now += 1_000_000;
-        let stamp = EventStamp { at: Timestamp(self.now), fresh: IdSeed(self.last_seed) };
+        let stamp = EventStamp { at: Timestamp(self.now), id_seed: IdSeed(self.last_seed) };
         let step: RunStep = run::apply(self.run.as_ref(), &stamp, &event)?;
         self.requested_effects.extend(step.effects.iter().map(|owed| owed.effect.name()));
         self.last_outcome = step.outcome;
@@ -235,7 +241,13 @@ impl RunStory {
         let aftermath =
             if sticky { ProcessAfterTurn::Alive } else { ProcessAfterTurn::Exited(ExitStatus::Code(0)) };
         let (turn_id, position) = (self.turn(), self.next_position());
-        self.apply(RunEvent::TurnEnded { attempt: Attempt(attempt), turn_id, position, ending, aftermath })
+        self.apply(RunEvent::TurnEnded {
+            attempt: Attempt(attempt),
+            turn_id,
+            position,
+            outcome: ending,
+            process_after: aftermath,
+        })
     }
 
     pub(crate) fn raise_gate(&mut self, attempt: u32, gate: &str, purpose: GatePurpose) -> &mut Self {
@@ -279,7 +291,7 @@ impl RunStory {
     }
 
     pub(crate) fn effect_number(&self, name: &str) -> EffectNumber {
-        self.run().owed.iter().find(|owed| owed.effect.name() == name).expect("it is owed").number
+        self.run().pending_effects.iter().find(|owed| owed.effect.name() == name).expect("it is owed").number
     }
 
     /// Advances the clock without an event.

@@ -26,7 +26,7 @@ fn restored(attempt: u32) -> RunEvent {
 }
 
 fn lost(attempt: u32) -> RunEvent {
-    RunEvent::ContactLost { attempt: Attempt(attempt), within: None }
+    RunEvent::ContactLost { attempt: Attempt(attempt), search_timeout_sec: None }
 }
 
 /// The time at which the running turn exceeds its limit.
@@ -75,7 +75,7 @@ fn a_turn_works_as_long_as_it_may_in_whatever_way_it_came_to_work() {
         abilities: RunAbilities { recover: true, steer: false },
         ..LIMITED
     });
-    found_unseen.exits(1, ExitStatus::Unseen).apply(restored(1));
+    found_unseen.exits(1, ExitStatus::Unknown).apply(restored(1));
 
     let mut after_a_rest = RunStory::working(StorySettings { mode: ExecutionMode::Chat, ..LIMITED_STICKY });
     after_a_rest.completes(1, "hello").send_message("m2", OnBusy::Queue);
@@ -184,7 +184,7 @@ fn a_silent_turn_without_a_limit_is_never_ended() {
             DeadlineKind::Turn(attempt),
             DeadlineKind::Stop(attempt),
             DeadlineKind::Recovery(attempt),
-            DeadlineKind::Idling(attempt),
+            DeadlineKind::Idle(attempt),
         ] {
             story.apply_ignored(RunEvent::DeadlinePassed { deadline });
         }

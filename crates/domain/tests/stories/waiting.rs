@@ -39,7 +39,7 @@ fn a7_session_process_and_deadline_are_stored_before_the_wait() {
 
     let sticky = RunStory::asking(STICKY, DecisionPolicy::Abort);
     let RunState::WaitingUser(waiting) = &sticky.run().state else { panic!() };
-    let HeldProcess::Session(live) = &waiting.hold else { panic!() };
+    let HeldProcess::Session(live) = &waiting.held_process else { panic!() };
     assert_eq!((live.process.pid, live.process.keeper.as_str()), (101, "k1"));
     assert_eq!(waiting.deadline, sticky.question().deadline_at);
 }
@@ -57,7 +57,7 @@ fn a8_a_reply_resumes_in_a_new_process_or_goes_to_the_living_one() {
 
     let mut sticky = RunStory::asking(STICKY, DecisionPolicy::Abort);
     sticky.replies("red");
-    assert_eq!((sticky.detail().as_str(), sticky.pending_effects()), ("running.active", vec!["Say"]));
+    assert_eq!((sticky.detail().as_str(), sticky.pending_effects()), ("running.active", vec!["SendPrompt"]));
     assert_eq!(sticky.run().attempt(), Some(Attempt(1)));
 }
 
@@ -100,7 +100,7 @@ fn a10_an_unanswered_strict_sticky_wait_fails() {
 
 #[test]
 fn a10_a_process_that_dies_while_it_waits_fails_the_run() {
-    for exit in [ExitStatus::Code(0), ExitStatus::Code(137), ExitStatus::Unseen] {
+    for exit in [ExitStatus::Code(0), ExitStatus::Code(137), ExitStatus::Unknown] {
         let mut story = RunStory::asking(STICKY, DecisionPolicy::EngineJudgement);
         story.exits(1, exit);
         assert_eq!(story.failure(), Some(FailureCode::InteractionProcessLost));
@@ -124,11 +124,11 @@ fn a_sticky_process_that_ends_with_its_question_cannot_be_answered() {
         attempt: Attempt(1),
         turn_id,
         position,
-        ending: abide_domain::event::TurnOutcome::Asked {
+        outcome: abide_domain::event::TurnOutcome::Asked {
             text: String::new(),
             question: question(InteractionKind::OpenText, DecisionPolicy::Abort),
         },
-        aftermath: abide_domain::event::ProcessAfterTurn::Exited(ExitStatus::Code(0)),
+        process_after: abide_domain::event::ProcessAfterTurn::Exited(ExitStatus::Code(0)),
     });
     assert_eq!(story.failure(), Some(FailureCode::InteractionProcessLost));
 }

@@ -28,7 +28,7 @@ pub(crate) fn event_time(run: &Run, event: &RunEvent) -> i64 {
 pub(crate) fn events(run: &Run) -> Vec<(&'static str, RunEvent)> {
     let attempt = run.attempt().unwrap_or(run.last_attempt);
     let turn_id = run.turns.last().map_or(TurnId(IdSeed(0)), |turn| turn.turn_id);
-    let position = OutputPosition(run.live().map_or(0, |live| live.heard.0) + 1);
+    let position = OutputPosition(run.live().map_or(0, |live| live.processed_position.0) + 1);
     let mut events = requests(run);
     events.extend(process_events(attempt));
     events.extend(output_events(attempt, turn_id, position, run));
@@ -37,7 +37,10 @@ pub(crate) fn events(run: &Run) -> Vec<(&'static str, RunEvent)> {
         "stale news",
         ended(Attempt(attempt.0 + 7), turn_id, position, completed(), ProcessAfterTurn::Alive),
     ));
-    events.push(("stale news", RunEvent::ContactLost { attempt: Attempt(attempt.0 + 7), within: None }));
+    events.push((
+        "stale news",
+        RunEvent::ContactLost { attempt: Attempt(attempt.0 + 7), search_timeout_sec: None },
+    ));
     events.push((
         "stale news",
         ended(
@@ -107,8 +110,8 @@ fn process_events(attempt: Attempt) -> Vec<(&'static str, RunEvent)> {
         ("", RunEvent::LaunchFailed { attempt, failure: failure.clone(), retry: LaunchRetry::Later }),
         ("", RunEvent::LaunchFailed { attempt, failure: failure.clone(), retry: LaunchRetry::Never }),
         ("ProcessExited", RunEvent::ProcessExited { attempt, exit: ExitStatus::Code(0) }),
-        ("ProcessExited (unseen)", RunEvent::ProcessExited { attempt, exit: ExitStatus::Unseen }),
-        ("", RunEvent::ContactLost { attempt, within: None }),
+        ("ProcessExited (unknown)", RunEvent::ProcessExited { attempt, exit: ExitStatus::Unknown }),
+        ("", RunEvent::ContactLost { attempt, search_timeout_sec: None }),
         ("", RunEvent::ContactRestored { attempt, process }),
         ("", RunEvent::RecoveryFailed { attempt, reason: "gone".into() }),
         ("", RunEvent::SessionLost { failure }),
@@ -174,11 +177,11 @@ fn output_events(
 }
 
 fn environment_events(run: &Run) -> Vec<(&'static str, RunEvent)> {
-    let delivery_id = run.owed.iter().find_map(|owed| match owed.effect {
+    let delivery_id = run.pending_effects.iter().find_map(|owed| match owed.effect {
         Effect::Deliver { delivery_id } => Some(delivery_id),
         Effect::Probe { .. }
         | Effect::Launch { .. }
-        | Effect::Say { .. }
+        | Effect::SendPrompt { .. }
         | Effect::Answer { .. }
         | Effect::Steer { .. }
         | Effect::Interrupt { .. }
@@ -186,13 +189,13 @@ fn environment_events(run: &Run) -> Vec<(&'static str, RunEvent)> {
         | Effect::Recover { .. } => None,
     });
     let delivery_id = delivery_id.unwrap_or(DeliveryId(IdSeed(5)));
-    let effect = run.owed.first().map_or(EffectNumber(0), |owed| owed.number);
+    let effect = run.pending_effects.first().map_or(EffectNumber(0), |owed| owed.number);
     let mut world = vec![
         ("", RunEvent::DeliveryConfirmed { delivery_id }),
         ("", RunEvent::DeliveryFailed { delivery_id, certainty: DeliveryFailure::Unknown }),
-        ("", RunEvent::ConversationSpoke),
+        ("", RunEvent::ConversationActive),
         ("", RunEvent::EffectPerformed { effect }),
-        ("", RunEvent::EffectMissed { effect }),
+        ("", RunEvent::EffectObsolete { effect }),
         (
             "DeadlinePassed (another)",
             RunEvent::DeadlinePassed { deadline: abide_domain::deadline::DeadlineKind::Turn(Attempt(99)) },
@@ -214,5 +217,5 @@ fn ended(
     ending: TurnOutcome,
     aftermath: ProcessAfterTurn,
 ) -> RunEvent {
-    RunEvent::TurnEnded { attempt, turn_id, position, ending, aftermath }
+    RunEvent::TurnEnded { attempt, turn_id, position, outcome: ending, process_after: aftermath }
 }

@@ -32,7 +32,7 @@ fn apply_with_follow_up(
     let step = run::apply(Some(before), &stamp, event)?;
     match &step.follow_up {
         Some(next) => {
-            run::apply(Some(&step.run), &EventStamp { fresh: IdSeed(stamp.fresh.0 + 8), ..stamp }, next)
+            run::apply(Some(&step.run), &EventStamp { id_seed: IdSeed(stamp.id_seed.0 + 8), ..stamp }, next)
         }
         None => Ok(step),
     }
@@ -48,7 +48,7 @@ fn observe() -> TransitionTable {
                 for (place, (label, event)) in battery::events(before).into_iter().enumerate() {
                     let at = battery::event_time(before, &event);
                     let fresh = IdSeed(u128::MAX - 4096 + 16 * place as u128);
-                    let stamp = EventStamp { at: Timestamp(at), fresh };
+                    let stamp = EventStamp { at: Timestamp(at), id_seed: fresh };
                     table.record(before, label, apply_with_follow_up(before, stamp, &event));
                 }
             }

@@ -167,7 +167,7 @@ pub(super) fn approval_context(
         ApprovalSubject::Tool { .. } => None,
         ApprovalSubject::Command { .. } | ApprovalSubject::FileChange { .. } => name.or(kind),
     };
-    Ok(ApprovalContext { tool, remarks, rest, ..ApprovalContext::new(subject) })
+    Ok(ApprovalContext { tool, remarks, other_fields: rest, ..ApprovalContext::new(subject) })
 }
 
 fn unnamed_tool(input: Vec<RequestField>) -> ApprovalSubject {
@@ -216,5 +216,5 @@ fn file_change(item: &RawValue) -> Option<(FileChange, Vec<RequestField>)> {
     let change = if old.is_some() { ChangeKind::Edit } else { ChangeKind::Write };
     let diff = request_fields::diff(old.as_deref().unwrap_or_default(), &new);
     let more = fields.into_rest().into_iter().filter(|field| field.value.text() != "null");
-    Some((FileChange { path, change, diff, cut: false }, more.collect()))
+    Some((FileChange { path, change, diff, truncated: false }, more.collect()))
 }

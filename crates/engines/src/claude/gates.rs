@@ -131,7 +131,7 @@ fn approval(request: &ControlRequestBody, input: &RawValue) -> Question {
     let mut context = match known_subject {
         Some(subject) => ApprovalContext {
             tool: Some(tool.clone()),
-            rest: fields.into_rest(),
+            other_fields: fields.into_rest(),
             ..ApprovalContext::new(subject)
         },
         None => {
@@ -141,7 +141,7 @@ fn approval(request: &ControlRequestBody, input: &RawValue) -> Question {
     };
     let fields = match &context.subject {
         ApprovalSubject::Tool { input, .. } => input,
-        ApprovalSubject::Command { .. } | ApprovalSubject::FileChange { .. } => &context.rest,
+        ApprovalSubject::Command { .. } | ApprovalSubject::FileChange { .. } => &context.other_fields,
     };
     let is_mentioned = |remark: &String| {
         fields.iter().any(|field| matches!(&field.value, FieldValue::Text(text) if text == remark))
@@ -174,7 +174,7 @@ fn edit_subject(fields: &mut JsonFields<'_>) -> Option<ApprovalSubject> {
 }
 
 fn file_change_subject(path: String, change: ChangeKind, diff: String) -> ApprovalSubject {
-    ApprovalSubject::FileChange { files: vec![FileChange { path, change, diff, cut: false }] }
+    ApprovalSubject::FileChange { files: vec![FileChange { path, change, diff, truncated: false }] }
 }
 
 fn question(asked: &AskUserQuestionInput) -> Question {

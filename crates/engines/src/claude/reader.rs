@@ -253,7 +253,7 @@ fn print_outcome(outcome: Option<ClaudeOutcome>, exit: &ProcessExit<'_>) -> Resu
         Some(ClaudeOutcome::Answered(_)) => {
             let how = match exit.status {
                 ExitStatus::Code(code) => format!("left with code {code}"),
-                ExitStatus::Unseen => "is gone".to_owned(),
+                ExitStatus::Unknown => "is gone".to_owned(),
             };
             let message = format!("the engine gave an answer but {how}, so the answer may be incomplete");
             Err(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, message) })

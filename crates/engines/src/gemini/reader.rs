@@ -135,7 +135,7 @@ impl OneShotProtocol for GeminiReader {
                      into engines.gemini.args: {stderr_tail}"
                 ),
             ),
-            ExitStatus::Code(_) | ExitStatus::Unseen => turn.failure_or_exit(exit),
+            ExitStatus::Code(_) | ExitStatus::Unknown => turn.failure_or_exit(exit),
         }
     }
 }

@@ -192,7 +192,7 @@ fn gate_subject(gate: &ParrotGateLine<'_>) -> Option<ApprovalSubject> {
                 path: first.to_owned(),
                 change: ChangeKind::Write,
                 diff: request_fields::diff("", rest),
-                cut: false,
+                truncated: false,
             }],
         },
         "tool" => ApprovalSubject::Tool { name: first.to_owned(), input: vec![text("input", rest)] },

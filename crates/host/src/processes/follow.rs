@@ -124,7 +124,7 @@ impl OutputFollower for FileReader {
                     ))
                 }
                 Some(record) => ProcessOutput::Exited(ExitStatus::Code(record.exit.code)),
-                None => ProcessOutput::Exited(ExitStatus::Unseen),
+                None => ProcessOutput::Exited(ExitStatus::Unknown),
             },
         })
     }

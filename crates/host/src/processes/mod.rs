@@ -169,7 +169,7 @@ impl Processes for KeeperProcesses {
         let end_without_keeper = || {
             let run = name.rsplit_once('-').map_or(name, |(run, _)| run);
             let spared = self.outliving_keepers().recorded_dir(run);
-            kill_unresponsive(&keeper_dir, spared.as_deref()).map(|()| ExitStatus::Unseen)
+            kill_unresponsive(&keeper_dir, spared.as_deref()).map(|()| ExitStatus::Unknown)
         };
         // An agent can stop its keeper with SIGSTOP (SECURITY 10).
         resume_keeper(&keeper_dir);
@@ -462,7 +462,7 @@ fn end_child(
 }
 
 fn exit_status(exit: Option<KeeperExit>) -> ExitStatus {
-    exit.map_or(ExitStatus::Unseen, |exit| ExitStatus::Code(exit.code))
+    exit.map_or(ExitStatus::Unknown, |exit| ExitStatus::Code(exit.code))
 }
 
 /// Ends the process of a keeper that does not reply, without the keeper.

@@ -182,7 +182,7 @@ fn is_waiting(run: &Run) -> bool {
 fn is_finished(run: &Run) -> bool {
     // A process that is still to be ended may start further keepers.
     let is_final = matches!(run.status(), RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled);
-    is_final && run.owed.is_empty()
+    is_final && run.pending_effects.is_empty()
 }
 
 /// Returns whether a daemon of an earlier version noted this state folder of an agent as that of one of its runs.

@@ -257,7 +257,7 @@ impl RetentionTask {
     fn is_due(&self, run: &Run, days: u32) -> bool {
         let kept_until = |since: Timestamp| since.add_seconds(Seconds(days.saturating_mul(SECONDS_PER_DAY)));
         run.status().is_final()
-            && run.owed.is_empty()
+            && run.pending_effects.is_empty()
             && kept_until(run.updated_at) <= self.deps.clock.stamp().at
     }
 

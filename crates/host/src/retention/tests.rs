@@ -71,7 +71,7 @@ impl Processes for FakeLeftovers {
     }
     fn terminate(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|held| held != name);
-        Ok(ExitStatus::Unseen)
+        Ok(ExitStatus::Unknown)
     }
     fn names(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -117,7 +117,7 @@ impl RetentionFixture {
     /// Creates a run with a private directory, process files, and the given workspace.
     async fn run(&self, workspace: impl FnOnce(RunId) -> PathBuf) -> RunId {
         let stamp = self.clock.stamp();
-        let run_id = RunId(stamp.fresh);
+        let run_id = RunId(stamp.id_seed);
         let workspace = workspace(run_id);
         let run = run_id.to_string();
         created_dirs::create(self.home(), DirPurpose::Private, &run).expect("a folder");
@@ -151,7 +151,7 @@ impl RetentionFixture {
     }
 
     async fn apply(&self, run: RunId, event: RunEvent) {
-        let before = abide_ports::store::RunQueries::run(&*self.store, run).await.expect("memory answers");
+        let before = abide_ports::store::StoreQueries::run(&*self.store, run).await.expect("memory answers");
         let stamp = self.clock.stamp();
         let step = run::apply(before.as_ref(), &stamp, &event).expect("the rules allow it");
         let change = RunChange::new(before.as_ref(), stamp, event, step);

@@ -1,9 +1,7 @@
 //! Property tests: after random histories, the metrics match the ledgers.
 
 use abide_domain::run::RunStatus;
-use abide_ports::store::{
-    InteractionQueries, Journal, JournalCommit, PageRequest, RunQueries, StoreError, TurnQueries,
-};
+use abide_ports::store::{Journal, JournalCommit, PageRequest, StoreError, StoreQueries};
 use abide_store::memory::MemoryStore;
 use abide_testkit::history::HistoryGenerator;
 

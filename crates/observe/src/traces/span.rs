@@ -84,7 +84,7 @@ fn attempt_span(turn: &CompletedTurn, attempt: &AttemptSummary) -> Value {
             attributes.push(number("process.exit.code", code.into()));
             code != 0
         }
-        Some(ExitStatus::Unseen) => true,
+        Some(ExitStatus::Unknown) => true,
         None => false,
     };
     encode_span(OtlpSpan {

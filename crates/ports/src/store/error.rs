@@ -70,33 +70,3 @@ pub enum StoreError {
     #[error("{detail} is not valid")]
     Invalid { detail: String },
 }
-
-/// The reaction to an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreErrorKind {
-    /// Retry the same request.
-    Retry,
-    /// Change the request.
-    FixRequest,
-    /// Report the error to the operator.
-    ReportToOperator,
-}
-
-impl StoreError {
-    pub fn kind(&self) -> StoreErrorKind {
-        match self {
-            Self::Conflict { .. } | Self::Unavailable { .. } | Self::OutcomeUnknown { .. } => {
-                StoreErrorKind::Retry
-            }
-            Self::KeyTaken { .. } | Self::Unsupported { .. } | Self::Invalid { .. } => {
-                StoreErrorKind::FixRequest
-            }
-            Self::Full { .. }
-            | Self::Damaged { .. }
-            | Self::InputLost { .. }
-            | Self::FilesGone { .. }
-            | Self::InUse { .. }
-            | Self::IncompatibleVersion { .. } => StoreErrorKind::ReportToOperator,
-        }
-    }
-}

@@ -1,17 +1,18 @@
 //! The contract of the store: one append-only journal, and tables derived from it in the same transaction.
 //!
-//! The journal is authoritative. The tables serve queries and can be rebuilt from the journal at any time. Each ledger
-//! has one small trait; [`Store`] combines them. Storage formats are not defined here.
+//! The journal is authoritative. The tables serve queries and can be rebuilt from the journal at any time. [`Journal`]
+//! writes and reads the journal, [`StoreQueries`] reads the tables, [`StoreMaintenance`] serves operators, and [`Store`]
+//! is all three. Storage formats are not defined here.
 
 mod commit;
 mod error;
-mod flaw;
+mod inspection;
 mod page;
 mod tables;
 
 pub use commit::{CommitReceipt, JournalCommit, JournalEntry, JournalSeq, RunChange};
-pub use error::{StoreError, StoreErrorKind};
-pub use flaw::StoreFlaw;
+pub use error::StoreError;
+pub use inspection::StoreFlaw;
 pub use page::{ListPage, PageRequest};
 pub use tables::{JournalMismatch, RunTables};
 
@@ -57,8 +58,8 @@ pub struct DamagedRun {
     pub detail: String,
 }
 
-/// Queries for the current state of runs. Lists omit rows that cannot be read; [`RunQueries::damaged_runs`] reports them.
-pub trait RunQueries {
+/// Queries over the tables. Lists of runs omit rows that cannot be read; [`StoreQueries::damaged_runs`] reports them.
+pub trait StoreQueries {
     fn run(&self, id: RunId) -> StoreFuture<'_, Option<Run>>;
 
     /// Runs with this status, or all runs, newest first.
@@ -78,22 +79,14 @@ pub trait RunQueries {
 
     /// The number of runs per status, without statuses that have no runs. Does not read any run.
     fn count_by_status(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>>;
-}
 
-pub trait TurnQueries {
     fn turn(&self, id: TurnId) -> StoreFuture<'_, Option<Turn>>;
 
     /// A run's turns, oldest first.
     fn turns_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Turn>>;
-}
 
-/// Queries for received messages.
-pub trait InboundQueries {
     fn inbound(&self, key: MessageKey) -> StoreFuture<'_, Option<Inbound>>;
-}
 
-/// Queries for questions.
-pub trait InteractionQueries {
     fn interaction(&self, id: InteractionId) -> StoreFuture<'_, Option<Interaction>>;
 
     /// A run's questions, oldest first.
@@ -104,10 +97,7 @@ pub trait InteractionQueries {
 
     /// The number of open questions. Does not read any question.
     fn count_open_interactions(&self) -> StoreFuture<'_, u64>;
-}
 
-/// Queries for deliveries.
-pub trait DeliveryQueries {
     fn delivery(&self, id: DeliveryId) -> StoreFuture<'_, Option<Delivery>>;
 
     /// A run's deliveries, oldest first.
@@ -115,21 +105,15 @@ pub trait DeliveryQueries {
 
     /// Runs that have a failed delivery to this conversation which may be retried once.
     fn undelivered_to(&self, conversation_ref: &str) -> StoreFuture<'_, Vec<RunId>>;
-}
 
-/// Queries for pending effects. They are stored in the runs only.
-pub trait EffectQueries {
-    /// Pending effects after this one, ordered by run and number.
+    /// Pending effects after this one, ordered by run and number. They are stored in the runs only.
     fn pending_effects(
         &self,
         after: Option<(RunId, EffectNumber)>,
         limit: usize,
     ) -> StoreFuture<'_, Vec<(RunId, PendingEffect)>>;
-}
 
-/// Queries for claimed keys. A key can be claimed only once.
-pub trait ClaimQueries {
-    /// The run and request that claimed a key.
+    /// The run and request that claimed a key. A key can be claimed only once.
     fn claim_holder(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>>;
 }
 
@@ -140,15 +124,6 @@ pub struct ClaimHolder {
     pub run_id: RunId,
     /// A digest of the request, to distinguish a repetition from another request with the same key.
     pub fingerprint: String,
-}
-
-/// Stores the positions of the journal's readers.
-pub trait CursorStore {
-    /// A reader's position, 0 for an unknown reader.
-    fn cursor(&self, reader: &str) -> StoreFuture<'_, JournalSeq>;
-
-    /// Advances a reader's position. It never moves backwards.
-    fn advance_cursor(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()>;
 }
 
 /// Maintenance operations for operators.
@@ -194,35 +169,7 @@ pub trait StoreMaintenance {
     }
 }
 
-/// All ledgers of one store.
-pub trait Store:
-    Journal
-    + RunQueries
-    + TurnQueries
-    + InboundQueries
-    + InteractionQueries
-    + DeliveryQueries
-    + EffectQueries
-    + ClaimQueries
-    + CursorStore
-    + StoreMaintenance
-    + Send
-    + Sync
-{
-}
+/// A complete store.
+pub trait Store: Journal + StoreQueries + StoreMaintenance + Send + Sync {}
 
-impl<S> Store for S where
-    S: Journal
-        + RunQueries
-        + TurnQueries
-        + InboundQueries
-        + InteractionQueries
-        + DeliveryQueries
-        + EffectQueries
-        + ClaimQueries
-        + CursorStore
-        + StoreMaintenance
-        + Send
-        + Sync
-{
-}
+impl<S> Store for S where S: Journal + StoreQueries + StoreMaintenance + Send + Sync {}

@@ -31,7 +31,6 @@ pub(super) struct CommitBatch<'a> {
     pub(super) interactions: BTreeMap<&'a str, (&'a str, &'a InteractionKeys, &'a str)>,
     pub(super) deliveries: BTreeMap<&'a str, (&'a str, &'a DeliveryKeys, &'a str)>,
     pub(super) claims: Vec<(&'a KeyClaim, &'a str)>,
-    pub(super) cursors: BTreeMap<&'a str, i64>,
 }
 
 /// An entry with its position in the journal.
@@ -96,8 +95,7 @@ impl CommitBatch<'_> {
             && self.turns.is_empty()
             && self.interactions.is_empty()
             && self.deliveries.is_empty()
-            && self.claims.is_empty()
-            && self.cursors.is_empty())
+            && self.claims.is_empty())
     }
 }
 

@@ -13,14 +13,31 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
     error::failed,
+    reencode,
     tls::{self, TlsSettings},
 };
-use crate::migration::{AppliedMigration, SchemaMigration, pending};
+use crate::migration::{AppliedMigration, SchemaMigration, StoredValues, pending};
 
 /// The migrations of a schema. A released migration is never edited.
 const MIGRATIONS: &[SchemaMigration] = &[
-    SchemaMigration { number: 1, name: "ledgers", sql: include_str!("migrations/0001_ledgers.sql") },
-    SchemaMigration { number: 2, name: "chain", sql: include_str!("migrations/0002_chain.sql") },
+    SchemaMigration {
+        number: 1,
+        name: "ledgers",
+        sql: include_str!("migrations/0001_ledgers.sql"),
+        values: StoredValues::Unchanged,
+    },
+    SchemaMigration {
+        number: 2,
+        name: "chain",
+        sql: include_str!("migrations/0002_chain.sql"),
+        values: StoredValues::Unchanged,
+    },
+    SchemaMigration {
+        number: 3,
+        name: "names",
+        sql: include_str!("migrations/0003_names.sql"),
+        values: StoredValues::Reencoded,
+    },
 ];
 
 /// The schema if the URL names none.
@@ -214,6 +231,10 @@ impl PostgresConnection {
         let applied_rows = transaction.query(applied_rows, &[]).await.map_err(|error| failed(&error))?;
         for step in pending(MIGRATIONS, &applied_migrations(&applied_rows))? {
             run(step.sql).await?;
+            match step.values {
+                StoredValues::Unchanged => {}
+                StoredValues::Reencoded => reencode::reencode_all(&transaction).await?,
+            }
             let insert_sql = "INSERT INTO migrations (number, name, checksum) VALUES ($1, $2, $3)";
             let values: SqlParams<'_> = &[&step.number, &step.name, &step.checksum()];
             transaction.execute(insert_sql, values).await.map_err(|error| failed(&error))?;

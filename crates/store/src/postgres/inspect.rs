@@ -5,8 +5,10 @@ use abide_domain::id::RunId;
 use abide_ports::store::{StoreError, StoreFlaw};
 use tokio_postgres::{Error, SimpleQueryMessage};
 
-use super::{PostgresStore, connect::PostgresConnection, error::failed, testimony, writer::PostgresWriteJob};
-use crate::{assembly::TABLES, chain::ChainCheck};
+use super::{
+    PostgresStore, connect::PostgresConnection, error::failed, witness_check, writer::PostgresWriteJob,
+};
+use crate::{chain::ChainCheck, run_rows::TABLES};
 
 /// The number of entries per query.
 const PAGE_ENTRIES: i64 = 10_000;
@@ -18,7 +20,7 @@ pub(super) async fn inspect(store: &PostgresStore) -> Result<Vec<StoreFlaw>, Sto
     let session = store.reader.connect().await?;
     let mut flaws = Vec::new();
     if let Some(path) = &store.witness {
-        match testimony::compare_with_witness(&session, path).await {
+        match witness_check::compare_with_witness(&session, path).await {
             Ok(None) => {}
             Ok(Some(what)) => flaws.push(StoreFlaw::Note { detail: what }),
             Err(StoreError::InputLost { detail: what }) => flaws.push(StoreFlaw::InputLost { detail: what }),
@@ -41,11 +43,6 @@ async fn inspect_snapshot(
     }
     check_chain(session, flaws).await?;
     check_indexes(session, schema, flaws).await?;
-    let sql = "SELECT count(*) FROM cursors WHERE seq < 0 OR seq > (SELECT seq FROM head)";
-    let ahead: i64 = session.query(sql, &[]).await?.first().map_or(0, |row| row.get(0));
-    if ahead > 0 {
-        flaws.push(StoreFlaw::Derived { detail: format!("{ahead} cursors are beyond the journal's end") });
-    }
     for (table, id) in invalid_run_ids(session).await? {
         flaws.push(StoreFlaw::Derived { detail: format!("{table} has rows of {id:?}, which is not a run") });
     }
@@ -62,15 +59,12 @@ pub(super) async fn reindex(store: &PostgresStore) -> Result<(), StoreError> {
 
 async fn rebuild_derived(session: &PostgresConnection) -> Result<(), Error> {
     session.client.batch_execute("BEGIN").await?;
-    for table in TABLES.iter().chain(&["journal", "cursors"]) {
+    for table in TABLES.iter().chain(&["journal"]) {
         session.client.batch_execute(&format!("REINDEX TABLE {table}")).await?;
     }
     for (table, id) in invalid_run_ids(session).await? {
         session.execute(&format!("DELETE FROM {table} WHERE run_id = $1"), &[&id]).await?;
     }
-    let clamp = "UPDATE cursors SET seq = greatest(0, least(seq, (SELECT seq FROM head)))
-                 WHERE seq < 0 OR seq > (SELECT seq FROM head)";
-    session.execute(clamp, &[]).await?;
     session.client.batch_execute("COMMIT").await
 }
 

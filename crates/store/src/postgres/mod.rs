@@ -6,13 +6,14 @@
 mod batch;
 mod connect;
 mod error;
-mod holder;
 mod inspect;
-mod ledgers;
 mod read;
-mod testimony;
+mod reencode;
+mod schema_lock;
+mod store;
 mod text;
 mod tls;
+mod witness_check;
 mod write;
 mod writer;
 
@@ -21,12 +22,12 @@ use std::path::PathBuf;
 use abide_ports::store::StoreError;
 
 use crate::witness::LossPolicy;
-pub use holder::WriterPolicy;
+pub use schema_lock::WriterPolicy;
 
 use connect::PostgresTarget;
-use holder::SchemaLock;
 use read::PostgresReader;
-use testimony::{WitnessTracker, WriteHealth};
+use schema_lock::SchemaLock;
+use witness_check::{WitnessTracker, WriteHealth};
 use writer::{PostgresWriter, WriterConnection};
 
 /// A store on a server.
@@ -79,9 +80,9 @@ impl PostgresStore {
         let (mut watch, mut witness, mut notes) =
             (WitnessTracker::without_witness(state.clone()), None, Vec::new());
         if let Some(folder) = &options.witness_folder {
-            let path = testimony::witness_path(folder, &session).await?;
+            let path = witness_check::witness_path(folder, &session).await?;
             if !options.read_only {
-                watch = testimony::open(&session, &path, options.loss, state.clone(), &mut notes).await?;
+                watch = witness_check::open(&session, &path, options.loss, state.clone(), &mut notes).await?;
             }
             witness = Some(path);
         }

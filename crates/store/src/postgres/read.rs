@@ -19,7 +19,8 @@ use crate::{
     record::{StoredEntry, decode_body, limit_to_db_integer, parse_id},
 };
 
-pub(super) const SELECT_ENTRY: &str = "SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal";
+pub(super) const SELECT_ENTRY: &str =
+    "SELECT seq, run_id, revision, at, id_seed, event, checksum FROM journal";
 
 /// The connection for queries, reestablished after a loss.
 #[derive(Debug)]
@@ -201,7 +202,7 @@ fn entry(row: &Row) -> Result<JournalEntry, StoreError> {
         run_id: row.get(1),
         revision: row.get(2),
         at: row.get(3),
-        fresh: row.get(4),
+        id_seed: row.get(4),
         event: row.get(5),
         checksum: row.get(6),
     }

@@ -12,10 +12,10 @@ use super::{
     text::{escape_nul, unescape_nul},
 };
 use crate::{
-    assembly::TABLES,
     chain::JournalHead,
-    pen::TextRange,
     record::{CommitRow, EntryRow, TableRows, parse_id},
+    row_buffer::TextRange,
+    run_rows::TABLES,
 };
 
 /// Locks the head row, and reads the present rows of these runs and keys. One round trip.
@@ -71,7 +71,7 @@ pub(super) async fn write_rows(
             Box::new(texts.collect::<Vec<_>>())
         };
         statements.add(
-            "INSERT INTO journal (seq, run_id, revision, at, fresh, event, checksum, chain)
+            "INSERT INTO journal (seq, run_id, revision, at, id_seed, event, checksum, chain)
              SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[],
                                   $7::bigint[], $8::bigint[])",
             vec![
@@ -79,7 +79,7 @@ pub(super) async fn write_rows(
                 text(|rows, _| rows.run),
                 column(|it| it.entry.revision),
                 column(|it| it.entry.at),
-                text(|_, entry| entry.fresh),
+                text(|_, entry| entry.id_seed),
                 text(|_, entry| entry.event),
                 column(|it| it.checksum),
                 column(|it| it.head.chain),
@@ -94,16 +94,16 @@ fn add_ledger_statements<'a>(statements: &mut StatementBatch<'a>, batch: &'a Com
     if !batch.runs.is_empty() {
         let keys = || batch.runs.values().map(|(keys, _)| keys);
         statements.add(
-            "INSERT INTO runs (run_id, revision, status, deadline_at, astir, body)
+            "INSERT INTO runs (run_id, revision, status, deadline_at, activity, body)
              SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::text[])
              ON CONFLICT (run_id) DO UPDATE SET revision = excluded.revision, status = excluded.status,
-                 deadline_at = excluded.deadline_at, astir = excluded.astir, body = excluded.body",
+                 deadline_at = excluded.deadline_at, activity = excluded.activity, body = excluded.body",
             vec![
                 column(batch.runs.keys().copied()),
                 column(keys().map(|keys| keys.revision)),
                 column(keys().map(|keys| keys.status)),
                 column(keys().map(|keys| keys.deadline_at)),
-                column(keys().map(|keys| keys.astir)),
+                column(keys().map(|keys| keys.activity)),
                 column(batch.runs.values().map(|(_, body)| *body)),
             ],
         );
@@ -147,22 +147,22 @@ fn add_ledger_statements<'a>(statements: &mut StatementBatch<'a>, batch: &'a Com
     }
     if !batch.deliveries.is_empty() {
         statements.add(
-            "INSERT INTO deliveries (delivery_id, run_id, conversation_ref, waiting, body)
+            "INSERT INTO deliveries (delivery_id, run_id, conversation_ref, retry_pending, body)
              SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[], $5::text[])
-             ON CONFLICT (delivery_id) DO UPDATE SET waiting = excluded.waiting, body = excluded.body",
+             ON CONFLICT (delivery_id) DO UPDATE SET retry_pending = excluded.retry_pending, body = excluded.body",
             vec![
                 column(batch.deliveries.keys().copied()),
                 column(batch.deliveries.values().map(|(run, _, _)| *run)),
                 column(batch.deliveries.values().map(|(_, keys, _)| escape_nul(&keys.conversation_ref))),
-                column(batch.deliveries.values().map(|(_, keys, _)| keys.waiting)),
+                column(batch.deliveries.values().map(|(_, keys, _)| keys.retry_pending)),
                 column(batch.deliveries.values().map(|(_, _, body)| *body)),
             ],
         );
     }
-    add_claim_and_cursor_statements(statements, batch);
+    add_claim_statements(statements, batch);
 }
 
-fn add_claim_and_cursor_statements<'a>(statements: &mut StatementBatch<'a>, batch: &'a CommitBatch<'a>) {
+fn add_claim_statements<'a>(statements: &mut StatementBatch<'a>, batch: &'a CommitBatch<'a>) {
     if !batch.claims.is_empty() {
         statements.add(
             "INSERT INTO claims (scope, key, fingerprint, run_id)
@@ -173,16 +173,6 @@ fn add_claim_and_cursor_statements<'a>(statements: &mut StatementBatch<'a>, batc
                 column(batch.claims.iter().map(|(claim, _)| escape_nul(&claim.key))),
                 column(batch.claims.iter().map(|(claim, _)| escape_nul(&claim.fingerprint))),
                 column(batch.claims.iter().map(|(_, run)| *run)),
-            ],
-        );
-    }
-    if !batch.cursors.is_empty() {
-        statements.add(
-            "INSERT INTO cursors (reader, seq) SELECT * FROM unnest($1::text[], $2::bigint[])
-             ON CONFLICT (reader) DO UPDATE SET seq = greatest(cursors.seq, excluded.seq)",
-            vec![
-                column(batch.cursors.keys().map(|reader| escape_nul(reader))),
-                column(batch.cursors.values().copied()),
             ],
         );
     }

@@ -1,6 +1,6 @@
 //! The single writing task of this daemon. Requests that queue up while it is busy share the next transaction.
 //!
-//! The connection holds the schema's lock (`holder.rs`), so no other daemon writes at the same time. A request is
+//! The connection holds the schema's lock (`schema_lock.rs`), so no other daemon writes at the same time. A request is
 //! acknowledged only after its COMMIT and after the witness has recorded it. If contact is lost before the COMMIT was
 //! sent, the transaction is retried. If it is lost later, the outcome is unknown.
 
@@ -13,13 +13,13 @@ use super::{
     batch::CommitBatch,
     connect::{PostgresConnection, PostgresTarget},
     error::{commit_failed, failed},
-    holder::SchemaLock,
-    testimony::WitnessTracker,
+    schema_lock::SchemaLock,
+    witness_check::WitnessTracker,
     write,
 };
 use crate::{
     chain::JournalHead,
-    record::{CommitRow, TableRows, to_db_integer},
+    record::{CommitRow, TableRows},
 };
 
 /// The maximum number of queued requests. Further callers wait asynchronously.
@@ -33,10 +33,6 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) enum PostgresWriteJob {
     Commit(Vec<CommitRow>),
-    Advance {
-        reader: String,
-        to: JournalSeq,
-    },
     Replace(Box<TableRows>),
     /// Takes the schema's lock and writes nothing.
     AcquireLock,
@@ -227,11 +223,6 @@ async fn transaction(
     for job in jobs {
         outcomes.push(match job {
             PostgresWriteJob::Commit(records) => batch.add_commit(&mut baseline, records),
-            PostgresWriteJob::Advance { reader, to } => {
-                let to = to_db_integer(to.0);
-                batch.cursors.entry(reader).and_modify(|at| *at = to.max(*at)).or_insert(to);
-                Ok(CommitReceipt { last: JournalSeq(baseline.head.seq as u64) })
-            }
             PostgresWriteJob::AcquireLock => Ok(CommitReceipt { last: JournalSeq(baseline.head.seq as u64) }),
             PostgresWriteJob::Replace(rows) => {
                 write::delete_run_rows(session, rows).await.map_err(|error| failed(&error))?;
@@ -256,8 +247,6 @@ async fn transaction(
 fn records(job: &PostgresWriteJob) -> &[CommitRow] {
     match job {
         PostgresWriteJob::Commit(records) => records,
-        PostgresWriteJob::Advance { .. } | PostgresWriteJob::Replace(_) | PostgresWriteJob::AcquireLock => {
-            &[]
-        }
+        PostgresWriteJob::Replace(_) | PostgresWriteJob::AcquireLock => &[],
     }
 }

@@ -16,19 +16,35 @@ use super::{
     SqliteOptions,
     error::failed,
     lock::{DatabaseLock, sibling_path},
-    read,
-    testimony::{self, WitnessVerdict},
+    read, reencode,
+    witness_check::{self, WitnessVerdict},
 };
 use crate::{
     chain::JournalHead,
-    migration::{AppliedMigration, SchemaMigration, pending},
+    migration::{AppliedMigration, SchemaMigration, StoredValues, pending},
     witness::{LossPolicy, WitnessWriter},
 };
 
 /// The migrations of a database. A released migration is never edited.
 pub(super) const MIGRATIONS: &[SchemaMigration] = &[
-    SchemaMigration { number: 1, name: "ledgers", sql: include_str!("migrations/0001_ledgers.sql") },
-    SchemaMigration { number: 2, name: "chain", sql: include_str!("migrations/0002_chain.sql") },
+    SchemaMigration {
+        number: 1,
+        name: "ledgers",
+        sql: include_str!("migrations/0001_ledgers.sql"),
+        values: StoredValues::Unchanged,
+    },
+    SchemaMigration {
+        number: 2,
+        name: "chain",
+        sql: include_str!("migrations/0002_chain.sql"),
+        values: StoredValues::Unchanged,
+    },
+    SchemaMigration {
+        number: 3,
+        name: "names",
+        sql: include_str!("migrations/0003_names.sql"),
+        values: StoredValues::Reencoded,
+    },
 ];
 
 /// The application id in the file's header, "Abid", which `file` and this program recognise.
@@ -85,7 +101,7 @@ pub(super) fn writer(
         .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
         .map_err(|error| error_with_path(path, &error))?;
     check_application_id(&connection, path)?;
-    let verdict = testimony::compare_with_witness(&connection, path)?;
+    let verdict = witness_check::compare_with_witness(&connection, path)?;
     // Another program may have checkpointed the whole log into the database. The witness shows whether the database is
     // complete.
     let is_whole = had_log || verdict == WitnessVerdict::Agrees;
@@ -116,12 +132,12 @@ pub(super) fn writer(
     migrate(&connection)?;
     check_journal(&connection)?;
     if let Some(what) = missing {
-        testimony::record_accepted_loss(&connection, &what)?;
+        witness_check::record_accepted_loss(&connection, &what)?;
         notes.push(format!("continues without acknowledged input, as asked with --accept-loss: {what}"));
     }
     let head = super::write::head(&connection).map_err(|error| failed(&error))?;
     let witness = match purpose {
-        OpenPurpose::Serve => Some(testimony::restart_witness(&connection, path, head)?),
+        OpenPurpose::Serve => Some(witness_check::restart_witness(&connection, path, head)?),
         OpenPurpose::Inspect => None,
     };
     set_in_use_mark(&connection, InUseMark::Yes)?;
@@ -235,7 +251,7 @@ fn prepare_file(
                 format!("{} {how} (`abide up --accept-loss` starts with an empty one)", path.display());
             return Err(StoreError::Damaged { detail: what });
         }
-        testimony::rename_orphan_log(path)?;
+        witness_check::rename_orphan_log(path)?;
         notes.push(format!(
             "starts with an empty store, as asked with --accept-loss: {} {how}",
             path.display()
@@ -320,6 +336,7 @@ fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Resu
     Ok(())
 }
 
+/// Applies missing migrations, each in its own transaction.
 pub(super) fn migrate(connection: &Connection) -> Result<(), StoreError> {
     let run = |sql: &str| connection.execute_batch(sql).map_err(|error| failed(&error));
     run("CREATE TABLE IF NOT EXISTS migrations (
@@ -328,13 +345,19 @@ pub(super) fn migrate(connection: &Connection) -> Result<(), StoreError> {
     for step in pending(MIGRATIONS, &applied_migrations(connection).map_err(|error| failed(&error))?)? {
         run("BEGIN IMMEDIATE")?;
         let insert_sql = "INSERT INTO migrations (number, name, checksum) VALUES (?1, ?2, ?3)";
-        let result = connection
-            .execute_batch(step.sql)
-            .and_then(|()| connection.execute(insert_sql, (step.number, step.name, step.checksum())))
-            .and_then(|_| connection.execute_batch("COMMIT"));
+        let result = run(step.sql).and_then(|()| match step.values {
+            StoredValues::Unchanged => Ok(()),
+            StoredValues::Reencoded => reencode::reencode_all(connection),
+        });
+        let result = result
+            .and_then(|()| {
+                let values = (step.number, step.name, step.checksum());
+                connection.execute(insert_sql, values).map_err(|error| failed(&error))
+            })
+            .and_then(|_| run("COMMIT"));
         if let Err(error) = result {
             let _ = connection.execute_batch("ROLLBACK");
-            return Err(failed(&error));
+            return Err(error);
         }
     }
     Ok(())
@@ -358,7 +381,8 @@ pub(super) fn check_copy(copy: &Connection) -> Result<(), StoreError> {
     check_journal(copy)
 }
 
-/// Checks that a file can replace a database: an Abide database of this or an older version, and complete.
+/// Checks that a file can replace a database: an Abide database of this or an older version, and complete. Its journal is
+/// checked after the migration.
 pub(super) fn check_backup(backup: &Connection, path: &Path, has_log: bool) -> Result<(), StoreError> {
     check_application_id(backup, path)?;
     if !has_log {
@@ -377,12 +401,12 @@ pub(super) fn check_backup(backup: &Connection, path: &Path, has_log: bool) -> R
     if verdict != "ok" {
         return Err(StoreError::Damaged { detail: format!("{} is not whole ({verdict})", path.display()) });
     }
-    check_journal(backup)
+    Ok(())
 }
 
 /// Checks that the journal begins with its first entry, that its latest entries have no gap, and that their checksums
 /// are correct. `verify` checks the rest, because the time of a start must not depend on the number of runs.
-fn check_journal(connection: &Connection) -> Result<(), StoreError> {
+pub(super) fn check_journal(connection: &Connection) -> Result<(), StoreError> {
     let sql =
         "SELECT (SELECT coalesce(min(seq), 1) FROM journal), (SELECT coalesce(max(seq), 0) FROM journal)";
     let bounds = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));

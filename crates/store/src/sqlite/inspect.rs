@@ -10,10 +10,10 @@ use rusqlite::Connection;
 use super::{
     connect,
     error::failed,
-    testimony::{self, WitnessVerdict},
+    witness_check::{self, WitnessVerdict},
     write,
 };
-use crate::{assembly::TABLES, chain::ChainCheck};
+use crate::{chain::ChainCheck, run_rows::TABLES};
 
 /// The maximum number of reported findings per kind.
 const MAX_FINDINGS: usize = 100;
@@ -22,7 +22,7 @@ const MAX_FINDINGS: usize = 100;
 pub(super) fn inspect(path: &Path) -> Result<Vec<StoreFlaw>, StoreError> {
     let connection = connect::reader(path)?;
     let mut flaws = Vec::new();
-    match testimony::compare_with_witness(&connection, path)? {
+    match witness_check::compare_with_witness(&connection, path)? {
         WitnessVerdict::Agrees | WitnessVerdict::NeverWitnessed => {}
         WitnessVerdict::Unavailable { why } => flaws.push(StoreFlaw::Note { detail: why }),
         WitnessVerdict::InputLost { what } => flaws.push(StoreFlaw::InputLost { detail: what }),
@@ -48,11 +48,10 @@ pub(super) fn reindex(connection: &Connection) -> rusqlite::Result<()> {
         connection.execute(&format!("DELETE FROM {table} WHERE run_id = ?1"), [id])?;
     }
     connection.execute_batch(
-        "DELETE FROM journal_of_run;
-         DELETE FROM journal_filed;
-         INSERT INTO journal_filed (up_to) SELECT coalesce(max(seq), 0) FROM journal;
-         INSERT INTO journal_of_run (run_id, seq) SELECT run_id, seq FROM journal ORDER BY run_id, seq;
-         UPDATE cursors SET seq = max(0, min(seq, (SELECT up_to FROM journal_filed)))",
+        "DELETE FROM journal_by_run;
+         DELETE FROM journal_by_run_end;
+         INSERT INTO journal_by_run_end (seq) SELECT coalesce(max(seq), 0) FROM journal;
+         INSERT INTO journal_by_run (run_id, seq) SELECT run_id, seq FROM journal ORDER BY run_id, seq",
     )
 }
 
@@ -93,35 +92,29 @@ fn check_chain(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite:
     Ok(())
 }
 
-/// Checks the index of entries by run, and the positions of readers.
+/// Checks the index of entries by run.
 fn check_run_index(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Result<()> {
     let query_number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let head = write::head(connection)?.seq;
-    let rows = query_number("SELECT count(*) FROM journal_filed")?;
-    let up_to = query_number("SELECT coalesce(max(up_to), -1) FROM journal_filed")?;
+    let rows = query_number("SELECT count(*) FROM journal_by_run_end")?;
+    let up_to = query_number("SELECT coalesce(max(seq), -1) FROM journal_by_run_end")?;
     let mut derived = |what: String| flaws.push(StoreFlaw::Derived { detail: what });
     if rows != 1 || up_to < 0 || up_to > head {
-        derived(format!("journal_filed says {up_to} in {rows} rows, and the journal ends at {head}"));
+        derived(format!("journal_by_run_end says {up_to} in {rows} rows, and the journal ends at {head}"));
     }
     let missing_entries = query_number(
-        "SELECT count(*) FROM journal WHERE seq <= (SELECT max(up_to) FROM journal_filed) AND NOT EXISTS (
-             SELECT 1 FROM journal_of_run AS filed WHERE filed.run_id = journal.run_id AND filed.seq = journal.seq)",
+        "SELECT count(*) FROM journal WHERE seq <= (SELECT max(seq) FROM journal_by_run_end) AND NOT EXISTS (
+             SELECT 1 FROM journal_by_run AS indexed WHERE indexed.run_id = journal.run_id AND indexed.seq = journal.seq)",
     )?;
     let extra_entries = query_number(
-        "SELECT count(*) FROM journal_of_run AS filed WHERE NOT EXISTS (
-             SELECT 1 FROM journal WHERE journal.seq = filed.seq AND journal.run_id = filed.run_id
-                 AND journal.seq <= (SELECT max(up_to) FROM journal_filed))",
+        "SELECT count(*) FROM journal_by_run AS indexed WHERE NOT EXISTS (
+             SELECT 1 FROM journal WHERE journal.seq = indexed.seq AND journal.run_id = indexed.run_id
+                 AND journal.seq <= (SELECT max(seq) FROM journal_by_run_end))",
     )?;
     if (missing_entries, extra_entries) != (0, 0) {
         derived(format!(
-            "journal_of_run lacks {missing_entries} entries and has {extra_entries} that are not there"
+            "journal_by_run lacks {missing_entries} entries and has {extra_entries} that are not there"
         ));
-    }
-    let ahead = query_number(
-        "SELECT count(*) FROM cursors WHERE seq < 0 OR seq > (SELECT coalesce(max(seq), 0) FROM journal)",
-    )?;
-    if ahead > 0 {
-        derived(format!("{ahead} cursors are beyond the journal's end"));
     }
     Ok(())
 }

@@ -8,12 +8,13 @@ mod connect;
 mod error;
 mod guard;
 mod inspect;
-mod ledgers;
 mod lock;
 mod read;
 mod readers;
+mod reencode;
 mod restore;
-mod testimony;
+mod store;
+mod witness_check;
 mod write;
 mod writer;
 

@@ -14,24 +14,24 @@ use abide_domain::{
 use abide_ports::store::{
     ClaimHolder, DamagedRun, JournalEntry, JournalSeq, ListPage, PageRequest, RunTables, StoreError,
 };
-use rusqlite::{Connection, OptionalExtension, Params, Row};
+use rusqlite::{Connection, Params, Row};
 use serde::de::DeserializeOwned;
 
 use super::error::failed;
 use crate::{
-    assembly,
     cursor::position,
     record::{
         ACTIVITY_EFFECTS, ACTIVITY_SLOT, ACTIVITY_SLOT_AND_EFFECTS, COUNT_BY_STATUS_SQL, StoredEntry,
         decode_body, limit_to_db_integer, parse_id, parse_status, pending_effects_after, to_db_integer,
     },
+    run_rows,
 };
 
 type ReadResult<T> = Result<T, StoreError>;
 
 /// Entries after a position.
 pub(super) fn entries(connection: &Connection, after: i64, limit: i64) -> ReadResult<Vec<JournalEntry>> {
-    let sql = "SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal
+    let sql = "SELECT seq, run_id, revision, at, id_seed, event, checksum FROM journal
                WHERE seq > ?1 ORDER BY seq LIMIT ?2";
     rows(connection, sql, (after, limit), entry)
 }
@@ -43,12 +43,12 @@ pub(super) fn entries_of(
     after: i64,
     limit: i64,
 ) -> ReadResult<Vec<JournalEntry>> {
-    // Indexed entries are found by `journal_of_run`; the latest entries are not indexed yet and are scanned.
-    let sql = "SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal
-               WHERE seq IN (SELECT seq FROM journal_of_run WHERE run_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3)
+    // Indexed entries are found by `journal_by_run`; the latest entries are not indexed yet and are scanned.
+    let sql = "SELECT seq, run_id, revision, at, id_seed, event, checksum FROM journal
+               WHERE seq IN (SELECT seq FROM journal_by_run WHERE run_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3)
                UNION ALL
-               SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal
-               WHERE seq > max(?2, (SELECT up_to FROM journal_filed)) AND run_id = ?1
+               SELECT seq, run_id, revision, at, id_seed, event, checksum FROM journal
+               WHERE seq > max(?2, (SELECT seq FROM journal_by_run_end)) AND run_id = ?1
                ORDER BY seq LIMIT ?3";
     rows(connection, sql, (run.to_string(), after, limit), entry)
 }
@@ -60,7 +60,7 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<ReadResult<JournalEntry>> {
         run_id: text(1)?,
         revision: row.get(2)?,
         at: row.get(3)?,
-        fresh: text(4)?,
+        id_seed: text(4)?,
         event: text(5)?,
         checksum: row.get(6)?,
     };
@@ -118,7 +118,7 @@ pub(super) fn runs_due(
 /// Runs that need processing and whose row cannot be read.
 pub(super) fn damaged_runs(connection: &Connection) -> ReadResult<Vec<DamagedRun>> {
     let sql =
-        "SELECT run_id, body FROM runs WHERE astir IS NOT NULL OR deadline_at IS NOT NULL ORDER BY run_id";
+        "SELECT run_id, body FROM runs WHERE activity IS NOT NULL OR deadline_at IS NOT NULL ORDER BY run_id";
     let found = rows(connection, sql, (), |row| {
         let run_id: String = row.get(0)?;
         let what = body::<Run>("runs", row).map_or_else(
@@ -139,7 +139,7 @@ fn run_if_readable(row: &Row<'_>) -> rusqlite::Result<ReadResult<(String, Option
 
 /// Runs that hold a slot or wait for one.
 pub(super) fn slot_occupancies(connection: &Connection) -> ReadResult<Vec<(RunId, SlotOccupancy)>> {
-    let sql = "SELECT run_id, body FROM runs INDEXED BY runs_astir WHERE astir IN (?1, ?2) ORDER BY run_id";
+    let sql = "SELECT run_id, body FROM runs INDEXED BY runs_by_activity WHERE activity IN (?1, ?2) ORDER BY run_id";
     let found = rows(connection, sql, (ACTIVITY_SLOT, ACTIVITY_SLOT_AND_EFFECTS), run_if_readable)?;
     let runs = found.into_iter().filter_map(|(_, run)| run);
     Ok(runs.map(|run| (run.run_id, run.occupancy())).collect())
@@ -208,8 +208,7 @@ pub(super) fn inbound(connection: &Connection, key: &MessageKey) -> ReadResult<O
 
 /// Runs with a failed delivery to this conversation that may be retried.
 pub(super) fn undelivered_to(connection: &Connection, conversation: &str) -> ReadResult<Vec<RunId>> {
-    let sql =
-        "SELECT DISTINCT run_id FROM deliveries WHERE waiting = 1 AND conversation_ref = ?1 ORDER BY run_id";
+    let sql = "SELECT DISTINCT run_id FROM deliveries WHERE retry_pending = 1 AND conversation_ref = ?1 ORDER BY run_id";
     rows(connection, sql, (conversation,), |row| run_id("deliveries", row))
 }
 
@@ -220,7 +219,7 @@ pub(super) fn pending_effects(
     after: Option<(RunId, EffectNumber)>,
     limit: usize,
 ) -> ReadResult<Vec<(RunId, PendingEffect)>> {
-    let sql = "SELECT run_id, body FROM runs INDEXED BY runs_astir WHERE astir IN (?1, ?2) AND run_id >= ?3
+    let sql = "SELECT run_id, body FROM runs INDEXED BY runs_by_activity WHERE activity IN (?1, ?2) AND run_id >= ?3
                ORDER BY run_id";
     let first = after.map_or(String::new(), |(run, _)| run.to_string());
     let mut query = connection.prepare_cached(sql).map_err(read_error)?;
@@ -248,13 +247,6 @@ pub(super) fn claim_holder(
     Ok(found.into_iter().next())
 }
 
-pub(super) fn cursor(connection: &Connection, reader: &str) -> ReadResult<JournalSeq> {
-    let mut query =
-        connection.prepare_cached("SELECT seq FROM cursors WHERE reader = ?1").map_err(read_error)?;
-    let found: Option<i64> = query.query_row([reader], |row| row.get(0)).optional().map_err(read_error)?;
-    Ok(JournalSeq(found.unwrap_or(0) as u64))
-}
-
 /// Runs that appear in any table.
 pub(super) fn known_runs(
     connection: &Connection,
@@ -262,7 +254,7 @@ pub(super) fn known_runs(
     limit: i64,
 ) -> ReadResult<Vec<RunId>> {
     let after = after.map_or(String::new(), |run| run.to_string());
-    let found = rows(connection, &assembly::known_runs_sql(), (after, limit), |row| {
+    let found = rows(connection, &run_rows::known_runs_sql(), (after, limit), |row| {
         Ok(Ok(row.get_ref(0)?.as_str()?.parse().ok()))
     })?;
     // `inspect` reports invalid ids.
@@ -271,8 +263,8 @@ pub(super) fn known_runs(
 
 /// All rows of a run, from one snapshot.
 pub(super) fn tables_of(connection: &Connection, run: RunId) -> ReadResult<RunTables> {
-    let found = rows(connection, assembly::ROWS_OF_RUN, (run.to_string(),), |row| {
-        Ok(Ok(assembly::TableRow {
+    let found = rows(connection, run_rows::ROWS_OF_RUN, (run.to_string(),), |row| {
+        Ok(Ok(run_rows::TableRow {
             table: row.get(0)?,
             name: row.get(1)?,
             text_key: row.get(2)?,
@@ -282,7 +274,7 @@ pub(super) fn tables_of(connection: &Connection, run: RunId) -> ReadResult<RunTa
             body: row.get(6)?,
         }))
     })?;
-    assembly::assemble_tables(found)
+    run_rows::assemble_tables(found)
 }
 
 /// A table and its key column.

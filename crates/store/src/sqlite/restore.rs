@@ -20,7 +20,7 @@ use super::{
     connect::{self, InUseMark, error_with_path},
     error::failed,
     lock::{DatabaseLock, sibling_path},
-    testimony, write,
+    witness_check, write,
 };
 use crate::witness::{self, WitnessReading, WitnessWriter, sync_folder, write_error};
 
@@ -45,16 +45,16 @@ pub fn restore(backup: &Path, database: &Path) -> Result<RestoreReport, StoreErr
         // If this fails, the next restore deletes the partial copy.
         remove(&part).ok();
     })?;
-    let acknowledged = match witness::read(&testimony::witness_path(database)) {
+    let acknowledged = match witness::read(&witness_check::witness_path(database)) {
         WitnessReading::Head(seen) => Some(JournalSeq(seen.seq as u64)),
         WitnessReading::Missing | WitnessReading::Unreadable(_) => None,
     };
     let previous_path = rename_previous(database, &timestamp)?;
-    remove(&testimony::witness_path(database))?;
+    remove(&witness_check::witness_path(database))?;
     remove(&sibling_path(database, "shm"))?;
     fs::rename(&part, database).map_err(|error| write_error(database, &error))?;
     sync_folder(database).map_err(|error| write_error(database, &error))?;
-    WitnessWriter::start(&testimony::witness_path(database), head)?;
+    WitnessWriter::start(&witness_check::witness_path(database), head)?;
     lock.write_holder()?;
     Ok(RestoreReport { previous_path, head: JournalSeq(head.seq as u64), acknowledged_head: acknowledged })
 }
@@ -89,6 +89,7 @@ fn copy(backup: &Path, part: &Path) -> Result<(crate::chain::JournalHead, String
     drop(source);
     let copy = Connection::open(part).map_err(|error| failed(&error))?;
     connect::migrate(&copy)?;
+    connect::check_journal(&copy)?;
     connect::set_in_use_mark(&copy, InUseMark::No)?;
     connect::remove_property(&copy, "witness")?;
     let clock = "SELECT strftime('%Y%m%dT%H%M%SZ', 'now')";

@@ -1,14 +1,14 @@
 //! Writes the rows of a change. The caller owns the transaction.
 
 use abide_domain::event::KeyClaim;
-use abide_ports::store::{ClaimHolder, JournalSeq, StoreError};
+use abide_ports::store::{ClaimHolder, StoreError};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params};
 
 use super::error::failed;
 use crate::{
-    assembly::TABLES,
     chain::JournalHead,
     record::{CommitRow, RunKeys, TableRows, parse_id, to_db_integer},
+    run_rows::TABLES,
 };
 
 /// The reason why a write was not performed.
@@ -50,20 +50,20 @@ pub(super) fn append_record(
         write_run(connection, record, keys, &rows.text[*body])?;
     }
     insert_claims(connection, record)?;
-    let sql = "INSERT INTO journal (seq, run_id, revision, at, fresh, event, checksum, chain)
+    let sql = "INSERT INTO journal (seq, run_id, revision, at, id_seed, event, checksum, chain)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     let mut insert = cached(connection, sql)?;
     let mut head = head;
     for entry in &record.entries {
         let checksum = entry.checksum(head.seq + 1);
         head = head.next(checksum);
-        let (fresh, event) = (&rows.text[entry.fresh], &rows.text[entry.event]);
+        let (id_seed, event) = (&rows.text[entry.id_seed], &rows.text[entry.event]);
         insert.execute((
             head.seq,
             rows.run(),
             entry.revision,
             entry.at,
-            fresh,
+            id_seed,
             event,
             checksum,
             head.chain,
@@ -108,13 +108,6 @@ fn remove_misplaced(connection: &Connection, rows: &TableRows) -> Result<(), Sql
     Ok(())
 }
 
-/// Advances a reader's position.
-pub(super) fn advance(connection: &Connection, reader: &str, to: JournalSeq) -> Result<(), SqliteWriteError> {
-    let sql = "INSERT INTO cursors (reader, seq) VALUES (?1, ?2)
-               ON CONFLICT (reader) DO UPDATE SET seq = max(seq, excluded.seq)";
-    execute(connection, sql, (reader, to_db_integer(to.0)))
-}
-
 /// The head of the journal.
 pub(super) fn head(connection: &Connection) -> rusqlite::Result<JournalHead> {
     let sql = "SELECT seq, coalesce(chain, 0) FROM journal ORDER BY seq DESC LIMIT 1";
@@ -125,14 +118,14 @@ pub(super) fn head(connection: &Connection) -> rusqlite::Result<JournalHead> {
 /// Adds the latest entries to the index by run, once there are many of them.
 pub(super) fn index_entries(connection: &Connection, head: i64) -> rusqlite::Result<()> {
     let indexed_up_to: i64 =
-        cached(connection, "SELECT up_to FROM journal_filed")?.query_row([], |row| row.get(0))?;
+        cached(connection, "SELECT seq FROM journal_by_run_end")?.query_row([], |row| row.get(0))?;
     if head - indexed_up_to < MAX_UNINDEXED_ENTRIES {
         return Ok(());
     }
-    let sql = "INSERT INTO journal_of_run (run_id, seq)
+    let sql = "INSERT INTO journal_by_run (run_id, seq)
                SELECT run_id, seq FROM journal WHERE seq > ?1 AND seq <= ?2 ORDER BY run_id, seq";
     cached(connection, sql)?.execute((indexed_up_to, head))?;
-    cached(connection, "UPDATE journal_filed SET up_to = ?1")?.execute((head,))?;
+    cached(connection, "UPDATE journal_by_run_end SET seq = ?1")?.execute((head,))?;
     Ok(())
 }
 
@@ -155,10 +148,18 @@ fn write_run(
         }
         cached(
             connection,
-            "UPDATE runs SET revision = ?1, body = ?2, status = ?5, deadline_at = ?6, astir = ?7
+            "UPDATE runs SET revision = ?1, body = ?2, status = ?5, deadline_at = ?6, activity = ?7
              WHERE run_id = ?3 AND revision = ?4",
         )?
-        .execute((keys.revision, body, run, expected, keys.status, keys.deadline_at, keys.astir))?
+        .execute((
+            keys.revision,
+            body,
+            run,
+            expected,
+            keys.status,
+            keys.deadline_at,
+            keys.activity,
+        ))?
     };
     if written == 1 {
         return Ok(());
@@ -179,7 +180,7 @@ fn update_unindexed(
     body: &str,
 ) -> rusqlite::Result<usize> {
     let sql = "UPDATE runs SET revision = ?1, body = ?2
-               WHERE run_id = ?3 AND revision = ?4 AND status = ?5 AND deadline_at IS ?6 AND astir IS ?7";
+               WHERE run_id = ?3 AND revision = ?4 AND status = ?5 AND deadline_at IS ?6 AND activity IS ?7";
     let (run, expected) = (record.rows.run(), to_db_integer(record.expected_revision));
     cached(connection, sql)?.execute((
         keys.revision,
@@ -188,7 +189,7 @@ fn update_unindexed(
         expected,
         keys.status,
         keys.deadline_at,
-        keys.astir,
+        keys.activity,
     ))
 }
 
@@ -202,10 +203,10 @@ fn revision(connection: &Connection, run: &str) -> rusqlite::Result<u64> {
 fn insert_run(connection: &Connection, run: &str, keys: &RunKeys, body: &str) -> rusqlite::Result<usize> {
     cached(
         connection,
-        "INSERT INTO runs (run_id, revision, status, deadline_at, astir, body)
+        "INSERT INTO runs (run_id, revision, status, deadline_at, activity, body)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING",
     )?
-    .execute((run, keys.revision, keys.status, keys.deadline_at, keys.astir, body))
+    .execute((run, keys.revision, keys.status, keys.deadline_at, keys.activity, body))
 }
 
 /// Refuses a change whose keys are claimed, before it writes anything. A revision conflict takes precedence, because
@@ -276,10 +277,10 @@ fn write_ledgers(connection: &Connection, rows: &TableRows) -> Result<(), Sqlite
         execute(connection, sql, (&text[*interaction], run, keys.open, &text[*body]))?;
     }
     for (delivery, keys, body) in &rows.deliveries {
-        let sql = "INSERT INTO deliveries (delivery_id, run_id, conversation_ref, waiting, body)
+        let sql = "INSERT INTO deliveries (delivery_id, run_id, conversation_ref, retry_pending, body)
                    VALUES (?1, ?2, ?3, ?4, ?5)
-                   ON CONFLICT (delivery_id) DO UPDATE SET waiting = excluded.waiting, body = excluded.body";
-        let values = (&text[*delivery], run, &keys.conversation_ref, keys.waiting, &text[*body]);
+                   ON CONFLICT (delivery_id) DO UPDATE SET retry_pending = excluded.retry_pending, body = excluded.body";
+        let values = (&text[*delivery], run, &keys.conversation_ref, keys.retry_pending, &text[*body]);
         execute(connection, sql, values)?;
     }
     Ok(())

@@ -36,10 +36,6 @@ const MAX_IDLE_YIELDS: usize = 40;
 #[derive(Debug)]
 pub(super) enum SqliteWriteJob {
     Commit(Vec<CommitRow>),
-    Advance {
-        reader: String,
-        to: JournalSeq,
-    },
     Replace(Box<TableRows>),
     /// Rebuilds derived data that belongs to no single run.
     Reindex,
@@ -59,7 +55,7 @@ impl SqliteWriteJob {
                 [record] => has_unique_keys(&record.rows.claims),
                 [..] => false,
             },
-            Self::Advance { .. } | Self::Close => true,
+            Self::Close => true,
             Self::Replace(_) | Self::Reindex => false,
         }
     }
@@ -302,7 +298,6 @@ fn perform(
             }
             Ok(last)
         }
-        SqliteWriteJob::Advance { reader, to } => write::advance(connection, reader, *to).map(|()| head),
         SqliteWriteJob::Replace(rows) => write::replace(connection, rows).map(|()| head),
         SqliteWriteJob::Reindex => Ok(inspect::reindex(connection).map(|()| head)?),
         SqliteWriteJob::Close => Ok(head),

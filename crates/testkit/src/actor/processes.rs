@@ -166,7 +166,7 @@ impl Processes for FakeProcesses {
             Some(ProcessOutput::Exited(exit)) => *exit,
             Some(_) | None => KILLED_STATUS,
         });
-        Ok(exited.unwrap_or(ExitStatus::Unseen))
+        Ok(exited.unwrap_or(ExitStatus::Unknown))
     }
 
     fn names(&self) -> Vec<String> {

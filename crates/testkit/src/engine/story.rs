@@ -52,7 +52,7 @@ impl RecordedProcess {
             notes.lines().filter_map(|line| line.split_once(' ')).collect();
         for (key, value) in notes_by_key {
             match (key, value) {
-                ("exit", "unseen") => self.exit = ExitStatus::Unseen,
+                ("exit", "unseen") => self.exit = ExitStatus::Unknown,
                 ("exit", code) => {
                     self.exit = ExitStatus::Code(code.parse().expect("an exit code is a number"))
                 }

@@ -82,7 +82,7 @@ pub(super) fn check_unknown_lines(engine: &dyn Engine, recording: &RecordedProce
 }
 
 pub(super) fn check_empty_output(engine: &dyn Engine) {
-    for exit in [ExitStatus::Code(0), ExitStatus::Code(1), ExitStatus::Code(137), ExitStatus::Unseen] {
+    for exit in [ExitStatus::Code(0), ExitStatus::Code(1), ExitStatus::Code(137), ExitStatus::Unknown] {
         let mut silent = RecordedProcess::new("nothing is printed", b"");
         silent.exit = exit;
         assert_no_success(engine, &silent);

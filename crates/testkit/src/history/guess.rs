@@ -20,7 +20,7 @@ impl HistoryGenerator {
     pub(super) fn propose_event(&mut self, run_id: RunId) -> RunEvent {
         let run = self.runs[&run_id].clone();
         if self.rng.chance(25)
-            && let Some(owed) = run.owed.first()
+            && let Some(owed) = run.pending_effects.first()
         {
             return self.settle_event(owed.number, &owed.effect, &run);
         }
@@ -28,12 +28,12 @@ impl HistoryGenerator {
             0..6 => return RunEvent::MessageArrived { message: self.message(), on_busy: self.maybe_busy() },
             6..8 => return RunEvent::CancelRequested { by: self.text() },
             8..10 => return RunEvent::InterruptRequested { by: self.text() },
-            10..13 => return RunEvent::ConversationSpoke,
+            10..13 => return RunEvent::ConversationActive,
             13 => return RunEvent::ShutdownRequested,
             14..18 => return self.deadline_event(&run),
             18..20 => {
                 if let Some(live) = run.live() {
-                    return RunEvent::ContactLost { attempt: live.attempt, within: None };
+                    return RunEvent::ContactLost { attempt: live.attempt, search_timeout_sec: None };
                 }
             }
             _ => {}
@@ -45,21 +45,22 @@ impl HistoryGenerator {
                 self.launch_event(launching.attempt, &run)
             }
             RunState::Running(RunningPhase::Active(active)) => {
-                if let (true, Some(handle)) = (active.live.must_confirm, &run.handle) {
-                    let (attempt, position) = (active.live.attempt, OutputPosition(active.live.heard.0 + 1));
+                if let (true, Some(handle)) = (active.live.must_confirm_session, &run.handle) {
+                    let (attempt, position) =
+                        (active.live.attempt, OutputPosition(active.live.processed_position.0 + 1));
                     return RunEvent::HandleAnnounced { attempt, position, handle: handle.clone() };
                 }
-                self.output_event((active.live.attempt, latest_turn(&run)), active.live.heard)
+                self.output_event((active.live.attempt, latest_turn(&run)), active.live.processed_position)
             }
             RunState::Running(RunningPhase::Stopping(stopping)) => {
-                let (attempt, heard) = (stopping.live.attempt, stopping.live.heard);
+                let (attempt, heard) = (stopping.live.attempt, stopping.live.processed_position);
                 let ending = TurnOutcome::Interrupted;
                 RunEvent::TurnEnded {
                     attempt,
                     turn_id: latest_turn(&run),
                     position: OutputPosition(heard.0 + 1),
-                    ending,
-                    aftermath: self.process_after_turn(),
+                    outcome: ending,
+                    process_after: self.process_after_turn(),
                 }
             }
             RunState::Running(RunningPhase::Recovering(recovering)) => {
@@ -76,7 +77,7 @@ impl HistoryGenerator {
             RunState::Idle { .. } => {
                 RunEvent::MessageArrived { message: self.message(), on_busy: self.maybe_busy() }
             }
-            RunState::Finished(_) => RunEvent::ConversationSpoke,
+            RunState::Finished(_) => RunEvent::ConversationActive,
         }
     }
 
@@ -123,10 +124,13 @@ impl HistoryGenerator {
             Effect::Probe { .. } => self.probe_event(),
             Effect::Launch { attempt } => self.launch_event(*attempt, run),
             Effect::Recover { attempt, turn_id } => self.recovery_event((*attempt, *turn_id)),
-            Effect::Say { .. } | Effect::Answer { .. } | Effect::Steer { .. } | Effect::Interrupt { .. } => {
-                debug_assert!(!run.owed.is_empty());
+            Effect::SendPrompt { .. }
+            | Effect::Answer { .. }
+            | Effect::Steer { .. }
+            | Effect::Interrupt { .. } => {
+                debug_assert!(!run.pending_effects.is_empty());
                 if self.rng.chance(10) {
-                    return RunEvent::EffectMissed { effect: number };
+                    return RunEvent::EffectObsolete { effect: number };
                 }
                 RunEvent::EffectPerformed { effect: number }
             }
@@ -169,14 +173,14 @@ impl HistoryGenerator {
                 let gate = format!("gate {}", self.rng.below(4));
                 RunEvent::GateRaised { attempt, turn_id, position, gate, purpose, question: self.question() }
             }
-            7 => RunEvent::ContactLost { attempt, within: None },
+            7 => RunEvent::ContactLost { attempt, search_timeout_sec: None },
             8 if self.rng.chance(30) => {
-                let exit = self.rng.choose_nonempty(&[ExitStatus::Code(1), ExitStatus::Unseen]);
+                let exit = self.rng.choose_nonempty(&[ExitStatus::Code(1), ExitStatus::Unknown]);
                 RunEvent::ProcessExited { attempt, exit }
             }
             _ => {
                 let (ending, aftermath) = (self.turn_outcome(), self.process_after_turn());
-                RunEvent::TurnEnded { attempt, turn_id, position, ending, aftermath }
+                RunEvent::TurnEnded { attempt, turn_id, position, outcome: ending, process_after: aftermath }
             }
         }
     }
@@ -203,14 +207,20 @@ impl HistoryGenerator {
             1 => RunEvent::RecoveryFailed { attempt, reason: self.text() },
             _ => {
                 let (position, aftermath) = (OutputPosition(1_000_000), self.process_after_turn());
-                RunEvent::TurnEnded { attempt, turn_id, position, ending: self.turn_outcome(), aftermath }
+                RunEvent::TurnEnded {
+                    attempt,
+                    turn_id,
+                    position,
+                    outcome: self.turn_outcome(),
+                    process_after: aftermath,
+                }
             }
         }
     }
 
     /// Advances the clock to the run's deadline.
     fn deadline_event(&mut self, run: &Run) -> RunEvent {
-        let Some(deadline) = run.deadline() else { return RunEvent::ConversationSpoke };
+        let Some(deadline) = run.deadline() else { return RunEvent::ConversationActive };
         self.now = self.now.max(deadline.at.0);
         RunEvent::DeadlinePassed { deadline: deadline.kind }
     }

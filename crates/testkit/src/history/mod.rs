@@ -124,7 +124,7 @@ impl HistoryGenerator {
 
     fn stamp(&mut self) -> EventStamp {
         self.now += 1 + self.rng.below(3_000_000) as i64;
-        EventStamp { at: Timestamp(self.now), fresh: self.next_id() }
+        EventStamp { at: Timestamp(self.now), id_seed: self.next_id() }
     }
 
     /// Returns an id seed that increases with time and never repeats. The lowest bits are left to the domain.
@@ -148,5 +148,5 @@ impl HistoryGenerator {
 }
 
 fn is_finished(run: &Run) -> bool {
-    matches!(run.state, RunState::Finished(_)) && run.owed.is_empty()
+    matches!(run.state, RunState::Finished(_)) && run.pending_effects.is_empty()
 }

@@ -14,7 +14,7 @@ use abide_ports::store::{JournalSeq, PageRequest, Store, StoreError};
 
 use super::{
     TestStoreProvider,
-    sight::{pages, pages_of},
+    read_view::{pages, pages_of},
     store_with_history,
 };
 use crate::history::HistoryGenerator;
@@ -129,7 +129,7 @@ async fn bytes(store: &dyn Store, generator: &HistoryGenerator) {
 async fn effects(store: &dyn Store, generator: &HistoryGenerator) {
     let runs = generator.runs().values();
     let expected: Vec<_> =
-        runs.flat_map(|run| run.owed.iter().map(move |owed| (run.run_id, owed.clone()))).collect();
+        runs.flat_map(|run| run.pending_effects.iter().map(move |owed| (run.run_id, owed.clone()))).collect();
     assert!(!expected.is_empty(), "the story leaves something owed");
     assert_eq!(store.pending_effects(None, usize::MAX).await.unwrap(), expected, "by run and number");
     assert_eq!(store.pending_effects(None, 1).await.unwrap(), expected[..1]);

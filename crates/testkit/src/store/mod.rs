@@ -7,12 +7,11 @@
 
 mod claims;
 mod commits;
-mod cursors;
 mod listings;
+mod maintenance;
 mod order;
 mod random;
-mod sight;
-mod upkeep;
+mod read_view;
 
 use std::{
     path::{Path, PathBuf},
@@ -21,7 +20,7 @@ use std::{
 
 use abide_ports::store::{JournalCommit, Store, StoreFuture};
 
-pub use sight::{assert_equal, read_view};
+pub use read_view::{assert_equal, read_view};
 
 use crate::history::HistoryGenerator;
 
@@ -64,14 +63,12 @@ pub async fn check(name: &str, places: &dyn TestStoreProvider) {
     commits::check(places).await;
     check_name("claims");
     claims::check(places).await;
-    check_name("cursors");
-    cursors::check(places).await;
     check_name("listings");
     listings::check(places).await;
     check_name("order");
     order::check(places).await;
-    check_name("upkeep");
-    upkeep::check(places).await;
+    check_name("maintenance");
+    maintenance::check(places).await;
     check_name("random histories");
     random::check(places).await;
 }

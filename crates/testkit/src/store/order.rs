@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use abide_ports::store::{JournalSeq, Store, StoreError};
+use tokio::sync::watch;
 
 use super::{TestStoreProvider, open, single_commit};
 use crate::history::HistoryGenerator;
@@ -21,13 +22,14 @@ async fn many_writers_leave_no_gap(places: &dyn TestStoreProvider) {
     let place = places.new_place();
     let store = open(&*place).await;
     let writers: Vec<_> = (1..=WRITERS).map(|name| tokio::spawn(write(Arc::clone(&store), name))).collect();
-    let reader = tokio::spawn(follow(Arc::clone(&store)));
+    let (end_sender, end_receiver) = watch::channel(None);
+    let reader = tokio::spawn(follow(Arc::clone(&store), end_receiver));
     let mut acknowledged = BTreeMap::new();
     for writer in writers {
         acknowledged.extend(writer.await.expect("the writer is done"));
     }
     let head = store.head().await.unwrap();
-    store.advance_cursor("end", head).await.unwrap();
+    end_sender.send(Some(head)).expect("the reader waits for the end");
     let followed = reader.await.expect("the reader is done");
     let entries = store.entries(JournalSeq(0), usize::MAX).await.unwrap();
     let sequence: Vec<_> = entries.iter().map(|entry| entry.seq.0).collect();
@@ -56,13 +58,16 @@ async fn write(store: Arc<dyn Store>, name: u16) -> Vec<(JournalSeq, (abide_doma
 }
 
 /// Reads as a front end does: polls for entries after the last position until the end is announced.
-async fn follow(store: Arc<dyn Store>) -> Vec<abide_ports::store::JournalEntry> {
+async fn follow(
+    store: Arc<dyn Store>,
+    end_receiver: watch::Receiver<Option<JournalSeq>>,
+) -> Vec<abide_ports::store::JournalEntry> {
     let mut entries: Vec<abide_ports::store::JournalEntry> = Vec::new();
     loop {
-        let end = store.cursor("end").await.unwrap();
+        let end = *end_receiver.borrow();
         let position = entries.last().map_or(JournalSeq(0), |entry| entry.seq);
         entries.extend(store.entries(position, 7).await.unwrap());
-        if end != JournalSeq(0) && entries.last().is_some_and(|entry| entry.seq == end) {
+        if end.is_some_and(|end| entries.last().is_some_and(|entry| entry.seq == end)) {
             return entries;
         }
         tokio::task::yield_now().await;

@@ -178,7 +178,7 @@ pub enum DeadlineKindValue {
     /// The search for a process with which contact was lost.
     Recovery,
     /// The time for which an idle chat keeps its process.
-    Idling,
+    Idle,
 }
 
 impl DeadlineKindValue {
@@ -189,7 +189,7 @@ impl DeadlineKindValue {
             Self::Turn => "turn",
             Self::Stop => "stop",
             Self::Recovery => "recovery",
-            Self::Idling => "idling",
+            Self::Idle => "idle",
         }
     }
 }
@@ -229,7 +229,7 @@ impl DeliveryFailureValue {
 
 /// The run's conversation was active again, so it can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ConversationSpokeEvent {}
+pub struct ConversationActiveEvent {}
 
 /// A pending effect was performed, and no other event reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -240,7 +240,7 @@ pub struct EffectPerformedEvent {
 
 /// A pending effect can no longer be performed, because its target is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct EffectMissedEvent {
+pub struct EffectObsoleteEvent {
     /// Unique per run.
     pub effect: u32,
 }

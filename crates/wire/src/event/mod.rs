@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use fact::{
-    AttemptStartedEvent, ContactLostEvent, ContactRestoredEvent, ConversationSpokeEvent, DeadlineKindValue,
+    AttemptStartedEvent, ContactLostEvent, ContactRestoredEvent, ConversationActiveEvent, DeadlineKindValue,
     DeadlinePassedEvent, DeliveryConfirmedEvent, DeliveryFailedEvent, DeliveryFailureValue,
-    EffectMissedEvent, EffectPerformedEvent, EngineUnusableEvent, GatePurposeValue, GateRaisedEvent,
+    EffectObsoleteEvent, EffectPerformedEvent, EngineUnusableEvent, GatePurposeValue, GateRaisedEvent,
     GateWithdrawnEvent, HandleAnnouncedEvent, LaunchFailedEvent, LaunchRetryValue, ProcessExitedEvent,
     ProfileResolvedEvent, ProgressedEvent, QuestionView, RecoveryFailedEvent, SessionLostEvent,
     TurnEndedEvent, TurnOutcomeValue,
@@ -94,9 +94,9 @@ pub enum RunEventView {
     DeadlinePassed(DeadlinePassedEvent),
     DeliveryConfirmed(DeliveryConfirmedEvent),
     DeliveryFailed(DeliveryFailedEvent),
-    ConversationSpoke(ConversationSpokeEvent),
+    ConversationActive(ConversationActiveEvent),
     EffectPerformed(EffectPerformedEvent),
-    EffectMissed(EffectMissedEvent),
+    EffectObsolete(EffectObsoleteEvent),
 }
 
 #[cfg(test)]

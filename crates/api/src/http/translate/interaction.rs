@@ -25,8 +25,8 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
         InteractionState::Answered(resolution) => {
             (wire::InteractionStateValue::Answered, Some(resolution), None)
         }
-        InteractionState::Closed { at, because } => {
-            (wire::InteractionStateValue::Closed, None, Some((*at, serde_name(because))))
+        InteractionState::Closed { at, reason } => {
+            (wire::InteractionStateValue::Closed, None, Some((*at, serde_name(reason))))
         }
     };
     let closed_at = closed.as_ref().map(|(at, _)| *at);
@@ -44,7 +44,7 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
         context: question.context.as_deref().map(context),
         hidden: question.hidden.as_deref().map(hidden),
         default_decision_policy: decision_policy(question.default_decision_policy),
-        asked_by: origin_name(&interaction.asker).to_owned(),
+        asked_by: origin_name(&interaction.origin).to_owned(),
         state,
         opened_at: time(interaction.opened_at),
         deadline_at: interaction.deadline_at.map(time),
@@ -62,7 +62,7 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
 }
 
 pub(super) fn context(context: &ApprovalContext) -> wire::ApprovalContextView {
-    let ApprovalContext { subject, tool, remarks, rest, cut } = context;
+    let ApprovalContext { subject, tool, remarks, other_fields, truncated } = context;
     let mut view = wire::ApprovalContextView {
         kind: wire::ApprovalContextType::Tool,
         shell: None,
@@ -72,9 +72,9 @@ pub(super) fn context(context: &ApprovalContext) -> wire::ApprovalContextView {
         name: None,
         input: None,
         tool: tool.clone(),
-        other_fields: fields(rest),
+        other_fields: fields(other_fields),
         remarks: remarks.clone(),
-        truncated: *cut,
+        truncated: *truncated,
     };
     match subject {
         ApprovalSubject::Command { line, cwd } => {
@@ -96,7 +96,7 @@ pub(super) fn context(context: &ApprovalContext) -> wire::ApprovalContextView {
                 }
                 .to_owned(),
                 diff: file.diff.clone(),
-                truncated: file.cut,
+                truncated: file.truncated,
             });
             view.files = Some(files.collect());
         }

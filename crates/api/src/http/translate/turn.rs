@@ -9,7 +9,7 @@ use abide_wire::run as wire;
 use super::{failure, serde_name, time};
 
 pub(in crate::http) fn turn(turn: &Turn) -> wire::TurnView {
-    let (message_id, interaction_id) = match &turn.cause {
+    let (message_id, interaction_id) = match &turn.trigger {
         TurnTrigger::Message(key) => (Some(key.message_id.clone()), None),
         TurnTrigger::Reply(interaction) => (None, Some(interaction.to_string())),
     };
@@ -51,6 +51,6 @@ fn attempt(record: &AttemptRecord) -> wire::AttemptView {
 pub(super) fn exit_code(exit: ExitStatus) -> Option<i32> {
     match exit {
         ExitStatus::Code(code) => Some(code),
-        ExitStatus::Unseen => None,
+        ExitStatus::Unknown => None,
     }
 }

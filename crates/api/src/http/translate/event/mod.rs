@@ -107,8 +107,8 @@ fn run_event(event: &RunEvent) -> wire::RunEventView {
         RunEvent::GateWithdrawn { attempt, .. } => {
             View::GateWithdrawn(wire::GateWithdrawnEvent { attempt: attempt.0 })
         }
-        RunEvent::TurnEnded { attempt, turn_id, ending, aftermath, .. } => {
-            View::TurnEnded(turn_ended(*attempt, *turn_id, ending, *aftermath))
+        RunEvent::TurnEnded { attempt, turn_id, outcome, process_after, .. } => {
+            View::TurnEnded(turn_ended(*attempt, *turn_id, outcome, *process_after))
         }
         RunEvent::DeadlinePassed { deadline } => View::DeadlinePassed(deadline_passed(*deadline)),
         RunEvent::DeliveryConfirmed { delivery_id } => {
@@ -120,11 +120,13 @@ fn run_event(event: &RunEvent) -> wire::RunEventView {
                 outcome: delivery_failure(*certainty),
             })
         }
-        RunEvent::ConversationSpoke => View::ConversationSpoke(wire::ConversationSpokeEvent {}),
+        RunEvent::ConversationActive => View::ConversationActive(wire::ConversationActiveEvent {}),
         RunEvent::EffectPerformed { effect } => {
             View::EffectPerformed(wire::EffectPerformedEvent { effect: effect.0 })
         }
-        RunEvent::EffectMissed { effect } => View::EffectMissed(wire::EffectMissedEvent { effect: effect.0 }),
+        RunEvent::EffectObsolete { effect } => {
+            View::EffectObsolete(wire::EffectObsoleteEvent { effect: effect.0 })
+        }
     }
 }
 
@@ -204,7 +206,7 @@ fn deadline_passed(deadline: DeadlineKind) -> wire::DeadlinePassedEvent {
         DeadlineKind::Turn(_) => (wire::DeadlineKindValue::Turn, None),
         DeadlineKind::Stop(_) => (wire::DeadlineKindValue::Stop, None),
         DeadlineKind::Recovery(_) => (wire::DeadlineKindValue::Recovery, None),
-        DeadlineKind::Idling(_) => (wire::DeadlineKindValue::Idling, None),
+        DeadlineKind::Idle(_) => (wire::DeadlineKindValue::Idle, None),
     };
     wire::DeadlinePassedEvent { deadline: kind, interaction_id: interaction_id.map(|id| id.to_string()) }
 }

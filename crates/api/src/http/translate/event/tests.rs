@@ -94,8 +94,8 @@ fn cause_json() -> Value {
     json!({ "code": "ENGINE_FAILED", "message": "no" })
 }
 
-fn turn_end(ending: TurnOutcome, aftermath: ProcessAfterTurn) -> RunEvent {
-    RunEvent::TurnEnded { attempt: ATTEMPT, turn_id: TURN, position: POSITION, ending, aftermath }
+fn turn_end(outcome: TurnOutcome, process_after: ProcessAfterTurn) -> RunEvent {
+    RunEvent::TurnEnded { attempt: ATTEMPT, turn_id: TURN, position: POSITION, outcome, process_after }
 }
 
 fn turn_end_json(outcome: &str, text: Value, question: Value, error: Value, exit_code: Value) -> Value {
@@ -176,7 +176,7 @@ fn process_samples() -> Vec<(RunEvent, Value)> {
             RunEvent::ProcessExited { attempt: ATTEMPT, exit: ExitStatus::Code(137) },
             json!({ "attempt": 2, "exit_code": 137 }),
         ),
-        (RunEvent::ContactLost { attempt: ATTEMPT, within: None }, json!({ "attempt": 2 })),
+        (RunEvent::ContactLost { attempt: ATTEMPT, search_timeout_sec: None }, json!({ "attempt": 2 })),
         (
             RunEvent::ContactRestored { attempt: ATTEMPT, process: process() },
             json!({ "attempt": 2, "pid": 77 }),
@@ -235,7 +235,7 @@ fn output_samples() -> Vec<(RunEvent, Value)> {
             ),
         ),
         (
-            turn_end(TurnOutcome::Failed { failure: cause() }, ProcessAfterTurn::Exited(ExitStatus::Unseen)),
+            turn_end(TurnOutcome::Failed { failure: cause() }, ProcessAfterTurn::Exited(ExitStatus::Unknown)),
             turn_end_json("failed", Value::Null, Value::Null, cause_json(), Value::Null),
         ),
         (
@@ -257,15 +257,15 @@ fn environment_samples() -> Vec<(RunEvent, Value)> {
         (deadline(DeadlineKind::Turn(ATTEMPT)), deadline_json("turn")),
         (deadline(DeadlineKind::Stop(ATTEMPT)), deadline_json("stop")),
         (deadline(DeadlineKind::Recovery(ATTEMPT)), deadline_json("recovery")),
-        (deadline(DeadlineKind::Idling(ATTEMPT)), deadline_json("idling")),
+        (deadline(DeadlineKind::Idle(ATTEMPT)), deadline_json("idle")),
         (RunEvent::DeliveryConfirmed { delivery_id: DELIVERY }, json!({ "delivery_id": delivery })),
         (
             RunEvent::DeliveryFailed { delivery_id: DELIVERY, certainty: DeliveryFailure::Unknown },
             json!({ "delivery_id": delivery, "outcome": "unknown" }),
         ),
-        (RunEvent::ConversationSpoke, json!({})),
+        (RunEvent::ConversationActive, json!({})),
         (RunEvent::EffectPerformed { effect: EffectNumber(5) }, json!({ "effect": 5 })),
-        (RunEvent::EffectMissed { effect: EffectNumber(5) }, json!({ "effect": 5 })),
+        (RunEvent::EffectObsolete { effect: EffectNumber(5) }, json!({ "effect": 5 })),
     ]
 }
 

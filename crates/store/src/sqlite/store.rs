@@ -15,9 +15,8 @@ use abide_domain::{
     turn::Turn,
 };
 use abide_ports::store::{
-    ClaimHolder, ClaimQueries, CommitReceipt, CursorStore, DamagedRun, DeliveryQueries, EffectQueries,
-    InboundQueries, InteractionQueries, Journal, JournalCommit, JournalEntry, JournalSeq, ListPage,
-    PageRequest, RunQueries, RunTables, StoreError, StoreFlaw, StoreFuture, StoreMaintenance, TurnQueries,
+    ClaimHolder, CommitReceipt, DamagedRun, Journal, JournalCommit, JournalEntry, JournalSeq, ListPage,
+    PageRequest, RunTables, StoreError, StoreFlaw, StoreFuture, StoreMaintenance, StoreQueries,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -60,7 +59,7 @@ impl Journal for SqliteStore {
     }
 }
 
-impl RunQueries for SqliteStore {
+impl StoreQueries for SqliteStore {
     fn run(&self, id: RunId) -> StoreFuture<'_, Option<Run>> {
         self.query(move |connection| read::row_by_key(connection, read::RUNS, &id.to_string()))
     }
@@ -84,9 +83,7 @@ impl RunQueries for SqliteStore {
     fn count_by_status(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
         self.query(read::count_by_status)
     }
-}
 
-impl TurnQueries for SqliteStore {
     fn turn(&self, id: TurnId) -> StoreFuture<'_, Option<Turn>> {
         self.query(move |connection| read::row_by_key(connection, read::TURNS, &id.to_string()))
     }
@@ -94,15 +91,11 @@ impl TurnQueries for SqliteStore {
     fn turns_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Turn>> {
         self.query(move |connection| read::rows_of_run::<TurnId, _>(connection, read::TURNS, run, &page))
     }
-}
 
-impl InboundQueries for SqliteStore {
     fn inbound(&self, key: MessageKey) -> StoreFuture<'_, Option<Inbound>> {
         self.query(move |connection| read::inbound(connection, &key))
     }
-}
 
-impl InteractionQueries for SqliteStore {
     fn interaction(&self, id: InteractionId) -> StoreFuture<'_, Option<Interaction>> {
         self.query(move |connection| read::row_by_key(connection, read::INTERACTIONS, &id.to_string()))
     }
@@ -120,9 +113,7 @@ impl InteractionQueries for SqliteStore {
     fn count_open_interactions(&self) -> StoreFuture<'_, u64> {
         self.query(read::count_open_interactions)
     }
-}
 
-impl DeliveryQueries for SqliteStore {
     fn delivery(&self, id: DeliveryId) -> StoreFuture<'_, Option<Delivery>> {
         self.query(move |connection| read::row_by_key(connection, read::DELIVERIES, &id.to_string()))
     }
@@ -137,9 +128,7 @@ impl DeliveryQueries for SqliteStore {
         let conversation = conversation_ref.to_owned();
         self.query(move |connection| read::undelivered_to(connection, &conversation))
     }
-}
 
-impl EffectQueries for SqliteStore {
     fn pending_effects(
         &self,
         after: Option<(RunId, EffectNumber)>,
@@ -147,24 +136,10 @@ impl EffectQueries for SqliteStore {
     ) -> StoreFuture<'_, Vec<(RunId, PendingEffect)>> {
         self.query(move |connection| read::pending_effects(connection, after, limit))
     }
-}
 
-impl ClaimQueries for SqliteStore {
     fn claim_holder(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>> {
         let (scope, key) = (scope.to_owned(), key.to_owned());
         self.query(move |connection| read::claim_holder(connection, &scope, &key))
-    }
-}
-
-impl CursorStore for SqliteStore {
-    fn cursor(&self, reader: &str) -> StoreFuture<'_, JournalSeq> {
-        let reader = reader.to_owned();
-        self.query(move |connection| read::cursor(connection, &reader))
-    }
-
-    fn advance_cursor(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()> {
-        let job = SqliteWriteJob::Advance { reader: reader.to_owned(), to };
-        Box::pin(async move { self.writer.submit(job).await.map(drop) })
     }
 }
 

@@ -15,6 +15,7 @@ use abide_ports::store::StoreError;
 use super::{connect::PostgresConnection, error::failed};
 use crate::{
     chain::JournalHead,
+    record::CHAIN_AT_WITNESS_SQL,
     witness::{self, LossPolicy, SyncedFile, WitnessReading, WitnessWriter},
 };
 
@@ -166,8 +167,8 @@ pub(super) async fn compare_with_witness(
             return Ok(Some(note));
         }
     };
-    let sql = "SELECT coalesce(chain, 0) FROM journal WHERE seq = $1";
-    let rows = session.query(sql, &[&seen.seq]).await.map_err(|error| failed(&error))?;
+    let rows = session.query(CHAIN_AT_WITNESS_SQL, &[&seen.chain, &seen.seq]).await;
+    let rows = rows.map_err(|error| failed(&error))?;
     let chain = rows.first().map(|row| row.get(0));
     witness::compare("the store on the server", seen, head(session).await?, chain)?;
     Ok(None)

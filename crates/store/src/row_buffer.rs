@@ -90,9 +90,10 @@ impl RowBuffer {
     /// Encodes the journal entry of a change. `run` is the range of the run's id.
     pub(crate) fn write_entry(&mut self, run: TextRange, change: &RunChange) -> Result<EntryRow, StoreError> {
         let (revision, at) = (to_db_integer(change.run.revision), change.stamp.at.0);
-        let (fresh, event) = (self.write_display(change.stamp.fresh), self.write_json(&change.event)?);
-        let digest = hash_entry(self.bytes_of(run), revision, at, self.bytes_of(fresh), self.bytes_of(event));
-        Ok(EntryRow { revision, at, fresh, event, digest })
+        let (id_seed, event) = (self.write_display(change.stamp.id_seed), self.write_json(&change.event)?);
+        let digest =
+            hash_entry(self.bytes_of(run), revision, at, self.bytes_of(id_seed), self.bytes_of(event));
+        Ok(EntryRow { revision, at, id_seed, event, digest })
     }
 
     fn bytes_of(&self, part: TextRange) -> &[u8] {

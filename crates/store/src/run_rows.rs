@@ -14,7 +14,7 @@ use crate::record::{DeliveryKeys, InteractionKeys, RunKeys, check_columns, decod
 
 /// All rows of a run, in the form of [`TableRow`]. Valid in both SQL dialects.
 pub(crate) const ROWS_OF_RUN: &str = "
-    SELECT 'runs', run_id, status, CAST(revision AS BIGINT), deadline_at, astir, body
+    SELECT 'runs', run_id, status, CAST(revision AS BIGINT), deadline_at, activity, body
         FROM runs WHERE run_id = $1
     UNION ALL SELECT 'inbound', message_id, channel, CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), body
         FROM inbound WHERE run_id = $1
@@ -22,7 +22,7 @@ pub(crate) const ROWS_OF_RUN: &str = "
         FROM turns WHERE run_id = $1
     UNION ALL SELECT 'interactions', interaction_id, '', NULL, NULL, CAST(CAST(open AS INTEGER) AS BIGINT), body
         FROM interactions WHERE run_id = $1
-    UNION ALL SELECT 'deliveries', delivery_id, conversation_ref, NULL, NULL, CAST(CAST(waiting AS INTEGER) AS BIGINT), body
+    UNION ALL SELECT 'deliveries', delivery_id, conversation_ref, NULL, NULL, CAST(CAST(retry_pending AS INTEGER) AS BIGINT), body
         FROM deliveries WHERE run_id = $1
     UNION ALL SELECT 'claims', key, scope, NULL, NULL, NULL, fingerprint
         FROM claims WHERE run_id = $1";
@@ -62,7 +62,7 @@ fn insert_row(tables: &mut RunTables, row: TableRow) -> Result<(), StoreError> {
                 revision: row.number.unwrap_or(0),
                 status: expected.status,
                 deadline_at: row.time,
-                astir: row.flag,
+                activity: row.flag,
             };
             check_columns(table, name, &(&found, name), &(&expected, run.run_id.to_string().as_str()))?;
             tables.run = Some(run);
@@ -89,7 +89,7 @@ fn insert_row(tables: &mut RunTables, row: TableRow) -> Result<(), StoreError> {
         "deliveries" => {
             let delivery: Delivery = decode_body(table, name, &row.body)?;
             let (id, keys) = (delivery.delivery_id.to_string(), DeliveryKeys::of(&delivery));
-            let expected = (id.as_str(), keys.conversation_ref.as_str(), Some(i64::from(keys.waiting)));
+            let expected = (id.as_str(), keys.conversation_ref.as_str(), Some(i64::from(keys.retry_pending)));
             check_columns(table, name, &(name, row.text_key.as_str(), row.flag), &expected)?;
             tables.deliveries.insert(delivery.delivery_id, delivery);
         }

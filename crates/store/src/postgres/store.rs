@@ -15,9 +15,8 @@ use abide_domain::{
     turn::Turn,
 };
 use abide_ports::store::{
-    ClaimHolder, ClaimQueries, CommitReceipt, CursorStore, DamagedRun, DeliveryQueries, EffectQueries,
-    InboundQueries, InteractionQueries, Journal, JournalCommit, JournalEntry, JournalSeq, ListPage,
-    PageRequest, RunQueries, RunTables, StoreError, StoreFlaw, StoreFuture, StoreMaintenance, TurnQueries,
+    ClaimHolder, CommitReceipt, DamagedRun, Journal, JournalCommit, JournalEntry, JournalSeq, ListPage,
+    PageRequest, RunTables, StoreError, StoreFlaw, StoreFuture, StoreMaintenance, StoreQueries,
 };
 use tokio_postgres::Row;
 
@@ -28,12 +27,12 @@ use super::{
     writer::PostgresWriteJob,
 };
 use crate::{
-    assembly,
     cursor::position,
     record::{
         ACTIVITY_EFFECTS, ACTIVITY_SLOT, ACTIVITY_SLOT_AND_EFFECTS, COUNT_BY_STATUS_SQL, TableRows,
         commit_rows, limit_to_db_integer, parse_id, parse_status, pending_effects_after, to_db_integer,
     },
+    run_rows,
 };
 
 impl Journal for PostgresStore {
@@ -69,7 +68,7 @@ impl Journal for PostgresStore {
     }
 }
 
-impl RunQueries for PostgresStore {
+impl StoreQueries for PostgresStore {
     fn run(&self, id: RunId) -> StoreFuture<'_, Option<Run>> {
         Box::pin(self.reader.row_by_key("runs", "run_id", id.to_string()))
     }
@@ -117,7 +116,7 @@ impl RunQueries for PostgresStore {
 
     fn slot_occupancies(&self) -> StoreFuture<'_, Vec<(RunId, SlotOccupancy)>> {
         Box::pin(async move {
-            let sql = "SELECT run_id, body FROM runs WHERE astir IN ($1, $2) ORDER BY run_id";
+            let sql = "SELECT run_id, body FROM runs WHERE activity IN ($1, $2) ORDER BY run_id";
             let found = self.reader.runs(sql, &[&ACTIVITY_SLOT, &ACTIVITY_SLOT_AND_EFFECTS]).await?;
             let runs = found.into_iter().filter_map(|(_, run)| run.ok());
             Ok(runs.map(|run| (run.run_id, run.occupancy())).collect())
@@ -126,7 +125,7 @@ impl RunQueries for PostgresStore {
 
     fn damaged_runs(&self) -> StoreFuture<'_, Vec<DamagedRun>> {
         Box::pin(async move {
-            let sql = "SELECT run_id, body FROM runs WHERE astir IS NOT NULL OR deadline_at IS NOT NULL
+            let sql = "SELECT run_id, body FROM runs WHERE activity IS NOT NULL OR deadline_at IS NOT NULL
                        ORDER BY run_id";
             let found = self.reader.runs(sql, &[]).await?;
             let damaged = found
@@ -142,9 +141,7 @@ impl RunQueries for PostgresStore {
             rows.iter().map(|row| Ok((parse_status(row.get(0))?, row.get::<_, i64>(1) as u64))).collect()
         })
     }
-}
 
-impl TurnQueries for PostgresStore {
     fn turn(&self, id: TurnId) -> StoreFuture<'_, Option<Turn>> {
         Box::pin(self.reader.row_by_key("turns", "turn_id", id.to_string()))
     }
@@ -152,9 +149,7 @@ impl TurnQueries for PostgresStore {
     fn turns_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Turn>> {
         Box::pin(async move { self.reader.rows_of_run::<TurnId, _>(TURNS, run, &page).await })
     }
-}
 
-impl InboundQueries for PostgresStore {
     fn inbound(&self, key: MessageKey) -> StoreFuture<'_, Option<Inbound>> {
         Box::pin(async move {
             let sql = "SELECT message_id, body FROM inbound WHERE channel = $1 AND message_id = $2";
@@ -163,9 +158,7 @@ impl InboundQueries for PostgresStore {
             Ok(found.map(|(_, inbound)| inbound))
         })
     }
-}
 
-impl InteractionQueries for PostgresStore {
     fn interaction(&self, id: InteractionId) -> StoreFuture<'_, Option<Interaction>> {
         Box::pin(self.reader.row_by_key("interactions", "interaction_id", id.to_string()))
     }
@@ -191,9 +184,7 @@ impl InteractionQueries for PostgresStore {
             Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0) as u64))
         })
     }
-}
 
-impl DeliveryQueries for PostgresStore {
     fn delivery(&self, id: DeliveryId) -> StoreFuture<'_, Option<Delivery>> {
         Box::pin(self.reader.row_by_key("deliveries", "delivery_id", id.to_string()))
     }
@@ -205,14 +196,12 @@ impl DeliveryQueries for PostgresStore {
     fn undelivered_to(&self, conversation_ref: &str) -> StoreFuture<'_, Vec<RunId>> {
         let conversation = escape_nul(conversation_ref).into_owned();
         Box::pin(async move {
-            let sql = "SELECT DISTINCT run_id FROM deliveries WHERE waiting AND conversation_ref = $1
+            let sql = "SELECT DISTINCT run_id FROM deliveries WHERE retry_pending AND conversation_ref = $1
                        ORDER BY run_id";
             self.reader.run_ids(sql, &[&conversation]).await
         })
     }
-}
 
-impl EffectQueries for PostgresStore {
     fn pending_effects(
         &self,
         after: Option<(RunId, EffectNumber)>,
@@ -220,7 +209,7 @@ impl EffectQueries for PostgresStore {
     ) -> StoreFuture<'_, Vec<(RunId, PendingEffect)>> {
         Box::pin(async move {
             // Each of these runs has at least one pending effect, so the limit of effects is also sufficient for runs.
-            let sql = "SELECT run_id, body FROM runs WHERE astir IN ($1, $2) AND run_id >= $3
+            let sql = "SELECT run_id, body FROM runs WHERE activity IN ($1, $2) AND run_id >= $3
                        ORDER BY run_id LIMIT $4";
             let first = after.map_or(String::new(), |(run, _)| run.to_string());
             let mut wanted = limit.saturating_add(1);
@@ -247,9 +236,7 @@ impl EffectQueries for PostgresStore {
             }
         })
     }
-}
 
-impl ClaimQueries for PostgresStore {
     fn claim_holder(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>> {
         let (scope, key) = (escape_nul(scope).into_owned(), escape_nul(key).into_owned());
         Box::pin(async move {
@@ -266,36 +253,21 @@ impl ClaimQueries for PostgresStore {
     }
 }
 
-impl CursorStore for PostgresStore {
-    fn cursor(&self, reader: &str) -> StoreFuture<'_, JournalSeq> {
-        let reader = escape_nul(reader).into_owned();
-        Box::pin(async move {
-            let rows = self.reader.rows("SELECT seq FROM cursors WHERE reader = $1", &[&reader]).await?;
-            Ok(JournalSeq(rows.first().map_or(0, |row| row.get::<_, i64>(0)) as u64))
-        })
-    }
-
-    fn advance_cursor(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()> {
-        let job = PostgresWriteJob::Advance { reader: reader.to_owned(), to };
-        Box::pin(async move { self.writer.submit(job).await.map(drop) })
-    }
-}
-
 impl StoreMaintenance for PostgresStore {
     fn known_runs(&self, after: Option<RunId>, limit: usize) -> StoreFuture<'_, Vec<RunId>> {
         Box::pin(async move {
             let after = after.map_or(String::new(), |run| run.to_string());
-            self.reader.known_runs(&assembly::known_runs_sql(), &[&after, &limit_to_db_integer(limit)]).await
+            self.reader.known_runs(&run_rows::known_runs_sql(), &[&after, &limit_to_db_integer(limit)]).await
         })
     }
 
     fn tables_of(&self, run: RunId) -> StoreFuture<'_, RunTables> {
         Box::pin(async move {
-            let rows = self.reader.rows(assembly::ROWS_OF_RUN, &[&run.to_string()]).await?;
-            assembly::assemble_tables(rows.iter().map(|row| {
+            let rows = self.reader.rows(run_rows::ROWS_OF_RUN, &[&run.to_string()]).await?;
+            run_rows::assemble_tables(rows.iter().map(|row| {
                 let (table, body): (String, String) = (row.get(0), row.get(6));
                 let body = if table == "claims" { unescape_nul(body) } else { body };
-                assembly::TableRow {
+                run_rows::TableRow {
                     table,
                     name: unescape_nul(row.get(1)),
                     text_key: unescape_nul(row.get(2)),

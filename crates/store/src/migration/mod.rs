@@ -1,6 +1,10 @@
 //! Numbered schema migrations, each applied once and never edited after its release.
 //!
-//! The migrations are SQL files, in one folder per kind of database. The databases apply them in their own way.
+//! The migrations are SQL files, in one folder per kind of database. The databases apply them in their own way. A
+//! migration can also re-encode the stored values (`reencode.rs`).
+
+mod first_names;
+pub(crate) mod reencode;
 
 use abide_ports::store::StoreError;
 
@@ -10,6 +14,16 @@ pub(crate) struct SchemaMigration {
     pub(crate) number: i64,
     pub(crate) name: &'static str,
     pub(crate) sql: &'static str,
+    /// The work after the SQL, in the same transaction.
+    pub(crate) values: StoredValues,
+}
+
+/// The effect of a migration on stored events and rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoredValues {
+    Unchanged,
+    /// All events and bodies are re-encoded, and the checksums are recomputed.
+    Reencoded,
 }
 
 /// A migration that is recorded in a database.
@@ -63,8 +77,8 @@ mod tests {
     use super::*;
 
     const STEPS: [SchemaMigration; 2] = [
-        SchemaMigration { number: 1, name: "one", sql: "create one" },
-        SchemaMigration { number: 2, name: "two", sql: "create two" },
+        SchemaMigration { number: 1, name: "one", sql: "create one", values: StoredValues::Unchanged },
+        SchemaMigration { number: 2, name: "two", sql: "create two", values: StoredValues::Unchanged },
     ];
 
     fn applied(step: &SchemaMigration) -> AppliedMigration {

@@ -11,7 +11,7 @@ use abide_ports::store::StoreError;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::error::SqlState;
 
-use super::{connect::PostgresConnection, error::failed, testimony::WriteHealth};
+use super::{connect::PostgresConnection, error::failed, witness_check::WriteHealth};
 
 /// The number of daemons that may write to one schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     chain::JournalHead,
+    record::CHAIN_AT_WITNESS_SQL,
     witness::{self, WitnessReading, WitnessWriter, write_error},
 };
 
@@ -58,7 +59,7 @@ pub(super) fn compare_with_witness(
     };
     let journal = JournalFormat::of(connection).map_err(|error| error_with_path(path, &error))?;
     let compared = journal
-        .chain_at(connection, seen.seq)
+        .chain_at(connection, seen)
         .and_then(|chain| Ok((journal.head(connection)?, chain)))
         .map_err(|error| error_with_path(path, &error));
     let (head, chain) = compared?;
@@ -112,18 +113,23 @@ enum JournalFormat {
     None,
     /// The journal was written before the chain existed.
     Unchained,
+    /// The journal has its first names and chained checksums.
     Chained,
+    /// The journal has its present names, and the chained checksums of migrated entries from before the migration.
+    Renamed,
 }
 
 impl JournalFormat {
     fn of(connection: &Connection) -> rusqlite::Result<Self> {
-        let sql = "SELECT count(*), coalesce(sum(name = 'chain'), 0) FROM pragma_table_info('journal')";
+        let sql = "SELECT count(*), coalesce(sum(name IN ('chain', 'chain_before_names')), 0)
+                   FROM pragma_table_info('journal')";
         let (columns, chains): (i64, i64) =
             connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(match (columns, chains) {
             (0, _) => Self::None,
             (_, 0) => Self::Unchained,
-            (_, _) => Self::Chained,
+            (_, 1) => Self::Chained,
+            (_, _) => Self::Renamed,
         })
     }
 
@@ -135,16 +141,22 @@ impl JournalFormat {
                 let seq = connection.query_row(newest, [], |row| row.get(0))?;
                 Ok(JournalHead { seq, chain: 0 })
             }
-            Self::Chained => super::write::head(connection),
+            Self::Chained | Self::Renamed => super::write::head(connection),
         }
     }
 
-    fn chain_at(self, connection: &Connection, seq: i64) -> rusqlite::Result<Option<i64>> {
+    /// The chained checksum at the witness's position. A migration recomputes the chain, and its transaction cannot
+    /// include the witness, so a witness from before the migration is compared with the checksum from before.
+    fn chain_at(self, connection: &Connection, witness: JournalHead) -> rusqlite::Result<Option<i64>> {
         match self {
             Self::None | Self::Unchained => Ok(None),
             Self::Chained => {
                 let sql = "SELECT coalesce(chain, 0) FROM journal WHERE seq = ?1";
-                connection.query_row(sql, [seq], |row| row.get(0)).optional()
+                connection.query_row(sql, [witness.seq], |row| row.get(0)).optional()
+            }
+            Self::Renamed => {
+                let values = [witness.chain, witness.seq];
+                connection.query_row(CHAIN_AT_WITNESS_SQL, values, |row| row.get(0)).optional()
             }
         }
     }

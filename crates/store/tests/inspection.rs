@@ -12,9 +12,9 @@ use std::{
 
 use abide_domain::id::RunId;
 use abide_ports::store::{
-    Journal, JournalCommit, JournalSeq, RunQueries, RunTables, StoreError, StoreMaintenance,
+    Journal, JournalCommit, JournalSeq, RunTables, StoreError, StoreMaintenance, StoreQueries,
 };
-use abide_store::{registry, sqlite::SqliteStore, upkeep};
+use abide_store::{registry, sqlite::SqliteStore, verification};
 use abide_testkit::{history::HistoryGenerator, wait};
 
 /// A task that commits without pauses until it is stopped.
@@ -88,7 +88,7 @@ async fn a_copy_made_under_load_verifies_and_has_everything_acknowledged_before_
         for entry in known.iter().filter(|entry| entry.seq.0 <= before) {
             assert!(copied.run(entry.run_id).await.unwrap().is_some(), "{} is missing", entry.run_id);
         }
-        let verification = upkeep::verify(&copied, |_| {}).await.unwrap();
+        let verification = verification::verify(&copied, |_| {}).await.unwrap();
         assert!(verification.is_clean(), "{:?}", verification.findings);
     }
     let (store, runs) = busy.end().await;
@@ -101,7 +101,7 @@ async fn a_database_in_use_is_verified_beside_its_daemon_and_cannot_be_written_t
     let path = folder.path().join("abide.db");
     let busy = BusyWriter::start(&path).await;
     let beside = SqliteStore::open_for_inspection(&path).unwrap();
-    let verification = upkeep::verify(&beside, |_| {}).await.unwrap();
+    let verification = verification::verify(&beside, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{:?}", verification.findings);
     assert!(verification.entries >= 50);
     let (_store, runs) = busy.end().await;
