@@ -332,7 +332,7 @@ async fn an_interpreter_that_panics_loses_its_own_run_and_no_other() {
     theatre.follow_up(&theatre.desk.create(new).await.expect("it is created")).await;
     let lost = theatre.until(broken, RunStatus::Failed).await;
     let state = format!("{:?}", lost.state);
-    assert!(state.contains("broke the reader"), "{state}");
+    assert!(state.contains("the reader of this engine failed"), "{state}");
     assert!(theatre.told(broken).await.contains(&"Progressed"), "earlier facts are kept");
     for _ in 0..3 {
         let run = theatre.create().await;

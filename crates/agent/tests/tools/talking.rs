@@ -45,7 +45,7 @@ fn a_busy_program_continues_after_the_timeout_and_its_output_follows() {
     let result = fixture
         .call(&python, json!({"text": "import time; print('a', flush=True); time.sleep(2.5); print('b')"}));
     assert!(result.timed_out && result.status == ToolStatus::TimedOut, "{}", result.text);
-    assert!(result.text.starts_with("a\n[the program is still at work after 1 s"), "{}", result.text);
+    assert!(result.text.starts_with("a\n[the program is still working after 1 s"), "{}", result.text);
     let patient = ToolDefinition { timeout_sec: Some(30), ..python };
     assert_eq!(fixture.call(&patient, json!({})).text, "b");
 }
@@ -255,7 +255,7 @@ fn late_output_of_a_call_is_not_attributed_to_the_next() {
     assert!(
         result
             .text
-            .starts_with("[the program was still at work on an earlier call (.abide/executions/act_2)"),
+            .starts_with("[the program was still working on an earlier call (.abide/executions/act_2)"),
         "{}",
         result.text
     );

@@ -49,7 +49,7 @@ fn an_answer_that_cannot_count_is_refused() {
     assert_eq!((stale.code, stale.out.as_str()), (1, ""));
     assert_eq!(serde_json::from_str::<Value>(&stale.err).unwrap()["code"], "STALE_INTERACTION");
     assert_eq!(home.abide(&["logs", &run, "--follow"]).code, 0);
-    assert_refused(&home.abide(&["reply", &run, "no"]), 1, "asks nothing, it is succeeded");
+    assert_refused(&home.abide(&["reply", &run, "no"]), 1, "has no open question (status succeeded)");
     assert_refused(&home.abide(&["reply", "int_00000000000000000000000000", "no"]), 1, "abide inbox");
 }
 

@@ -71,11 +71,11 @@ fn a_home_has_one_daemon() {
     home.up();
     let again = home.abide(&["up"]);
     assert_eq!((again.code, again.out.as_str()), (1, ""));
-    assert!(again.err.contains("runs already at http://127.0.0.1:"), "{}", again.err);
+    assert!(again.err.contains("is already running at http://127.0.0.1:"), "{}", again.err);
     let detached = home.abide(&["up", "--detach"]);
     assert_eq!(detached.code, 0);
     assert!(detached.out.starts_with("http://127.0.0.1:"), "{}", detached.out);
-    assert!(detached.err.contains("runs already"), "{}", detached.err);
+    assert!(detached.err.contains("a daemon is already running"), "{}", detached.err);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn down_ends_the_turn_at_work_and_its_run_waits_for_a_person() {
     assert_eq!(home.abide(&["status"]).code, 1);
     let again = home.abide(&["down"]);
     assert_eq!((again.code, again.out.as_str()), (0, ""));
-    assert!(again.err.contains("no daemon runs here"), "{}", again.err);
+    assert!(again.err.contains("no daemon is running"), "{}", again.err);
     assert_eq!(home.json(&["ls"])[0]["status"], "waiting_user");
 }
 
