@@ -215,10 +215,10 @@ fn tool_names_are_valid_and_unique() {
             config.yaml:3:12: the tool ask_human is built in; choose another name
              3 |   - {name: ask_human, description: d, command: [a]}
                |            ^^^^^^^^^
-            config.yaml:5:12: another tool is called x too, on line 4; give each its own name
+            config.yaml:5:12: line 4 has another tool with the name x; give each its own name
              5 |   - {name: x, description: d, command: [a], parameters: [{name: p}, {name: p}]}
                |            ^
-            config.yaml:5:76: another parameter is called p too, on line 5; give each its own name
+            config.yaml:5:76: line 5 has another parameter with the name p; give each its own name
              5 |   - {name: x, description: d, command: [a], parameters: [{name: p}, {name: p}]}
                |                                                                            ^"#]],
     );
@@ -272,16 +272,16 @@ fn parameters_are_consistent() {
             config.yaml:8:30: a program reads one input, and a is it already; inject one of them as an argument or an option
              8 |       - {name: b, inject_as: stdin}
                |                              ^^^^^
-            config.yaml:10:9: the argument d is required and stands behind c, which may be missing: the program could not tell them apart; put c last, or inject it as an option
+            config.yaml:10:9: the argument d is required and follows c, which may be missing: the program could not tell them apart; put c last, or inject it as an option
              10 |       - {name: d}
                 |         ^
-            config.yaml:11:9: the argument e is required and stands behind c, which may be missing: the program could not tell them apart; put c last, or inject it as an option
+            config.yaml:11:9: the argument e is required and follows c, which may be missing: the program could not tell them apart; put c last, or inject it as an option
              11 |       - {name: e, option_name: -e}
                 |         ^
             config.yaml:11:32: option_name is only for a parameter that is injected as an option; add inject_as: option, or remove it
              11 |       - {name: e, option_name: -e}
                 |                                ^^
-            config.yaml:12:51: option_name: "max count" is no option; write --maxcount
+            config.yaml:12:51: option_name: "max count" is not an option; write --maxcount
              12 |       - {name: f, inject_as: option, option_name: max count}
                 |                                                   ^^^^^^^^^
             config.yaml:13:25: tools[0].parameters[6].type: expected string, integer, number or boolean, not "str"; did you mean string?
@@ -323,26 +323,26 @@ fn the_definition_of_the_seed_is_valid() {
 #[test]
 fn invalid_yaml_is_reported_with_its_location() {
     let cases = [
-        ("a: 1\na: 2\n", "config.yaml:2:1: the key a is there twice; keep one of them"),
+        ("a: 1\na: 2\n", "config.yaml:2:1: the key a occurs twice; keep one of them"),
         (
             "model:\n\tname: m\n",
-            "config.yaml:2:2: no valid YAML: tabs disallowed within this context (block indentation); indent with blanks",
+            "config.yaml:2:2: invalid YAML: tabs disallowed within this context (block indentation); indent with blanks",
         ),
         (
             "model: a: b\n",
-            "config.yaml:1:9: no valid YAML: mapping values are not allowed in this context; put a text with a colon into quotes",
+            "config.yaml:1:9: invalid YAML: mapping values are not allowed in this context; put a text with a colon into quotes",
         ),
         (
             "tools: [a\nb: c\n",
-            "config.yaml:2:2: no valid YAML: illegal placement of ':' indicator; is a bracket or quote before it not closed?",
+            "config.yaml:2:2: invalid YAML: illegal placement of ':' indicator; is a bracket or quote before it not closed?",
         ),
         (
             "a: b\n---\nc: d\n",
-            "config.yaml:3:1: no valid YAML: multiple YAML documents detected; a definition is one document: remove the line ---",
+            "config.yaml:3:1: invalid YAML: multiple YAML documents detected; a definition is one document: remove the line ---",
         ),
         (
             "tools:\n  - name: x\n   y: z\n",
-            "config.yaml:3:4: no valid YAML: while parsing a block collection, did not find expected '-' indicator; is it indented like its neighbours?",
+            "config.yaml:3:4: invalid YAML: while parsing a block collection, did not find expected '-' indicator; is it indented like its neighbours?",
         ),
         (
             "- a\n",
@@ -399,7 +399,7 @@ fn missing_files_are_reported_with_a_remedy() {
         empty.path(),
         &[],
         &expect![[r#"
-            config.yaml: line 2 is no UTF-8
+            config.yaml: line 2 is not UTF-8
             system_prompt.md: it is empty; write the role of the model and the rules for its work"#]],
     );
 }

@@ -229,7 +229,7 @@ fn a_stalled_stream_is_retried() {
     let mut client = ModelClient::new(&config, None, Arc::default()).unwrap().with_retry_policy(policy);
     let asked = ask_with(&mut client);
     assert_eq!(text_and_finish(&asked), stopped_text("again"));
-    assert_eq!(asked.retries[0].3, "the server said nothing for 0.3 s (model.timeout_sec)");
+    assert_eq!(asked.retries[0].3, "no data from the server for 0.3 s (model.timeout_sec)");
     server.wait_until(|exchange| exchange.end == AnswerEnd::Abandoned);
 }
 
@@ -466,5 +466,5 @@ fn a_configuration_that_cannot_work_is_refused_before_anything_is_sent() {
         "{base}"
     );
     let key = wrong(&config("http://127.0.0.1:1"), Some(ApiKey::new("a\nb", "MY_KEY")));
-    assert_eq!(key, "the key in MY_KEY has characters that no header can carry");
+    assert_eq!(key, "the key in MY_KEY has characters that are not allowed in an HTTP header");
 }

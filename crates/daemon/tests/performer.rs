@@ -332,7 +332,7 @@ async fn an_interpreter_that_panics_loses_its_own_run_and_no_other() {
     fixture.follow_up(&fixture.desk.create(new).await.expect("it is created")).await;
     let lost = fixture.until(broken, RunStatus::Failed).await;
     let state = format!("{:?}", lost.state);
-    assert!(state.contains("broke the reader"), "{state}");
+    assert!(state.contains("the reader of this engine failed"), "{state}");
     assert!(fixture.told(broken).await.contains(&"Progressed"), "earlier facts are kept");
     for _ in 0..3 {
         let run = fixture.create().await;

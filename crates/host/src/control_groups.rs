@@ -192,8 +192,8 @@ mod tests {
 
     #[test]
     fn limits_below_the_minimum_are_refused() {
-        assert!(refusal(&options("off", 1, 0)).contains("limits.memory_max_bytes = 1 is too little"));
-        assert!(refusal(&options("off", 0, 15)).contains("limits.pids_max = 15 is too little"));
+        assert!(refusal(&options("off", 1, 0)).contains("limits.memory_max_bytes = 1 is too low"));
+        assert!(refusal(&options("off", 0, 15)).contains("limits.pids_max = 15 is too low"));
     }
 
     #[test]

@@ -71,7 +71,7 @@ async fn a_row_without_journal_entries_is_reported() {
                 }
             }
             let run = tampered.expect("some run has a row to tamper with");
-            let expected = format!("run {run}: the journal adds up to something else in {table}");
+            let expected = format!("run {run}: the tables differ from the journal in {table}");
             assert_eq!(verification_findings(&*store).await, [expected], "{}", kind.scheme);
             verification::rebuild(&*store, |_| {}).await.expect("it can be rebuilt");
             assert_eq!(read_view(&*store).await, before);

@@ -116,10 +116,10 @@ fn a_broken_middle_is_refused_by_its_line() {
         write_journal(folder.path(), vec![user_message("a"), user_message("b"), user_message("c")]);
     let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
     let broken = open_error(&[lines[0], b"oops\n", lines[2]].concat());
-    assert!(broken.starts_with("line 2: this is no event of a journal"), "{broken}");
+    assert!(broken.starts_with("line 2: this is not a journal event"), "{broken}");
     assert_eq!(open_error(&[lines[0], lines[2]].concat()), "line 2: expected event 2, found event 3");
     let kind = open_error(&[lines[0], br#"{"seq":2,"ts":"","type":"DREAM","payload":{}}"#, b"\n"].concat());
-    assert!(kind.starts_with("line 2: this is no event of a journal (unknown variant `DREAM`"), "{kind}");
+    assert!(kind.starts_with("line 2: this is not a journal event (unknown variant `DREAM`"), "{kind}");
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn an_edited_last_line_is_not_treated_as_torn() {
         [text.replace("\"b\"", "b"), format!("{text}}}"), format!("{text} // mine"), format!("{text},")]
     {
         let error = open_error(edited.as_bytes());
-        assert!(error.starts_with("line 2: this is no event of a journal"), "{error}");
+        assert!(error.starts_with("line 2: this is not a journal event"), "{error}");
     }
 }
 

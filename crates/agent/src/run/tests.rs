@@ -541,7 +541,7 @@ fn empty_replies_are_reminded_a_limited_number_of_times() {
         .push_reply(text_reply(""))
         .push_reply(text_reply(""));
     let AgentOutcome::Failed { reason } = fixture.message("go") else { panic!("it continued") };
-    assert_eq!(reason, "the model said nothing 3 times, one after the other");
+    assert_eq!(reason, "the model returned 3 empty answers in a row");
     assert_eq!(fixture.requests.borrow().len(), 5);
 }
 

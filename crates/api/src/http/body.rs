@@ -234,9 +234,9 @@ mod tests {
     fn an_unknown_name_is_answered_with_the_nearest_known_one() {
         let problem = parse_problem("unknown field `modell`, expected one of `model`, `sandbox`");
         assert_eq!(problem.code, ProblemCode::UnknownOption);
-        assert_eq!(problem.detail, "`modell` is not known here; did you mean `model`?");
+        assert_eq!(problem.detail, "unknown field `modell`; did you mean `model`?");
         let problem = parse_problem("unknown field `colour`, expected `keep`");
-        assert_eq!(problem.detail, "`colour` is not known here; known are keep");
+        assert_eq!(problem.detail, "unknown field `colour`; known fields are keep");
     }
 
     #[test]

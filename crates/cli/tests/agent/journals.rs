@@ -55,7 +55,7 @@ fn refusal_of(change: impl Fn(&str) -> String) -> String {
 #[test]
 fn a_broken_middle_is_refused_by_file_and_line() {
     let message = refusal_of(|text| text.replacen("\"THOUGHT\"", "\"THOUGHT", 1));
-    assert!(message.contains("line 3: this is no event of a journal"), "{message}");
+    assert!(message.contains("line 3: this is not a journal event"), "{message}");
 }
 
 #[test]

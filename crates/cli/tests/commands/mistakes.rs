@@ -50,7 +50,7 @@ fn an_answer_that_cannot_count_is_refused() {
     assert_eq!((stale.code, stale.stdout.as_str()), (Some(1), ""));
     assert_eq!(serde_json::from_str::<Value>(&stale.stderr).unwrap()["code"], "STALE_INTERACTION");
     assert_eq!(home.run(&["logs", &run, "--follow"]).code, Some(0));
-    assert_refused(&home.run(&["reply", &run, "no"]), 1, "asks nothing, it is succeeded");
+    assert_refused(&home.run(&["reply", &run, "no"]), 1, "has no open question (status succeeded)");
     assert_refused(&home.run(&["reply", "int_00000000000000000000000000", "no"]), 1, "abide inbox");
 }
 

@@ -73,11 +73,11 @@ fn a_home_has_one_daemon() {
     home.up();
     let again = home.run(&["up"]);
     assert_eq!((again.code, again.stdout.as_str()), (Some(1), ""));
-    assert!(again.stderr.contains("runs already at http://127.0.0.1:"), "{}", again.stderr);
+    assert!(again.stderr.contains("is already running at http://127.0.0.1:"), "{}", again.stderr);
     let detached = home.run(&["up", "--detach"]);
     assert_eq!(detached.code, Some(0));
     assert!(detached.stdout.starts_with("http://127.0.0.1:"), "{}", detached.stdout);
-    assert!(detached.stderr.contains("runs already"), "{}", detached.stderr);
+    assert!(detached.stderr.contains("a daemon is already running"), "{}", detached.stderr);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn down_ends_the_turn_at_work_and_its_run_waits_for_a_person() {
     assert_eq!(home.run(&["status"]).code, Some(1));
     let again = home.run(&["down"]);
     assert_eq!((again.code, again.stdout.as_str()), (Some(0), ""));
-    assert!(again.stderr.contains("no daemon runs here"), "{}", again.stderr);
+    assert!(again.stderr.contains("no daemon is running"), "{}", again.stderr);
     assert_eq!(home.run_json(&["ls"])[0]["status"], "waiting_user");
 }
 

@@ -61,8 +61,8 @@ impl AcpEngine {
             }
             ProbeResult::NotFound { reason } | ProbeResult::Unavailable { reason } => reason.clone(),
             ProbeResult::TimedOut => format!(
-                "{name} does not answer in time; look whether engines.{name}.command starts it as an agent of the \
-                 protocol acp"
+                "{name} does not answer in time; check that engines.{name}.command starts it as an \
+             ACP agent"
             ),
         };
         EngineHealth {

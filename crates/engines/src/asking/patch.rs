@@ -167,7 +167,7 @@ mod tests {
             for prompted in [build_prompt(mode, InAnswer, "do it", 1, None), skill_patch(mode)] {
                 assert!(prompted.contains(ARTIFACTS_FOLDER));
                 assert_eq!(prompted.contains(QUESTION_FENCE), mode != ExecutionMode::Auto);
-                assert_eq!(prompted.contains("Decide for yourself"), mode == ExecutionMode::Auto);
+                assert_eq!(prompted.contains("Decide yourself"), mode == ExecutionMode::Auto);
             }
         }
     }
@@ -194,7 +194,7 @@ mod tests {
         for mode in MODES {
             let prompted = build_prompt(mode, OwnMechanism, "do it", 1, None);
             assert!(prompted.contains(ARTIFACTS_FOLDER) && !prompted.contains(QUESTION_FENCE), "{prompted}");
-            assert_eq!(prompted.contains("Decide for yourself"), mode == ExecutionMode::Auto);
+            assert_eq!(prompted.contains("Decide yourself"), mode == ExecutionMode::Auto);
             assert_eq!(build_prompt(mode, OwnMechanism, "hunter2", 2, None), "hunter2");
         }
     }

@@ -122,7 +122,7 @@ fn a_single_json_object_instead_of_a_stream_is_a_reply() {
     assert_eq!((reply.calls.len(), reply.finish_reason), (2, FinishReason::ToolCalls));
     assert_eq!(reply.usage.map(|usage| usage.total()), Some(3));
     let torn = body.to_string();
-    assert!(broken_reason(answer(&torn[..torn.len() - 3])).starts_with("the answer is no whole JSON"));
+    assert!(broken_reason(answer(&torn[..torn.len() - 3])).starts_with("the answer is not complete JSON"));
 }
 
 #[test]
