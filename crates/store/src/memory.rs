@@ -333,12 +333,13 @@ impl StoreQueries for MemoryStore {
         limit: usize,
     ) -> StoreFuture<'_, Vec<(RunId, PendingEffect)>> {
         self.read(|contents| {
-            let owed = contents
+            let effects = contents
                 .runs()
-                .flat_map(|run| run.pending_effects.iter().map(|owed| (run.run_id, owed.clone())));
-            let later =
-                |(run, owed): &(RunId, PendingEffect)| after.is_none_or(|after| (*run, owed.number) > after);
-            Ok(owed.filter(later).take(limit).collect())
+                .flat_map(|run| run.pending_effects.iter().map(|pending| (run.run_id, pending.clone())));
+            let later = |(run, pending): &(RunId, PendingEffect)| {
+                after.is_none_or(|after| (*run, pending.number) > after)
+            };
+            Ok(effects.filter(later).take(limit).collect())
         })
     }
 

@@ -11,12 +11,12 @@ use abide_testkit::history::HistoryGenerator;
 async fn listed_runs(store: &dyn Store) -> [Vec<RunId>; 4] {
     let due = store.runs_due(Timestamp(i64::MAX), usize::MAX).await.unwrap();
     let occupying = store.slot_occupancies().await.unwrap();
-    let owed = store.pending_effects(None, usize::MAX).await.unwrap();
+    let effects = store.pending_effects(None, usize::MAX).await.unwrap();
     let listed = store.runs(None, PageRequest::first(10_000)).await.unwrap();
     [
         due.into_iter().map(|(run, _)| run).collect(),
         occupying.into_iter().map(|(run, _)| run).collect(),
-        owed.into_iter().map(|(run, _)| run).collect(),
+        effects.into_iter().map(|(run, _)| run).collect(),
         listed.items.into_iter().map(|run| run.run_id).collect(),
     ]
 }
@@ -46,8 +46,8 @@ async fn a_damaged_run_hides_no_other() {
     // Pages have the requested length, and continue after damaged rows.
     let first = store.runs_due(Timestamp(i64::MAX), 1).await.unwrap();
     assert_eq!(first.first().map(|(run, _)| *run), sound[0].first().copied());
-    let owed = store.pending_effects(None, 1).await.unwrap();
-    assert_eq!(owed.first().map(|(run, _)| *run), sound[2].first().copied());
+    let effects = store.pending_effects(None, 1).await.unwrap();
+    assert_eq!(effects.first().map(|(run, _)| *run), sound[2].first().copied());
     let named: Vec<String> = store.damaged_runs().await.unwrap().into_iter().map(|run| run.run_id).collect();
     for list in [&sound[0], &sound[1], &sound[2]] {
         assert!(list.iter().all(|run| !named.contains(&run.to_string())));

@@ -209,3 +209,81 @@ fn visit_variant(value: &mut Value, name: &str, change: impl FnOnce(&mut Map<Str
         change(fields);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use abide_domain::{effect::Effect, run::RunState};
+    use serde_json::json;
+
+    use super::*;
+
+    fn old_live() -> Value {
+        json!({
+            "attempt": 1, "process": { "keeper": "k", "pid": 1, "start_time": 2, "boot_id": "b" },
+            "heard": 5, "must_confirm": true, "losses": { "count": 1, "searched": 9 },
+        })
+    }
+
+    fn new_live() -> Value {
+        json!({
+            "attempt": 1, "process": { "keeper": "k", "pid": 1, "start_time": 2, "boot_id": "b" },
+            "processed_position": 5, "must_confirm_session": true,
+            "contact_losses": { "count": 1, "search_time": 9 },
+        })
+    }
+
+    /// The states that the fixture of the first names does not contain.
+    #[test]
+    fn every_state_is_renamed_and_can_be_decoded() {
+        let id = "int_00000000000000000000000001";
+        let message = json!({ "message": { "channel": "api", "message_id": "cause" } });
+        let states = [
+            (
+                json!({ "queued": { "since": 1, "next": { "cause": message, "prompt": "heard" } } }),
+                json!({ "queued": { "since": 1, "next": { "trigger": message, "prompt": "heard" } } }),
+            ),
+            (
+                json!({ "running": { "stopping": {
+                    "live": old_live(), "reason": "shutdown", "by": "until", "until": 7 } } }),
+                json!({ "running": { "stopping": {
+                    "live": new_live(), "reason": "shutdown", "by": "until", "terminate_at": 7 } } }),
+            ),
+            (
+                json!({ "waiting_user": { "interaction_id": id, "hold": "nothing", "deadline": null } }),
+                json!({ "waiting_user": { "interaction_id": id, "held_process": "none", "deadline": null } }),
+            ),
+            (
+                json!({ "waiting_user": {
+                    "interaction_id": id, "hold": { "session": old_live() }, "deadline": 3 } }),
+                json!({ "waiting_user": {
+                    "interaction_id": id, "held_process": { "session": new_live() }, "deadline": 3 } }),
+            ),
+            (json!({ "idle": { "held": [old_live(), 4] } }), json!({ "idle": { "held": [new_live(), 4] } })),
+            (json!({ "idle": { "held": null } }), json!({ "idle": { "held": null } })),
+        ];
+        for (old, new) in states {
+            let mut renamed = old.clone();
+            run_state(&mut renamed);
+            assert_eq!(renamed, new);
+            let decoded: RunState = serde_json::from_value(renamed).expect("the state can be decoded");
+            assert_eq!(serde_json::to_value(decoded).expect("the state can be encoded"), new);
+        }
+    }
+
+    #[test]
+    fn events_and_effects_that_the_fixture_lacks_are_renamed() {
+        let old = r#"{"type":"deadline_passed","deadline":{"idling":3}}"#;
+        let new = reencode_event(old).expect("the event can be decoded");
+        assert_eq!(new, r#"{"type":"deadline_passed","deadline":{"idle":3}}"#);
+        let old = json!({ "type": "turn_ended", "attempt": 1, "turn_id": "turn_00000000000000000000000001",
+            "position": 1, "ending": "interrupted", "aftermath": { "exited": "unseen" } });
+        let new = reencode_event(&old.to_string()).expect("the event can be decoded");
+        assert!(new.contains(r#""outcome":"interrupted","process_after":{"exited":"unknown"}"#), "{new}");
+        let say = json!({ "type": "say", "attempt": 1, "turn_id": "turn_00000000000000000000000001",
+            "prompt": "say" });
+        let mut value = json!({ "owed": [{ "number": 1, "due_at": 0, "effect": say }] });
+        run(&mut value);
+        let effect = serde_json::from_value(value["pending_effects"][0]["effect"].clone());
+        assert!(matches!(effect, Ok(Effect::SendPrompt { prompt, .. }) if prompt == "say"));
+    }
+}
