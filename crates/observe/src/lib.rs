@@ -1,4 +1,4 @@
-//! What operators see: metrics, traces and logs.
+//! Metrics, traces and logs for operators.
 //!
 //! - [`observed_store`] wraps a store and intercepts calls; [`commit_notifier`] notifies observers of each commit.
 //! - [`metrics`] counts commits, requests and removed items, and encodes them for Prometheus.

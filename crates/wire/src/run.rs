@@ -12,7 +12,7 @@ pub struct CreateRunRequest {
     /// Name of an engine in `GET /v1/engines`.
     #[schema(min_length = 1, max_length = 100, example = "parrot")]
     pub engine: String,
-    /// The task.
+    /// The task for the engine.
     #[schema(min_length = 1, max_length = 1_000_000, example = "say hello")]
     pub prompt: String,
     /// Working directory of all turns, an absolute path; default: a new directory of the run. Abide's home and its own

@@ -122,7 +122,7 @@ async fn respond(
         return Err(HttpProblem::new(
             ProblemCode::InvalidCursor,
             format!(
-                "the journal ends at {}; this position is of another one, so start from the beginning",
+                "the journal ends at {}; this position belongs to another journal; start from the beginning",
                 head.0
             ),
         ));

@@ -192,7 +192,7 @@ pub(super) async fn content(
     };
     let (contents, run, sha256) = (interface.daemon().contents(), interaction.run_id, hidden.sha256.clone());
     let opened = tokio::task::spawn_blocking(move || contents.open(run, &sha256)).await;
-    let reader = opened.map_err(|_| HttpProblem::internal("the content could not be looked at"))?;
+    let reader = opened.map_err(|_| HttpProblem::internal("the content could not be read"))?;
     let reader = reader.map_err(|error| match error {
         ContentError::Gone => HttpProblem::new(
             ProblemCode::ContentGone,

@@ -51,13 +51,13 @@ pub(super) async fn send(
         RequestOutcome::Repeated(holder) => {
             return Err(HttpProblem::new(
                 ProblemCode::IdempotencyConflict,
-                format!("a message of that name was for run {holder}; use a new name for a new message"),
+                format!("a message with that id was sent to run {holder}; use a new id for a new message"),
             ));
         }
     };
     let inbound = daemon.store().inbound(key.clone()).await?;
     let inbound =
-        inbound.ok_or_else(|| HttpProblem::internal("the message was taken and is not in the ledger"))?;
+        inbound.ok_or_else(|| HttpProblem::internal("the message was accepted but has no record"))?;
     let execution_status = translate::inbound_status(inbound.execution_status);
     let response = wire::SendMessageResponse { message_id: key.message_id, execution_status, duplicate };
     Ok((StatusCode::ACCEPTED, Json(response)))
@@ -80,7 +80,7 @@ pub(super) async fn inbound(
     PathParams((channel, message_id)): PathParams<(String, String)>,
 ) -> Result<Json<wire::InboundView>, HttpProblem> {
     let unknown = || {
-        HttpProblem::new(ProblemCode::MessageNotFound, "no message of that name ever came by that channel")
+        HttpProblem::new(ProblemCode::MessageNotFound, "there is no message with that id from that channel")
     };
     if channel.contains('\0') || message_id.contains('\0') {
         return Err(unknown());

@@ -110,7 +110,7 @@ pub(super) async fn create(
         let engine_names = daemon.catalogue().names().join(", ");
         return Err(HttpProblem::new(
             ProblemCode::UnknownEngine,
-            format!("there is no engine of that name here, or it is switched off; known are {engine_names}"),
+            format!("there is no enabled engine of that name; the engines are {engine_names}"),
         ));
     };
     check_isolation(&principal, new.options.isolation, engine.installation.isolation)?;
@@ -134,9 +134,9 @@ pub(super) async fn create(
             let run = load_run(&interface, run_id).await?;
             Ok(Json(run_view(&interface, &run)).into_response())
         }
-        RequestOutcome::Absorbed => {
-            Err(HttpProblem::internal("a new run was taken for an old one; please report it"))
-        }
+        RequestOutcome::Absorbed => Err(HttpProblem::internal(
+            "the new run was reported as an old one, which is a bug; please report it",
+        )),
     }
 }
 
@@ -307,7 +307,7 @@ fn validate_request(new: &wire::CreateRunRequest) -> Result<(), HttpProblem> {
     // The model becomes a command-line argument of the engine and must not look like an option.
     if options.model.as_ref().is_some_and(|model| model.starts_with('-')) {
         return Err(HttpProblem::invalid(
-            "options.model must not begin with a dash: it would be read as an option",
+            "options.model must not begin with a dash, because it would be parsed as an option",
         ));
     }
     let is_skill = |skill: &String| !skill.starts_with('-') && RunSkill::new(skill, "skills").is_some();
@@ -407,10 +407,9 @@ async fn resolve_workspace(workspace: String) -> Result<String, HttpProblem> {
         let resolved = std::fs::canonicalize(&workspace).ok().filter(|path| path.is_dir())?;
         Some(resolved.into_os_string().into_string())
     });
-    let found =
-        resolution.await.map_err(|_| HttpProblem::internal("the workspace could not be looked at"))?;
-    let resolved = found.ok_or_else(|| unusable("the workspace is not a directory that is there"))?;
-    resolved.map_err(|_| unusable("the workspace leads to a directory whose name is not UTF-8"))
+    let found = resolution.await.map_err(|_| HttpProblem::internal("the workspace could not be read"))?;
+    let resolved = found.ok_or_else(|| unusable("the workspace does not exist or is not a directory"))?;
+    resolved.map_err(|_| unusable("the workspace resolves to a path that is not UTF-8"))
 }
 
 #[cfg(test)]

@@ -41,7 +41,10 @@ pub(super) async fn ready(
         let resource_pressure = interface.daemon().shortage(None).map(|shortage| shortage.to_string());
         Ok(Json(wire::HealthResponse { status: "ready".to_owned(), resource_pressure }))
     } else {
-        Err(HttpProblem::new(ProblemCode::NotReady, "the daemon is still taking up what it found; try again"))
+        Err(HttpProblem::new(
+            ProblemCode::NotReady,
+            "the daemon is still recovering from the previous shutdown; try again",
+        ))
     }
 }
 
@@ -134,7 +137,8 @@ pub(super) async fn stop(
         interface.0.stop.send_replace(StopMode::Orderly);
         stopped.map(|stopped| (stopped, sessions))
     });
-    let stopped = stopping.await.map_err(|_| HttpProblem::internal("the stop came to a bad end"))?;
+    let stopped =
+        stopping.await.map_err(|_| HttpProblem::internal("the shutdown failed; see the daemon's log"))?;
     let (stopped, sessions) = stopped?;
     let names = |was: ActivityBeforeStop| {
         let runs = stopped.runs.iter().filter(move |stopped| stopped.was == was);

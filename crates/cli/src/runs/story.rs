@@ -13,7 +13,6 @@ use abide_wire::{
 
 use crate::{table::TextStyle, text};
 
-/// A formatted event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EventLine {
     pub(super) severity: EventSeverity,
@@ -107,7 +106,7 @@ fn format_known(event: &RunEventView) -> Option<EventLine> {
         }
         RunEventView::ContactRestored(_) => event_line(Detail, "found the process again".to_owned()),
         RunEventView::RecoveryFailed(event) => {
-            event_line(Problem, format!("what became of the turn is not known: {}", one_line(&event.reason)))
+            event_line(Problem, format!("the outcome of the turn is unknown: {}", one_line(&event.reason)))
         }
         RunEventView::SessionLost(event) => {
             event_line(Problem, format!("the engine's session is lost: {}", format_error(&event.error)))
@@ -142,7 +141,7 @@ fn format_reply(event: &ReplyArrivedEvent) -> String {
         ResolutionModeValue::AutoDecideTimeout => {
             let cause = match reason {
                 Some(AutoDecideReasonValue::AutoMode) => "",
-                Some(AutoDecideReasonValue::UserNoReply) | None => "nobody answered in time; ",
+                Some(AutoDecideReasonValue::UserNoReply) | None => "no answer in time; ",
             };
             format!(
                 "{cause}answered automatically (auto_decide_timeout: {}, policy {}, {}): {}",
@@ -215,7 +214,7 @@ mod tests {
         });
         assert_eq!(
             line("reply_arrived", by_policy),
-            "nobody answered in time; answered automatically (auto_decide_timeout: user_no_reply, policy \
+            "no answer in time; answered automatically (auto_decide_timeout: user_no_reply, policy \
              safe_default, int_1): no"
         );
     }

@@ -87,7 +87,7 @@ fn an_agent_is_not_handed_the_settings_and_the_token_of_the_daemon() {
             ("ABIDE_STORE", &store),
             ("ABIDE_TOKEN", TOKEN),
             ("PARROT_SEEN", ENGINE_VALUE),
-            ("NOTIFY_SOCKET", "@nobody"),
+            ("NOTIFY_SOCKET", "@unknown"),
             ("AWS_SECRET_ACCESS_KEY", FOREIGN_KEY_VALUE),
         ],
     );

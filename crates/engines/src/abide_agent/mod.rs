@@ -30,7 +30,7 @@ pub(crate) const ENGINE: CommandLineEngine = CommandLineEngine {
         help_output: HelpOutput::Stdout,
         env: no_env,
         required_texts: &[(EngineAbility::Resume, "--resume")],
-        resumable: "`abide agent run --resume` goes on with a session",
+        resumable: "`abide agent run --resume` continues a session",
         not_resumable: "`abide agent run --help` shows no --resume",
         install_command: "cargo install abide",
     },

@@ -124,7 +124,7 @@ impl OutlivingTask {
         loop {
             changes.mark_unchanged();
             if let Err(error) = self.end_finished_runs().await {
-                tracing::warn!(%error, "what outlives processes was not looked at");
+                tracing::warn!(%error, "sessions that outlive their processes were not checked");
             }
             // A timeout only starts the next round.
             tokio::time::timeout(MAX_ROUND_INTERVAL, changes.changed()).await.ok();
@@ -161,7 +161,7 @@ impl OutlivingTask {
                 let ended =
                     tokio::task::spawn_blocking(move || keepers.end_recorded(&note)).await.unwrap_or(false);
                 operation.succeeded();
-                tracing::debug!(%run, ended, "what outlived its processes was ended");
+                tracing::debug!(%run, ended, "sessions that outlived their processes were ended");
             }
         }
         Ok(())
