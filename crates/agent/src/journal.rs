@@ -18,11 +18,11 @@ use std::{
 use abide_os::failpoint;
 
 use crate::{
+    agent_state::JOURNAL_FILE,
     clock,
     event::{AgentEvent, AgentJournalEntry},
-    memory::JOURNAL_FILE,
     provenance::{ForeignStatePolicy, JournalVerdict, ProvenanceRecord, StateStanding},
-    state::StateDirectory,
+    state_directory::StateDirectory,
 };
 
 /// A journal that is open for appending.

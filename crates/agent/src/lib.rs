@@ -12,24 +12,24 @@ pub mod model;
 pub mod session;
 pub mod tool;
 
+pub mod agent_state;
+pub mod ask_human;
 pub mod context;
+pub mod environment;
 pub mod event;
-pub mod hands;
-pub mod human;
-pub mod intake;
 pub mod journal;
-pub mod memory;
+pub mod journal_state;
 pub mod outcome;
 pub mod provenance;
 pub mod run;
-pub mod state;
-pub mod story;
+pub mod run_plan;
+pub mod state_directory;
 
-mod bench;
 mod clock;
 mod lock;
 mod recovery;
 mod secrets;
+mod tool_runner;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -7,7 +7,7 @@ use abide_os::{
     private_file,
 };
 
-use crate::state::StateDirectory;
+use crate::state_directory::StateDirectory;
 
 /// A held lock; dropping it releases the lock.
 #[derive(Debug)]

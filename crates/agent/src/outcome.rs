@@ -5,8 +5,8 @@
 use serde::Serialize;
 
 use crate::{
+    ask_human::HumanQuestion,
     event::{EndStatus, RunEnd},
-    human::HumanQuestion,
 };
 
 /// The outcome of a run, or its present state.

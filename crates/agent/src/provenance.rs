@@ -31,7 +31,7 @@ use std::{
     time::Duration,
 };
 
-use abide_keeper::{former::FormerKeepers, identity::ProcessIdentity};
+use abide_keeper::{former_keepers::FormerKeepers, identity::ProcessIdentity};
 use abide_os::{
     OsError,
     atomic_file::{self, Durability},
@@ -43,7 +43,7 @@ use abide_os::{
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{state::StateDirectory, tool::FormerSessions};
+use crate::{state_directory::StateDirectory, tool::FormerSessions};
 
 /// A state folder, and the location of its record in the home.
 #[derive(Clone, Debug)]
@@ -193,8 +193,15 @@ const MAX_SEARCH_TIME: Duration = Duration::from_secs(10);
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
 
 /// Entries that make a state folder without a record foreign. A `.gitignore` and the folders of named sessions do not.
-const OWN_ENTRY_NAMES: [&str; 7] =
-    [crate::memory::JOURNAL_FILE, "interaction.json", "executions", "sessions", "secrets", "lock", ID_FILE];
+const OWN_ENTRY_NAMES: [&str; 7] = [
+    crate::agent_state::JOURNAL_FILE,
+    "interaction.json",
+    "executions",
+    "sessions",
+    "secrets",
+    "lock",
+    ID_FILE,
+];
 
 /// Whether the state folder of a record, or its journal, was deleted or replaced. If the workspace is missing too, it
 /// was moved, or its file system is not mounted.
@@ -205,7 +212,7 @@ pub(crate) fn is_deleted(record: &Path) -> bool {
         |path: &Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     match fs::symlink_metadata(&identity.path) {
         Ok(found) if (found.dev(), found.ino()) == (identity.device, identity.inode) => {
-            is_missing(&identity.path.join(crate::memory::JOURNAL_FILE))
+            is_missing(&identity.path.join(crate::agent_state::JOURNAL_FILE))
         }
         Ok(_) => true,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -5,11 +5,11 @@
 //! once, so that recovery can itself be interrupted and repeated.
 
 use crate::{
+    ask_human::{self, HumanQuestion},
+    environment::{AbandonedAction, ActionOutcome},
     event::{
         ActionRequest, ActionStatus, AgentEvent, MessageLevel, SessionChange, SystemMessage, UserMessage,
     },
-    hands::{AbandonedAction, ActionOutcome},
-    human::{self, HumanQuestion},
     run::{AgentRunError, AgentRunner},
 };
 
@@ -20,9 +20,12 @@ impl AgentRunner<'_> {
         answer: Option<String>,
         message: Option<String>,
     ) -> Result<(), AgentRunError> {
-        self.settle_open_calls(|request| request.tool_name != human::TOOL_NAME)?;
-        let open_question =
-            self.state.journal_state.open_requests().find(|request| request.tool_name == human::TOOL_NAME);
+        self.settle_open_calls(|request| request.tool_name != ask_human::TOOL_NAME)?;
+        let open_question = self
+            .state
+            .journal_state
+            .open_requests()
+            .find(|request| request.tool_name == ask_human::TOOL_NAME);
         if let Some(answer) = answer
             && let Some(request) = &open_question.cloned()
         {

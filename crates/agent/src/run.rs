@@ -5,27 +5,27 @@
 //!
 //! Recovery after a crash is in `recovery`, and the meaning of commands is in `intake`.
 
-mod act;
-mod think;
+mod model_step;
+mod tool_step;
 
 use std::sync::atomic::Ordering;
 
 use crate::{
+    agent_state::{AgentState, MemoryError},
+    ask_human::{self, HumanQuestion},
     context::ContextWindow,
     definition::AgentDefinition,
+    environment::{AgentObserver, ChatModel, InterruptFlag, ToolRunner},
     event::{
         ActionRequest, AgentEvent, EndStatus, MessageLevel, ModelThought, RunEnd, RunStart, SessionChange,
         SystemMessage, UserMessage,
     },
-    hands::{AgentObserver, ChatModel, InterruptFlag, ToolRunner},
-    human::{self, HumanQuestion},
-    intake::{
+    journal::JournalError,
+    journal_state::{AnsweredQuestion, NextStep},
+    outcome::AgentOutcome,
+    run_plan::{
         self, AgentRunPlan, AgentRunRequest, AgentStartMode, HumanAvailability, LastAnswer, SessionPolicy,
     },
-    journal::JournalError,
-    memory::{AgentState, MemoryError},
-    outcome::AgentOutcome,
-    story::{AnsweredQuestion, NextStep},
 };
 use abide_os::random;
 
@@ -94,7 +94,7 @@ impl<'a> AgentRunner<'a> {
         let shown_question = HumanQuestion::read_file(self.state.state());
         let last_answer = self.last_answer();
         let run_request = &self.resolve_request(run_request, shown_question.as_ref(), last_answer.as_ref());
-        let plan = intake::plan_run(
+        let plan = run_plan::plan_run(
             &self.state.journal_state,
             run_request,
             shown_question.as_ref(),
@@ -272,8 +272,10 @@ impl<'a> AgentRunner<'a> {
         let question =
             |request: &ActionRequest| HumanQuestion::from_request(&self.reveal_request(request)).ok();
         let journal = &self.state.journal_state;
-        let open =
-            journal.open_requests().find(|request| request.tool_name == human::TOOL_NAME).and_then(question);
+        let open = journal
+            .open_requests()
+            .find(|request| request.tool_name == ask_human::TOOL_NAME)
+            .and_then(question);
         let answered = journal.run().and_then(|run| question(&run.last_answered.as_ref()?.request));
         let repeated = answered.map(|answered| answered.resolve(typed));
         let is_repeated = match (last_answer, &repeated) {
@@ -328,10 +330,10 @@ pub fn empty_context(definition: &AgentDefinition, state: &str) -> ContextWindow
 fn tool_descriptions(definition: &AgentDefinition, human_availability: HumanAvailability) -> Vec<String> {
     let mut descriptions: Vec<String> = definition.tools.iter().map(|tool| tool.to_tool_json()).collect();
     if definition.tools.iter().any(|tool| tool.stateful) {
-        descriptions.push(act::session_end_tool_json());
+        descriptions.push(tool_step::session_end_tool_json());
     }
     if human_availability == HumanAvailability::Available {
-        descriptions.push(human::tool_json());
+        descriptions.push(ask_human::tool_json());
     }
     descriptions
 }

@@ -30,9 +30,9 @@ use abide_os::{
 use serde_json::{Map, Value};
 
 use crate::{
+    ask_human,
     event::{ActionRequest, AgentEvent, RunEnd},
-    human,
-    state::StateDirectory,
+    state_directory::StateDirectory,
 };
 use substitution::SecretSubstitution;
 
@@ -423,7 +423,7 @@ fn rewrite_event(event: &mut AgentEvent, rewrite: &TextRewrite<'_>) {
 }
 
 fn rewrite_request(request: &mut ActionRequest, rewrite: &TextRewrite<'_>) {
-    if request.tool_name == human::TOOL_NAME
+    if request.tool_name == ask_human::TOOL_NAME
         && let Value::Object(fields) = &mut request.tool_args
     {
         // Other programs read questions from the journal, so the field names of a question are not changed.

@@ -10,8 +10,8 @@ pub mod mcp;
 pub mod rpc;
 pub mod translate;
 
+mod client_lines;
 mod escape;
-mod line;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -4,8 +4,8 @@
 //! another thread. Requests are concurrent, because the runtime replies asynchronously. A client that does not read its
 //! responses applies backpressure to its streams instead of filling memory.
 
-mod conversation;
-mod ends;
+mod client_fds;
+mod connection;
 mod methods;
 mod outgoing;
 mod schema;
@@ -16,9 +16,9 @@ use std::os::fd::AsFd;
 use abide_terminal::{EventFlags, RuntimeWait, TerminalRuntime};
 use rustix::io::Errno;
 
-use crate::line::{ClientLine, ClientLineBuffer};
-pub(crate) use conversation::RpcConnection;
-use ends::{ClientFd, FdInterest, INPUT, OUTPUT};
+use crate::client_lines::{ClientLine, ClientLineBuffer};
+use client_fds::{ClientFd, FdInterest, INPUT, OUTPUT};
+pub(crate) use connection::RpcConnection;
 pub(crate) use schema::describe_methods;
 
 /// Maximum length of a line, in bytes.

@@ -11,7 +11,7 @@ use std::{
 use abide_wire::service::ProblemDetails;
 use serde_json::json;
 
-use crate::text;
+use crate::terminal_text;
 
 /// An error with a code and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Error for CliError {}
 pub(crate) fn render(error: &anyhow::Error, json: bool) -> String {
     let detail = format!("{error:#}");
     if !json {
-        return format!("abide: {}", text::escape_control_chars(&detail));
+        return format!("abide: {}", terminal_text::escape_control_chars(&detail));
     }
     match error.downcast_ref::<CliError>() {
         Some(CliError { problem: Some(problem), .. }) => json!(problem).to_string(),

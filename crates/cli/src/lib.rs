@@ -17,7 +17,7 @@ mod service;
 mod sessions;
 mod store;
 mod table;
-mod text;
+mod terminal_text;
 mod token;
 mod up;
 mod verify;

@@ -12,9 +12,9 @@ use crate::{
     config::GivenSetting,
     error::{CliError, CliErrorKind, eprint_line},
     exit::{FAILED, SUCCEEDED},
-    runs::when,
+    runs::times,
     table::{self, ColourMode, TextStyle},
-    text,
+    terminal_text,
 };
 
 /// Time limit for the exit of the daemon after a stop.
@@ -43,7 +43,7 @@ pub(crate) fn status(output: &OutputArguments, given: &[GivenSetting]) -> anyhow
 fn lines(status: &DaemonStatus, url: &str) -> Vec<String> {
     let DaemonStatus { version, pid, started_at, ready, slots_max, slots_held, queued, .. } = status;
     let state = match &status.store_error {
-        Some(error) => TextStyle::Error.cell(text::one_line(error)),
+        Some(error) => TextStyle::Error.cell(terminal_text::one_line(error)),
         None if *ready => TextStyle::Success.cell("ready"),
         None => TextStyle::Warning.cell("recovering"),
     };
@@ -63,15 +63,17 @@ fn lines(status: &DaemonStatus, url: &str) -> Vec<String> {
     let mut rows = vec![
         row("state", state),
         plain("address", url.to_owned()),
-        plain("daemon", format!("abide {version}, pid {pid}, since {}", when::date_time(started_at))),
+        plain("daemon", format!("abide {version}, pid {pid}, since {}", times::date_time(started_at))),
         plain("slots", format!("{slots_held} of {slots_max} in use, {queued} runs queued")),
         row("questions", questions),
         plain("runs", runs),
         plain("sessions", status.sessions.to_string()),
     ];
     if let Some(pressure) = &status.resource_pressure {
-        let held_back =
-            format!("{}; no run starts and no new input is accepted until then", text::one_line(pressure));
+        let held_back = format!(
+            "{}; no run starts and no new input is accepted until then",
+            terminal_text::one_line(pressure)
+        );
         rows.push(row("disk space", TextStyle::Error.cell(held_back)));
     }
     if !status.stalled.is_empty() {
@@ -79,7 +81,11 @@ fn lines(status: &DaemonStatus, url: &str) -> Vec<String> {
         rows.push(row("stalled", TextStyle::Warning.cell(silent)));
     }
     for (run, reason) in &status.troubled {
-        let damage_text = format!("{}: {}; see `abide verify`", text::one_line(run), text::one_line(reason));
+        let damage_text = format!(
+            "{}: {}; see `abide verify`",
+            terminal_text::one_line(run),
+            terminal_text::one_line(reason)
+        );
         rows.push(row("damaged run", TextStyle::Error.cell(damage_text)));
     }
     table::format_rows(&rows, ColourMode::of_stdout())
@@ -155,7 +161,7 @@ fn describe_stopped_run(run: &StoppedRunView) -> String {
         "queued" => "it is queued for the next daemon".to_owned(),
         "running" => "it starts with the next daemon".to_owned(),
         status => match &run.error {
-            Some(error) => format!("{status}: {} ({})", text::one_line(&error.message), error.code),
+            Some(error) => format!("{status}: {} ({})", terminal_text::one_line(&error.message), error.code),
             None => status.to_owned(),
         },
     };

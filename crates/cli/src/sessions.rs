@@ -23,7 +23,7 @@ use crate::args::SessionsCommand;
 use crate::config::{self, GivenSetting};
 use crate::exit::SUCCEEDED;
 use crate::home;
-use crate::text;
+use crate::terminal_text;
 
 /// Maximum bytes of each stream in the JSON result of a command.
 const MAX_RESULT_BYTES: u64 = 1 << 20;
@@ -58,8 +58,8 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
     for info in &sessions {
         let created = translate::time(info.created_at / 1_000_000 * 1_000_000);
         // Names and paths come from other programs, so control characters are escaped.
-        let name = text::one_line(info.name.as_deref().unwrap_or_default());
-        let shell = text::one_line(&info.shell);
+        let name = terminal_text::one_line(info.name.as_deref().unwrap_or_default());
+        let shell = terminal_text::one_line(&info.shell);
         writeln!(
             out,
             "{:10} {:10} {:>8}  {created:20} {shell:16} {name}",
@@ -182,10 +182,10 @@ fn remove(sessions: &[String], force: bool, json: bool) -> anyhow::Result<ExitCo
 fn find(session: &str) -> anyhow::Result<DirectSession> {
     match DirectSession::find(&HomeFolder::Keepers.path(&home::home()?), session) {
         Err(DirectSessionError::Ambiguous) => {
-            bail!("several sessions are named {}; use the id", text::one_line(session))
+            bail!("several sessions are named {}; use the id", terminal_text::one_line(session))
         }
         Err(DirectSessionError::NotFound) => {
-            bail!("there is no session {}; `abide sessions ls` lists them", text::one_line(session))
+            bail!("there is no session {}; `abide sessions ls` lists them", terminal_text::one_line(session))
         }
         found => Ok(found?),
     }

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use crate::{home, text::width as seen};
+use crate::{home, terminal_text::width as seen};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableCell {

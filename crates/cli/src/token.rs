@@ -15,9 +15,9 @@ use crate::{
     error::{CliError, eprint_line},
     exit::SUCCEEDED,
     home,
-    runs::{print_json, when},
+    runs::{print_json, times},
     table::{self, ColourMode, TableCell, TextStyle},
-    text,
+    terminal_text,
     up::{HomeLock, access},
 };
 
@@ -120,7 +120,7 @@ fn revoke(credentials: &CredentialAccess, arguments: &TokenRevoke) -> anyhow::Re
         true => writeln!(out, "{}", serde_json::json!({ "revoked": arguments.names }))?,
         false => {
             for name in &arguments.names {
-                writeln!(out, "{}", text::one_line(name))?;
+                writeln!(out, "{}", terminal_text::one_line(name))?;
             }
         }
     }
@@ -165,7 +165,7 @@ fn token_row(token: &AccessToken) -> Vec<TableCell> {
     let permits: Vec<&str> =
         token.permissions.iter().map(|permission| Permission::as_str(*permission)).collect();
     vec![
-        TextStyle::Plain.cell(text::one_line(&token.name)),
+        TextStyle::Plain.cell(terminal_text::one_line(&token.name)),
         TextStyle::Plain.cell(permits.join(",")),
         TextStyle::Plain.cell(ago(token.created_at.as_deref(), "-")),
         TextStyle::Plain.cell(ago(token.last_used_at.as_deref(), "never")),
@@ -175,15 +175,15 @@ fn token_row(token: &AccessToken) -> Vec<TableCell> {
 
 fn sign_in_row(sign_in: &SignIn) -> Vec<TableCell> {
     vec![
-        TextStyle::Plain.cell(text::one_line(&sign_in.sign_in_id)),
-        TextStyle::Plain.cell(text::one_line(&sign_in.token)),
+        TextStyle::Plain.cell(terminal_text::one_line(&sign_in.sign_in_id)),
+        TextStyle::Plain.cell(terminal_text::one_line(&sign_in.token)),
         TextStyle::Plain.cell(ago(Some(&sign_in.created_at), "-")),
         TextStyle::Plain.cell(ago(sign_in.last_used_at.as_deref(), "never")),
         TextStyle::Plain.cell(sign_in.expires_at.clone()),
-        TextStyle::Plain.cell(text::one_line(sign_in.browser.as_deref().unwrap_or("-"))),
+        TextStyle::Plain.cell(terminal_text::one_line(sign_in.browser.as_deref().unwrap_or("-"))),
     ]
 }
 
 fn ago(at: Option<&str>, otherwise: &str) -> String {
-    at.map_or_else(|| otherwise.to_owned(), when::elapsed_since)
+    at.map_or_else(|| otherwise.to_owned(), times::elapsed_since)
 }

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use abide_keeper::confine::{Confinement, HidingMethod};
+use abide_keeper::keeper_dir::KeeperDir;
 use abide_keeper::launch::{KeeperConnection, KeeperLauncher};
-use abide_keeper::place::KeeperDir;
 use abide_keeper::protocol::{
     CommandInput, CommandResult, KeeperOwner, KeeperRequest, KeeperResponse, KeeperSpec, KeeperStatus,
     LinkPolicy, ShellCommand, SpoolOverflow,

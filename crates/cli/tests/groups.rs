@@ -14,9 +14,9 @@ use abide_host::{
     processes::{KeeperProcesses, StandbyPolicy},
 };
 use abide_keeper::{
-    group::ControlGroupConfig,
+    control_group::ControlGroupConfig,
+    keeper_dir::KeeperDir,
     launch::{KeeperLauncher, clean_up_dead_keeper, kill_keeper},
-    place::KeeperDir,
     protocol::{
         ChildMode, KeeperOwner, KeeperRequest, KeeperResponse, KeeperSpec, LinkPolicy, SpoolOverflow,
     },

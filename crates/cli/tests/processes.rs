@@ -5,8 +5,8 @@ use std::{fs, path::PathBuf, sync::Mutex};
 use abide_domain::process::ExitStatus;
 use abide_host::processes::{KeeperProcesses, StandbyPolicy};
 use abide_keeper::{
+    keeper_dir::KeeperDir,
     launch::KeeperLauncher,
-    place::KeeperDir,
     protocol::{ChildMode, KeeperOwner, KeeperSpec, LinkPolicy, SpoolOverflow},
 };
 use abide_ports::{

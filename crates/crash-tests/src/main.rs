@@ -2,13 +2,13 @@
 //!
 //! Failures that a simulation can find are tested in `sim`. These tests use real processes, files, sockets and signals.
 
+mod counters;
 mod kill;
 mod load;
 mod measure;
 mod report;
-mod tally;
+mod slow_stopwatch;
 mod upgrade;
-mod watch;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -147,7 +147,7 @@ idle chats and running turns. The daemon is stopped once in an orderly way and o
 wait for a person and terminal sessions are in the same home. All work that the old binary began must finish with the
 expected result under the new one.";
 
-fn counter_figures(counters: &tally::CrashCounters) -> Vec<(String, String)> {
+fn counter_figures(counters: &counters::CrashCounters) -> Vec<(String, String)> {
     counters.figures().into_iter().map(|(name, count)| (name, count.to_string())).collect()
 }
 

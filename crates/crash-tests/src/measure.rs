@@ -7,7 +7,7 @@ use abide_testkit::daemon::{EventReader, TestHome, TestHttpClient};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use crate::watch::SlowStopwatch;
+use crate::slow_stopwatch::SlowStopwatch;
 
 /// The number of sequential runs, after the warm-up.
 const SEQUENTIAL_RUNS: usize = 20;

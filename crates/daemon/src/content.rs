@@ -98,7 +98,7 @@ mod tests {
         context::{ApprovalContext, ApprovalSubject, CommandLine},
         id::IdSeed,
     };
-    use abide_testkit::actor::ContentsInMemory;
+    use abide_testkit::fake_engine::ContentsInMemory;
 
     use super::*;
 

@@ -28,8 +28,8 @@ use abide_ports::{
 };
 use abide_store::memory::{CrashPoint, MemoryStore};
 use abide_testkit::{
-    actor::{FakeCatalogue, FakeLaunch, FakeProcesses, NoopWorkspaces},
     clock::FakeClock,
+    fake_engine::{FakeCatalogue, FakeLaunch, FakeProcesses, NoopWorkspaces},
 };
 
 /// The parts of a daemon, and the state that outlives it.
@@ -81,7 +81,7 @@ impl ExecutorFixture {
             workspaces,
             private: "private".to_owned(),
             recovery_max: abide_domain::time::Seconds(300),
-            contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
+            contents: Arc::<abide_testkit::fake_engine::ContentsInMemory>::default(),
             space: abide_daemon::SpaceLimit::none(),
         };
         Self { desk, performer: EffectExecutor::new(world.clone()), store, clock, actors, world }

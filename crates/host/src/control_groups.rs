@@ -3,11 +3,11 @@
 //!
 //! `sandbox.cgroup` names a group, or is `auto` or `off`. With `auto`, a group is used only if a service manager has
 //! delegated it to us. The mechanism is in `abide_os::cgroup`, and the assignment of processes in
-//! `abide_keeper::group`.
+//! `abide_keeper::control_group`.
 
 use std::path::{Path, PathBuf};
 
-pub use abide_keeper::group::ControlGroupConfig;
+pub use abide_keeper::control_group::ControlGroupConfig;
 
 use abide_keeper::confine::probe_group;
 use abide_os::cgroup::{

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 pub use abide_keeper::launch::KeeperLauncher;
-use abide_keeper::{confine, group::ControlGroupConfig};
+use abide_keeper::{confine, control_group::ControlGroupConfig};
 
 /// The subcommand that runs a keeper.
 pub const KEEPER_SUBCOMMAND: &str = "__keeper";

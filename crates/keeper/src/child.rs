@@ -16,12 +16,12 @@ use rustix::io::Errno;
 
 use crate::clock::boottime_micros;
 use crate::confine::{ExecReportPipe, ShellPipes, helper_program};
-use crate::lane::OutputPipes;
+use crate::keeper_dir::KeeperDir;
+use crate::output_pipes::OutputPipes;
 use crate::pipe_proxy::PipeProxyStart;
-use crate::place::KeeperDir;
-use crate::procs;
+use crate::process_tree;
 use crate::protocol::{KeeperRefusal, KeeperSpec, LinkPolicy};
-use crate::script::ShellDriver;
+use crate::shell_driver::ShellDriver;
 
 /// The connection of the keeper to the standard streams of its child.
 #[derive(Debug)]
@@ -128,13 +128,13 @@ pub(crate) fn spawn_shell(
 /// Waits until the exec helper with this pid has executed its program. Needed where its report does not tell, because
 /// bubblewrap was executed in between.
 fn await_exec(pid: u32) -> Result<(), KeeperRefusal> {
-    let own = procs::executable(std::process::id());
+    let own = process_tree::executable(std::process::id());
     let give_up_at = boottime_micros() + EXEC_TIMEOUT_US;
-    while procs::executable(pid) == own && boottime_micros() < give_up_at {
+    while process_tree::executable(pid) == own && boottime_micros() < give_up_at {
         // Only a pause; its result does not matter.
         rustix::event::poll(&mut [], Some(&EXEC_POLL_INTERVAL)).ok();
     }
-    match procs::executable(pid) {
+    match process_tree::executable(pid) {
         Some(program) if Some(&program) != own.as_ref() => Ok(()),
         Some(_) | None => Err(KeeperRefusal::System("the exec helper does not start the shell".to_owned())),
     }

@@ -32,7 +32,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 
 use crate::child::command;
-use crate::group;
+use crate::control_group;
 use crate::pipe_proxy;
 use crate::protocol::KeeperRefusal;
 
@@ -210,7 +210,7 @@ enum ExecFailure {
 
 fn confine_and_exec(helper_arguments: &HelperArguments) -> Result<(), ExecFailure> {
     if let Some(parent) = &helper_arguments.group
-        && let Err(error) = group::enter_new_group(parent)
+        && let Err(error) = control_group::enter_new_group(parent)
     {
         let (action, path) = ("enter a control group below", parent.clone());
         return Err(ExecFailure::Confine(ConfineError::Step {

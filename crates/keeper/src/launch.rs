@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::spawn_keeper;
 use crate::clock::boottime_micros;
+use crate::control_group::{self, ControlGroupConfig};
 use crate::error::KeeperError;
-use crate::group::{self, ControlGroupConfig};
+use crate::framed_socket::{FramedSocket, socket_pair};
 use crate::identity::ProcessIdentity;
-use crate::link::{FramedSocket, socket_pair};
-use crate::place::{DirClaim, KeeperDir};
-use crate::procs::{self, ProcessKey};
+use crate::keeper_dir::{DirClaim, KeeperDir};
+use crate::process_tree::{self, ProcessKey};
 use crate::protocol::{
     KeeperRequest, KeeperResponse, KeeperSpec, KeeperStatus, TaggedRequest, TaggedResponse,
     default_if_missing,
@@ -299,13 +299,13 @@ pub fn kill_keeper(keeper_dir: &KeeperDir, excluded_keepers_dir: Option<&Path>) 
     // The system refuses signals only to processes of other users.
     keeper.signal(Signal::STOP).ok();
     if let Some(group) = record.as_ref().and_then(IdentityRecord::group) {
-        group::kill_group_of_unresponsive_keeper(group, &identity, &excluded_pids);
+        control_group::kill_group_of_unresponsive_keeper(group, &identity, &excluded_pids);
     }
     let mut empty_scans = 0;
     while empty_scans < REQUIRED_EMPTY_SCANS && boottime_micros() < give_up_at {
         let mut stopped: Vec<ProcessKey> = Vec::new();
         for _ in 0..MAX_STOP_ROUNDS {
-            let mut fresh = procs::descendants_of(&keeper, &excluded_pids);
+            let mut fresh = process_tree::descendants_of(&keeper, &excluded_pids);
             fresh.retain(|process| !stopped.contains(process));
             if fresh.is_empty() {
                 break;
@@ -359,7 +359,7 @@ pub fn clean_up_dead_keeper(keeper_dir: &KeeperDir) -> bool {
             Some(DirClaim::Keeper(keeper)) if !keeper.is_alive() => {
                 // The keeper died before it recorded its child. If there is a child, it is in the keeper's session.
                 if keeper.is_of_this_boot() && ProcessIdentity::of(keeper.pid).is_none() {
-                    for process in procs::processes_in_session(keeper.pid) {
+                    for process in process_tree::processes_in_session(keeper.pid) {
                         process.signal(Signal::KILL);
                     }
                 }
@@ -380,10 +380,10 @@ pub fn clean_up_dead_keeper(keeper_dir: &KeeperDir) -> bool {
         return false;
     }
     if let Some(group) = record.group().filter(|_| keeper.is_of_this_boot()) {
-        group::end_leftover_group(group);
+        control_group::end_leftover_group(group);
     }
     if let Some(child) = child.open() {
-        for process in procs::descendants_of(&child, &[]) {
+        for process in process_tree::descendants_of(&child, &[]) {
             process.signal(Signal::KILL);
         }
         // The kill fails only for processes of other users.
@@ -393,7 +393,7 @@ pub fn clean_up_dead_keeper(keeper_dir: &KeeperDir) -> bool {
     if keeper.is_of_this_boot() && ProcessIdentity::of(child.pid).is_none_or(|now| now == *child) {
         // A child on pipes is in the session of its keeper, a child on a terminal in its own.
         for session in [keeper.pid, child.pid] {
-            for process in procs::processes_in_group(child.pid, session) {
+            for process in process_tree::processes_in_group(child.pid, session) {
                 process.signal(Signal::KILL);
             }
         }

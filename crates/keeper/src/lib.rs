@@ -4,38 +4,38 @@
 //! other crate starts processes. The keeper does not know whether the child is a shell or an engine. The script texts
 //! for a shell are data, see [`protocol::ShellTemplates`].
 //!
-//! Reading order: the messages ([`protocol`]), their transport ([`link`]), process identities ([`identity`]), the files
-//! ([`place`]), the control groups ([`group`]), starting and reconnecting ([`launch`], and [`former`] for directories
-//! where agents can write), cleanup after killed keepers ([`leftovers`]), and then the keeper itself (`holder`).
+//! Reading order: the messages ([`protocol`]), their transport ([`framed_socket`]), process identities ([`identity`]), the files
+//! ([`keeper_dir`]), the control groups ([`control_group`]), starting and reconnecting ([`launch`], and [`former_keepers`] for directories
+//! where agents can write), cleanup after killed keepers ([`orphans`]), and then the keeper itself (`holder`).
 
-pub mod background;
+pub mod adaptive_spin;
 pub mod confine;
-pub mod former;
-pub mod group;
+pub mod control_group;
+pub mod detached;
+pub mod former_keepers;
+pub mod framed_socket;
 pub mod identity;
+pub mod keeper_dir;
 pub mod launch;
-pub mod leftovers;
-pub mod link;
-pub mod place;
+pub mod orphans;
 pub mod protocol;
-pub mod spin;
 pub mod spool;
 
+mod blocked_reads;
 mod child;
 mod clock;
 mod error;
-mod holder;
-mod job;
-mod lane;
+mod output_pipes;
 mod path_bytes;
+mod periodic_timer;
 mod pipe_proxy;
-mod procs;
-mod reading;
-mod script;
-mod ticker;
+mod process_tree;
+mod shell_driver;
+mod shell_job;
+mod supervisor;
 
 pub use error::KeeperError;
-pub use holder::main;
+pub use supervisor::main;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

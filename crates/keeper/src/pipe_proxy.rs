@@ -26,8 +26,8 @@ use rustix::process::Signal;
 
 use crate::child::command;
 use crate::confine::{CONFINE_SUBCOMMAND, OWN_PROGRAM};
-use crate::lane::proc_fd_path;
-use crate::procs::ProcessKey;
+use crate::output_pipes::proc_fd_path;
+use crate::process_tree::ProcessKey;
 
 /// How a shell opens the pipes of its keeper.
 #[derive(Debug)]

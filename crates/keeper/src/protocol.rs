@@ -1,10 +1,10 @@
-//! The messages between clients and keepers, with their bounds. The transport is in [`crate::link`].
+//! The messages between clients and keepers, with their bounds. The transport is in [`crate::framed_socket`].
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::group::GroupSpec;
+use crate::control_group::GroupSpec;
 use crate::identity::ProcessIdentity;
 
 /// The number of a command in its keeper, from 1. Number 0 is the output of the child itself.

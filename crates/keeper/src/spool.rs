@@ -5,8 +5,8 @@
 //! kept. It also sets the reaction to more output ([`SpoolOverflow`]). Either the oldest segments are dropped, which is
 //! counted per stream and reported to every reader. Or the spool is full until a reader releases output.
 
+mod dead_spool;
 mod record;
-mod remains;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 use crate::protocol::{ExecOutcome, JobId, JobOutputRange, OutputPage, OutputStream, SpoolOverflow};
 
+pub use dead_spool::{DeadSpoolItem, DeadSpoolReader};
 use record::{HEADER_BYTES, MAX_PAYLOAD_BYTES, RecordHeader, SegmentReader, write_record};
-pub use remains::{DeadSpoolItem, DeadSpoolReader};
 
 /// The output of all jobs of one keeper.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use std::{
 
 use abide_domain::run::RunStatus;
 use abide_ports::{
+    observer::{CommitObserver, CommitReport, CompletedItem},
     store::{CommitReceipt, JournalCommit, Store, StoreError, StoreFuture},
-    watch::{CommitObserver, CommitReport, CompletedItem},
 };
 use tokio::{runtime::Handle, time::Instant};
 

@@ -1,7 +1,7 @@
 //! Failpoints: named positions at which a crash test can interrupt the program.
 //!
 //! Without the feature `failpoints`, which no release has, [`reach`] is empty and there is nothing to install. With the
-//! feature, the installed hook decides what happens at a position. [`FailpointPlan`] is the hook of the crash tests: it
+//! feature, the installed hook decides what happens at a position. `FailpointPlan` is the hook of the crash tests: it
 //! counts and logs the positions, and reports the chosen one.
 
 #[cfg(feature = "failpoints")]

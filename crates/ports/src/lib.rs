@@ -7,12 +7,12 @@ pub mod clock;
 pub mod contents;
 pub mod crash_log;
 pub mod engine;
+pub mod observer;
 pub mod operation_guard;
 pub mod processes;
 pub mod secret;
 pub mod space;
 pub mod store;
-pub mod watch;
 pub mod workspace;
 
 #[cfg(doctest)]

@@ -6,7 +6,7 @@ use abide_domain::{
     turn::Turn,
 };
 
-use abide_testkit::dice::SeededRng;
+use abide_testkit::seeded_rng::SeededRng;
 
 /// The deliveries that reached the person, with their keys.
 #[derive(Debug, Default)]

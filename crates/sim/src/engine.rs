@@ -15,7 +15,7 @@ use abide_domain::{
     process::{Attempt, ExitStatus, ProcessBinding},
 };
 
-use abide_testkit::dice::SeededRng;
+use abide_testkit::seeded_rng::SeededRng;
 
 /// All processes that were ever started, and their actions.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use abide_domain::{id::RunId, process::Attempt, run::RunStatus};
 use abide_store::memory::{CrashPoint, MemoryStore};
-use abide_testkit::{clock::FakeClock, dice::SeededRng};
+use abide_testkit::{clock::FakeClock, seeded_rng::SeededRng};
 
 use crate::{
     channel::{FakeChannel, NetworkMode},

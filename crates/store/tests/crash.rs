@@ -16,7 +16,7 @@ use abide_store::{
     sqlite::{SqliteOptions, SqliteStore},
     verification,
 };
-use abide_testkit::{dice::SeededRng, history::HistoryGenerator, skip::skip};
+use abide_testkit::{history::HistoryGenerator, seeded_rng::SeededRng, skip::skip};
 
 const WRITERS: u16 = 8;
 const COMMITS: usize = 60;

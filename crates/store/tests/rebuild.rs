@@ -8,8 +8,8 @@ use std::sync::Arc;
 use abide_ports::store::{RunTables, Store};
 use abide_store::{registry::STORE_KINDS, sqlite::SqliteStore, verification};
 use abide_testkit::{
-    dice::SeededRng,
     history::HistoryGenerator,
+    seeded_rng::SeededRng,
     store::{TestStorePlace, read_view},
 };
 

@@ -3,7 +3,7 @@
 use abide_keeper::protocol::OutputStream;
 
 use crate::error::TerminalError;
-use crate::room::AnswerPermit;
+use crate::response_budget::AnswerPermit;
 use crate::screen::ScreenSource;
 use crate::session::SessionId;
 

@@ -12,7 +12,7 @@ mod dialect;
 pub mod direct;
 mod error;
 mod handle;
-mod room;
+mod response_budget;
 mod runtime;
 mod screen;
 mod session;
@@ -28,7 +28,7 @@ pub use call::{
 };
 pub use error::{TerminalError, TerminalErrorCode};
 pub use handle::{ClientFlow, EventListener, RuntimeClient, RuntimeHandle};
-pub use room::AnswerPermit;
+pub use response_budget::AnswerPermit;
 pub use runtime::{ExternalFd, MAX_META_BYTES, RuntimeWait, TerminalConfig, TerminalLimits, TerminalRuntime};
 pub use rustix::event::epoll::EventFlags;
 pub use screen::{ScreenSource, ScreenText, draw};

@@ -5,18 +5,18 @@
 
 mod calls;
 mod config;
-mod house;
+mod housekeeping;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use abide_keeper::adaptive_spin::AdaptiveSpin;
+use abide_keeper::framed_socket::ReceiveOutcome;
 use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::{KeeperConnection, StandbyKeeper, clean_up_dead_keeper, kill_keeper};
-use abide_keeper::link::ReceiveOutcome;
 use abide_keeper::protocol::{KeeperOwner, KeeperRequest, KeeperResponse, TaggedResponse};
-use abide_keeper::spin::AdaptiveSpin;
 use abide_os::failpoint;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -24,12 +24,12 @@ use rustix::io::Errno;
 use crate::call::{CallTicket, SessionState, TerminalCall, TerminalEvent};
 use crate::clock::boottime_millis;
 use crate::error::{TerminalError, TerminalErrorCode};
-use crate::room::{AnswerRoom, SMALL_ANSWER_BYTES};
+use crate::response_budget::{AnswerRoom, SMALL_ANSWER_BYTES};
 use crate::session::{PendingReply, RuntimeSession, SessionId, reply};
 
 pub use calls::MAX_META_BYTES;
 pub use config::{TerminalConfig, TerminalLimits};
-use house::{TIMER_KEY, create_timer};
+use housekeeping::{TIMER_KEY, create_timer};
 
 const SHUTDOWN_TIMEOUT_MS: u64 = 6_000;
 /// Idle time before a standby keeper is started, in nanoseconds.

@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::call::TerminalSize;
-use crate::room::AnswerPermit;
+use crate::response_budget::AnswerPermit;
 
 /// The screen as text, and the cursor position (from 0).
 #[derive(Debug, Clone, PartialEq, Eq)]

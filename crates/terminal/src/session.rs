@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use abide_keeper::keeper_dir::KeeperDir;
 use abide_keeper::launch::{FIRST_RESPONSE_TAG, KeeperConnection, resume_keeper};
-use abide_keeper::place::KeeperDir;
 use abide_keeper::protocol::{
     CommandResult, ExecOutcome, JobId, JobOutputRange, KeeperRequest, KeeperResponse, KeeperStatus,
     MAX_PAGE_BYTES, OutputPage, OutputStream, TaggedRequest, TaggedResponse,
@@ -17,7 +17,7 @@ use crate::call::{
 };
 use crate::clock::{boottime_millis, unix_micros};
 use crate::error::{TerminalError, TerminalErrorCode};
-use crate::room::AnswerPermit;
+use crate::response_budget::AnswerPermit;
 use crate::screen::ScreenSource;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

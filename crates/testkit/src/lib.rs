@@ -3,17 +3,17 @@
 //! There is one suite for each contract of `ports`, which each implementation must pass. The suites do not depend on
 //! any implementation.
 
-pub mod actor;
 pub mod clock;
 #[cfg(feature = "daemon")]
 pub mod daemon;
-pub mod dice;
 pub mod engine;
 pub mod environment;
+pub mod fake_engine;
 pub mod history;
 #[cfg(feature = "model")]
 pub mod model;
 pub mod proc;
+pub mod seeded_rng;
 pub mod skip;
 pub mod store;
 pub mod user;

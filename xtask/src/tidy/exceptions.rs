@@ -71,7 +71,6 @@ pub(super) const EXCEPTIONS: &[TidyException] = &[
     phrase("nobody", "xtask/src/postgres.rs", "the name of a Unix account"),
     phrase("wish", "crates/agent/src/tool/script.rs", "the name of the Tk shell"),
     phrase("go on", "crates/store/fixtures/", "data that an earlier version wrote"),
-    phrase("errand", "crates/testkit/src/model/", "the name of a module; a rename is a move of its file"),
     phrase(
         "whoever",
         "crates/store/src/postgres/migrations/0001_",

@@ -16,8 +16,8 @@ mod shorten;
 use std::collections::HashMap;
 
 use crate::{
+    agent_state::JOURNAL_FILE,
     event::{ActionRequest, ActionResult, AgentEvent, MessageLevel, ModelThought},
-    memory::JOURNAL_FILE,
     model::{ChatMessage, ModelToolCall},
 };
 

@@ -6,7 +6,7 @@
 //! and the tools are never shortened. The journal keeps all events.
 
 use super::{ChatMessage, ContextMessage, ContextMessageKind, ContextWindow, OmittedCounts, excerpt};
-use crate::{event::ActionResult, human};
+use crate::{ask_human, event::ActionResult};
 
 /// Percentage of the context above which the window is shortened.
 const FULL_PERCENT: u64 = 80;
@@ -181,7 +181,7 @@ impl ContextWindow {
         let mut old = vec![false; calls.len()];
         for is_person in [false, true] {
             for (index, call) in calls.iter().enumerate() {
-                let of_person = call["function"]["name"] == human::TOOL_NAME;
+                let of_person = call["function"]["name"] == ask_human::TOOL_NAME;
                 if bytes > target_bytes && left > 1 && of_person == is_person {
                     old[index] = true;
                     left -= 1;

@@ -10,9 +10,9 @@ mod example;
 mod file;
 mod keys;
 mod load;
-mod offer;
 mod problem;
 mod rules;
+mod tool_schema;
 mod yaml;
 
 use std::collections::BTreeMap;
@@ -23,8 +23,8 @@ pub use keys::ModelKeys;
 pub use load::{
     API_KEY_VARIABLE, BASE_URL_VARIABLE, CONFIG_FILE, EnvironmentLookup, MODEL_VARIABLE, SYSTEM_PROMPT_FILE,
 };
-pub use offer::{SESSION_ID_PARAMETER, tool_json};
 pub use problem::{DefinitionError, DefinitionProblem, FileLocation};
+pub use tool_schema::{SESSION_ID_PARAMETER, tool_json};
 
 /// A loaded and checked agent folder.
 #[derive(Clone, Debug, PartialEq)]

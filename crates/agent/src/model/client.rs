@@ -17,12 +17,12 @@ use super::{
     connect::{self, ConnectFailure},
     endpoint::ModelEndpoint,
     error::ModelError,
-    hearing::{DecodeFault, DecodeProgress, MAX_RESPONSE_BYTES, StreamDecoder},
     key::ApiKey,
     refusal::{self, ErrorVerdict, FieldSupport, RateLimited},
     reply::{ModelReply, ReplyDelta},
     request::{MaxTokensField, ModelRequest, RequestFields, UsageField},
     retry_policy::RetryPolicy,
+    stream_decoder::{DecodeFault, DecodeProgress, MAX_RESPONSE_BYTES, StreamDecoder},
 };
 use crate::definition::ModelConfig;
 

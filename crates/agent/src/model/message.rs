@@ -103,7 +103,7 @@ pub(crate) fn parse_arguments(text: &str) -> Result<Map<String, Value>, serde_js
     if text.trim().is_empty() {
         return Ok(Map::new());
     }
-    if super::nesting::depth(text) > MAX_DEPTH {
+    if super::json_depth::depth(text) > MAX_DEPTH {
         let message = format!("it is nested more than {MAX_DEPTH} levels deep");
         return Err(serde::de::Error::custom(message));
     }

@@ -7,19 +7,19 @@
 //! The messages are built from the journal, in `context`. There is no code for a single provider, except for deviations
 //! of servers that claim compatibility.
 
-mod calls;
 mod client;
 mod connect;
 mod endpoint;
 mod error;
-mod hearing;
+mod json_depth;
 mod key;
 mod message;
-mod nesting;
 mod refusal;
 mod reply;
 mod request;
 mod retry_policy;
+mod stream_decoder;
+mod tool_calls;
 
 pub use client::ModelClient;
 pub(crate) use endpoint::check as check_base_url;

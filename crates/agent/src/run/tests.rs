@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     definition::{AgentLimits, ModelConfig, ToolDefinition},
+    environment::{AbandonedAction, ActionOutcome, HumanReply},
     event::{ActionStatus, AgentJournalEntry},
-    hands::{AbandonedAction, ActionOutcome, HumanReply},
     model::{FinishReason, ModelError, ModelReply, ModelRequest, ModelToolCall, ReplyDelta, TokenUsage},
     provenance::{ForeignStatePolicy, ProvenanceRecord, StateFolder, StateOrigin},
-    state::StateDirectory,
+    state_directory::StateDirectory,
     tool::RawArguments,
 };
 

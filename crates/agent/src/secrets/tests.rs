@@ -168,12 +168,12 @@ fn a_question_can_be_read_from_the_journal_whatever_the_answers_are() {
     let arguments = json!({ "question": "a question?", "options": ["e", "other"], "sensitive": true });
     let mut event = request(arguments, None);
     if let AgentEvent::ActionRequest(request) = &mut event {
-        request.tool_name = human::TOOL_NAME.to_owned();
+        request.tool_name = ask_human::TOOL_NAME.to_owned();
     }
     let AgentEvent::ActionRequest(told) = assert_hidden(&secrets, folder.path(), &event) else {
         unreachable!()
     };
-    let question = human::HumanQuestion::from_request(&told).unwrap();
+    let question = ask_human::HumanQuestion::from_request(&told).unwrap();
     assert!(question.sensitive && question.options.len() == 2);
     assert!(!question.question.contains("question"), "{question:?}");
 }

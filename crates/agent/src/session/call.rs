@@ -4,13 +4,13 @@ use abide_keeper::launch::KeeperConnection;
 use abide_keeper::protocol::OutputStream;
 use abide_terminal::{ScreenText, ShellProgram};
 
-use super::copies::SessionCopies;
-use super::found::{LiveSession, SessionLookup, SessionOrigin, all_sessions, find_session};
+use super::lookup::{LiveSession, SessionLookup, SessionOrigin, all_sessions, find_session};
+use super::output_copies::SessionCopies;
 use super::program::SessionProgram;
+use super::program_input::SessionInput;
 use super::record::{SessionFolders, SessionRecord, new_id};
 use super::start::SessionStart;
-use super::talk::SessionInput;
-use super::{shell, talk};
+use super::{program_input, shell};
 use crate::definition::ToolDefinition;
 use crate::tool::arguments::ToolArguments;
 use crate::tool::clock::{monotonic_millis, now};
@@ -260,8 +260,12 @@ impl SessionCall<'_> {
             return Ok(Ok((session, SessionReply::default())));
         }
         // The tool's timeout limits answers, not the start of the program.
-        let input = SessionInput { action: self.action, text: None, timeout_ms: talk::FIRST_IDLE_TIMEOUT_MS };
-        let reply = talk::send_and_wait(&mut session, input, recorder, &self.setup.stop_flag);
+        let input = SessionInput {
+            action: self.action,
+            text: None,
+            timeout_ms: program_input::FIRST_IDLE_TIMEOUT_MS,
+        };
+        let reply = program_input::send_and_wait(&mut session, input, recorder, &self.setup.stop_flag);
         // A remark that the start may be incomplete is only a guess and is dropped, unless the start timed out.
         let remark = reply.note.filter(|_| reply.timed_out);
         Ok(Ok((session, SessionReply { note: remark, timed_out: false, ..reply })))
@@ -307,16 +311,16 @@ impl SessionCall<'_> {
         recorder: &mut OutputRecorder,
     ) -> SessionReply {
         let stop = &self.setup.stop_flag;
-        let earlier = talk::unfinished_call(session).filter(|earlier| earlier != self.action);
+        let earlier = program_input::unfinished_call(session).filter(|earlier| earlier != self.action);
         let Some(earlier) = earlier.filter(|_| input.text.is_some()) else {
-            return talk::send_and_wait(session, input, recorder, stop);
+            return program_input::send_and_wait(session, input, recorder, stop);
         };
         let earlier = ToolExecution::new(self.setup, &earlier);
         let budget = self.setup.observation_limit() / 2;
         let mut late_output = OutputRecorder::new(&earlier.folder, budget);
-        let progress = talk::observe(session, &mut late_output);
+        let progress = program_input::observe(session, &mut late_output);
         late_output.finish();
-        let mut reply = talk::send_and_wait(session, input, recorder, stop);
+        let mut reply = program_input::send_and_wait(session, input, recorder, stop);
         let is_empty =
             OutputStream::ALL.into_iter().all(|stream| late_output.stream(stream).total_bytes == 0);
         if !is_empty && session.record.pty.is_none() {
@@ -348,7 +352,7 @@ impl SessionCall<'_> {
         recorder: &OutputRecorder,
         execution: &ToolExecution,
     ) -> String {
-        if let Some(screen) = talk::read_screen(session) {
+        if let Some(screen) = program_input::read_screen(session) {
             return screen_text(&screen, &execution.shown_path);
         }
         render_output(

@@ -8,11 +8,11 @@
 //! Programs that are started for one call are in [`crate::tool`].
 
 pub(crate) mod call;
-pub(crate) mod copies;
-pub(crate) mod found;
-pub(crate) mod leaving;
+pub(crate) mod interrupted_call;
+pub(crate) mod lookup;
+pub(crate) mod output_copies;
 pub(crate) mod program;
+pub(crate) mod program_input;
 pub(crate) mod record;
 pub(crate) mod shell;
 pub(crate) mod start;
-pub(crate) mod talk;

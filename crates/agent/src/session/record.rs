@@ -1,20 +1,20 @@
 //! The records of a session: for its keeper, for people, and for the next process.
 //!
-//! They do not tell whether a session runs. The keeper is asked for that, see [`super::found`].
+//! They do not tell whether a session runs. The keeper is asked for that, see [`super::lookup`].
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use abide_keeper::former::FormerKeepers;
+use abide_keeper::former_keepers::FormerKeepers;
+use abide_keeper::keeper_dir::KeeperDir;
 use abide_keeper::launch::KeeperConnection;
-use abide_keeper::place::KeeperDir;
 use abide_keeper::protocol::{KeeperStatus, OutputStream};
 use abide_os::{private_file, remove::remove_path};
 use serde::{Deserialize, Serialize};
 
-use crate::state::StateSubfolder;
+use crate::state_directory::StateSubfolder;
 use crate::tool::execution::write_record;
 use crate::tool::workbench::ToolSetup;
 

@@ -6,8 +6,8 @@ use abide_keeper::protocol::{
 use abide_terminal::ShellProgram;
 
 use super::call::SessionReply;
-use super::found::LiveSession;
-use super::talk::keeper_lost_reply;
+use super::lookup::LiveSession;
+use super::program_input::keeper_lost_reply;
 use crate::tool::recorder::OutputRecorder;
 use crate::tool::workbench::StopFlag;
 

@@ -4,17 +4,17 @@ use std::path::{Path, PathBuf};
 
 use abide_keeper::KeeperError;
 use abide_keeper::identity::ProcessIdentity;
+use abide_keeper::keeper_dir::KeeperDir;
 use abide_keeper::launch::{KeeperConnection, KeeperLauncher};
-use abide_keeper::leftovers::kill_by_env_entry;
-use abide_keeper::place::KeeperDir;
+use abide_keeper::orphans::kill_by_env_entry;
 use abide_keeper::protocol::{ChildMode, KeeperOwner, KeeperSpec, LinkPolicy, SpoolOverflow};
 use abide_terminal::TerminalSize;
 
-use super::found::{LiveSession, SessionOrigin};
+use super::lookup::{LiveSession, SessionOrigin};
 use super::program::SessionProgram;
 use super::record::SessionRecord;
 use crate::tool::execution::mark_entry;
-use crate::tool::once::{group_name, reap_keeper, remove_dead_keeper, start_failure_text};
+use crate::tool::one_shot::{group_name, reap_keeper, remove_dead_keeper, start_failure_text};
 use crate::tool::workbench::ToolError;
 
 /// The parameters of a new session.

@@ -18,9 +18,9 @@ use abide_os::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::once;
+use super::one_shot;
 use super::workbench::ToolSetup;
-use crate::state::StateSubfolder;
+use crate::state_directory::StateSubfolder;
 
 /// The locations of a call's files.
 #[derive(Debug, Clone)]
@@ -178,7 +178,7 @@ impl ToolExecution {
 pub(crate) fn end_running_calls(record: &Path) {
     let calls = fs::read_dir(record.join(CALLS_FOLDER)).into_iter().flatten().flatten();
     for call in calls {
-        once::end_command(&call.path().join(KEEPER_FOLDER));
+        one_shot::end_command(&call.path().join(KEEPER_FOLDER));
     }
 }
 

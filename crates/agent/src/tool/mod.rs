@@ -1,6 +1,6 @@
 //! Executes tool calls: arguments become an invocation, and its result becomes a bounded observation.
 //!
-//! Reading order: [`arguments`], [`script`] and [`invocation`] (from the call to the command), [`once`], [`execution`]
+//! Reading order: [`arguments`], [`script`] and [`invocation`] (from the call to the command), [`one_shot`], [`execution`]
 //! and [`recorder`] (the execution and its records), and [`observation`] (the text for the model). [`workbench`] is the
 //! interface for the loop. Programs that run across calls are in [`crate::session`].
 
@@ -9,7 +9,7 @@ pub mod bad_call;
 pub mod execution;
 pub mod invocation;
 pub mod observation;
-pub mod once;
+pub mod one_shot;
 pub mod recorder;
 pub mod script;
 pub mod workbench;

@@ -181,7 +181,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::state::StateDirectory;
+    use crate::state_directory::StateDirectory;
 
     fn shown(stdout: &[u8], stderr: &[u8], budget: usize) -> String {
         let folder = tempfile::tempdir().unwrap();

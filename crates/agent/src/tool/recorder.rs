@@ -8,8 +8,8 @@ use std::io::{self, Write};
 
 use abide_keeper::protocol::OutputStream;
 
-use crate::session::copies::SessionCopies;
-use crate::state::StateSubfolder;
+use crate::session::output_copies::SessionCopies;
+use crate::state_directory::StateSubfolder;
 
 /// Size limit of each stream on disk, in bytes. Of the rest, only the last `window` bytes ([`OutputRecorder::new`]) are
 /// kept.
@@ -190,7 +190,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::state::StateDirectory;
+    use crate::state_directory::StateDirectory;
 
     /// A subfolder of this name in a state folder below `root`.
     fn subfolder(root: &Path, name: &str) -> StateSubfolder {

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use abide_keeper::KeeperError;
-use abide_keeper::former::FormerKeepers;
+use abide_keeper::former_keepers::FormerKeepers;
 use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::KeeperLauncher;
-use abide_keeper::leftovers::{end_orphans, kill_by_env_entry};
+use abide_keeper::orphans::{end_orphans, kill_by_env_entry};
 use abide_keeper::protocol::{ChildMode, LinkPolicy, OutputStream};
 use abide_terminal::{TerminalSize, draw};
 
@@ -22,16 +22,16 @@ use super::clock::{monotonic_millis, now};
 use super::execution::{CallRecord, ExitRecord, MARK_VARIABLE, ToolExecution, mark_entry, new_mark};
 use super::invocation::ToolInvocation;
 use super::observation::{OutputView, ToolCallResult, ToolSessionChange, ToolStatus, render_output};
-use super::once::{CommandEnd, OneShotCommand, read_output_and_end, recover_command};
+use super::one_shot::{CommandEnd, OneShotCommand, read_output_and_end, recover_command};
 use super::recorder::{OutputRecorder, file_name};
 use super::script::DashGuard;
 use crate::definition::ToolDefinition;
 use crate::session::call::{CallResult, SessionCall};
-use crate::session::copies::SessionCopies;
-use crate::session::found::{self, SessionLookup, all_sessions, find_session};
-use crate::session::leaving::{InterruptedCall, recover_interrupted_call};
+use crate::session::interrupted_call::{InterruptedCall, recover_interrupted_call};
+use crate::session::lookup::{self, SessionLookup, all_sessions, find_session};
+use crate::session::output_copies::SessionCopies;
 use crate::session::record::SessionFolders;
-use crate::state::StateDirectory;
+use crate::state_directory::StateDirectory;
 
 /// The environment of a workbench.
 #[derive(Debug, Clone)]
@@ -64,7 +64,7 @@ pub struct ToolSetup {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FormerSessions {
     None,
-    /// Sessions of earlier versions are used until they end, if [`abide_keeper::former`] verifies the keeper.
+    /// Sessions of earlier versions are used until they end, if [`abide_keeper::former_keepers`] verifies the keeper.
     Accepted {
         /// Only keepers that started before this process count.
         started_before: Option<ProcessIdentity>,
@@ -74,7 +74,7 @@ pub enum FormerSessions {
 /// The parent of processes whose keeper was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrphanPolicy {
-    /// This process, which has no other children than keepers: see [`abide_keeper::leftovers::adopt_orphans`].
+    /// This process, which has no other children than keepers: see [`abide_keeper::orphans::adopt_orphans`].
     Adopted,
     /// Another process.
     NotAdopted,
@@ -391,7 +391,7 @@ impl ToolWorkbench {
     /// Ends these sessions concurrently and removes the remains of dead ones. Returns the ids of those that existed.
     pub fn end_existing_sessions(&mut self, ids: &[String]) -> Vec<String> {
         let folders = SessionFolders::new(&self.setup);
-        let existing: Vec<String> = ids.iter().filter(|id| found::exists(&folders, id)).cloned().collect();
+        let existing: Vec<String> = ids.iter().filter(|id| lookup::exists(&folders, id)).cloned().collect();
         self.end_and_reap(&existing);
         existing
     }
@@ -434,7 +434,7 @@ impl ToolWorkbench {
             // The record of a call that starts a session contains its command line.
             if !call.argv.is_empty() {
                 recovered.was_running = matches!(find_session(&folders, id), SessionLookup::Running(_));
-                if found::exists(&folders, id) {
+                if lookup::exists(&folders, id) {
                     self.end_and_reap(std::slice::from_ref(id));
                     recovered.ended_session = Some(id.clone());
                 }
@@ -474,7 +474,7 @@ impl ToolWorkbench {
 
     /// Ends sessions. Returns whether no process of them remains.
     fn end_and_reap(&mut self, ids: &[String]) -> bool {
-        let ended = found::end_sessions(&SessionFolders::new(&self.setup), ids);
+        let ended = lookup::end_sessions(&SessionFolders::new(&self.setup), ids);
         for keeper in ended.iter().filter_map(|ended| ended.keeper_pid) {
             if let Some(mut keeper) = self.children.remove(&keeper) {
                 // The keeper has closed its connection, so it exits and this does not block.

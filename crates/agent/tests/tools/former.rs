@@ -11,7 +11,7 @@ use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::KeeperLauncher;
 use serde_json::{Value, json};
 
-use crate::bench::{WorkbenchFixture, is_installed, setup, start_agent_process, stateful_tool};
+use crate::fixture::{WorkbenchFixture, is_installed, setup, start_agent_process, stateful_tool};
 
 /// A workbench of an earlier version, with all files in the state folder.
 fn earlier_setup(folder: &Path) -> ToolSetup {

@@ -1,6 +1,6 @@
 //! Tools with real keepers and real programs: files on disk, observations, and remaining processes.
 
-mod bench;
+mod fixture;
 mod former;
 mod once;
 mod sessions;

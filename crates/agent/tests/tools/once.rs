@@ -5,7 +5,7 @@ use abide_agent::tool::ToolStatus;
 use abide_testkit::wait;
 use serde_json::json;
 
-use crate::bench::{WorkbenchFixture, on_terminal, parameter, pids_running, start_agent_process, tool};
+use crate::fixture::{WorkbenchFixture, on_terminal, parameter, pids_running, start_agent_process, tool};
 
 /// A tool that runs a shell script.
 fn script(text: &str) -> ToolDefinition {
@@ -168,7 +168,7 @@ fn output_is_not_written_through_a_link_that_a_tool_made() {
     let link = "ln -s ../../../victim.txt .abide/executions/act_1/stdout; echo printed";
     assert!(fixture.call(&script(link), json!({})).text.starts_with("printed\n"));
     // The same for a session: neither the call's file nor the copies contain it.
-    let shell = crate::bench::stateful_tool("shell", &["bash"]);
+    let shell = crate::fixture::stateful_tool("shell", &["bash"]);
     fixture.call(&shell, json!({"text": "true"}));
     let id = fixture.workbench.sessions()[0].id.clone();
     let link = format!("ln -sf ../../../victim.txt .abide/sessions/{id}/stdout; echo one");
@@ -189,7 +189,7 @@ fn a_call_is_reported_although_its_record_cannot_be_written() {
     assert!(result.text.contains("the record of this call could not be written"), "{}", result.text);
     assert_eq!((result.status, result.exit_code), (ToolStatus::Success, Some(0)));
     std::fs::remove_file(fixture.state().join("executions")).unwrap();
-    let shell = crate::bench::stateful_tool("shell", &["bash"]);
+    let shell = crate::fixture::stateful_tool("shell", &["bash"]);
     let result = fixture
         .call(&shell, json!({"text": "rm -rf .abide/executions; echo x > .abide/executions; echo ran"}));
     assert!(result.text.contains("\nran\n[exit code 0]\n[the record of this call"), "{}", result.text);
@@ -227,16 +227,16 @@ fn tools_and_sessions_work_in_a_directory_whose_name_is_not_utf_8() {
     let folder = tempfile::tempdir().unwrap();
     let unusual = folder.path().join(std::ffi::OsString::from_vec(b"caf\xe9 \xff".to_vec()));
     std::fs::create_dir(&unusual).unwrap();
-    let mut workbench = abide_agent::tool::ToolWorkbench::open(crate::bench::setup(&unusual));
+    let mut workbench = abide_agent::tool::ToolWorkbench::open(crate::fixture::setup(&unusual));
     let mut call = |action: &str, tool: &ToolDefinition, arguments: serde_json::Value| {
         let arguments = arguments.as_object().cloned().unwrap();
         workbench.run(action, tool, &arguments.into()).unwrap().text
     };
     assert_eq!(call("act_1", &script("echo x > made; cat made"), json!({})), "x\n[exit code 0]");
-    let shell = crate::bench::stateful_tool("shell", &["bash"]);
+    let shell = crate::fixture::stateful_tool("shell", &["bash"]);
     assert!(call("act_2", &shell, json!({"text": "cat made; y=2"})).ends_with("\nx\n[exit code 0]"));
     assert_eq!(call("act_3", &shell, json!({"text": "echo $y"})), "2\n[exit code 0]");
-    let python = crate::bench::stateful_tool("python", &["python3", "-i", "-q"]);
+    let python = crate::fixture::stateful_tool("python", &["python3", "-i", "-q"]);
     assert!(call("act_4", &python, json!({"text": "print(open('made').read())"})).ends_with("\nx"));
     let terminal = on_terminal(script("cat made"));
     assert_eq!(call("act_5", &terminal, json!({})), "x\n[exit code 0]");

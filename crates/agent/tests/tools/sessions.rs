@@ -5,7 +5,7 @@ use abide_agent::tool::{ToolSessionChange, ToolStatus};
 use abide_testkit::wait;
 use serde_json::json;
 
-use crate::bench::{
+use crate::fixture::{
     WorkbenchFixture, is_installed, on_terminal, parameter, parent_pid, pids_running, stateful_tool, tool,
 };
 

@@ -6,7 +6,7 @@ use abide_agent::tool::{ProgramState, ToolSessionChange, ToolSetup, ToolWorkbenc
 use abide_testkit::wait;
 use serde_json::json;
 
-use crate::bench::{
+use crate::fixture::{
     WorkbenchFixture, parent_pid, pids_running, setup, start_agent_process, stateful_tool, tool,
 };
 

@@ -4,7 +4,7 @@ use abide_agent::definition::ToolDefinition;
 use abide_agent::tool::{ToolSessionChange, ToolStatus};
 use serde_json::json;
 
-use crate::bench::{WorkbenchFixture, is_installed, on_terminal, stateful_tool};
+use crate::fixture::{WorkbenchFixture, is_installed, on_terminal, stateful_tool};
 
 #[test]
 fn python_keeps_state_and_its_prompts_are_hidden() {

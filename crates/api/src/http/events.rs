@@ -29,10 +29,9 @@ use utoipa::IntoParams;
 use super::{
     HttpState, StopMode,
     body::{PathParams, QueryParams, validate_limit},
-    budget,
+    budget, entry_pages,
     feed::{BroadcastEntry, sse_frame},
     guard::RequestCredential,
-    pages,
     problem::{HttpProblem, ProblemCode},
     runs::{load_run, parse_run_id},
 };
@@ -184,8 +183,8 @@ async fn page(
     after: JournalSeq,
     most: usize,
 ) -> Result<Response, HttpProblem> {
-    let reservation = interface.0.budget.reserve(&credential.0, pages::PAGE_RESERVATION_BYTES).await;
-    let page = pages::read_page(interface.daemon(), run, after, most).await?;
+    let reservation = interface.0.budget.reserve(&credential.0, entry_pages::PAGE_RESERVATION_BYTES).await;
+    let page = entry_pages::read_page(interface.daemon(), run, after, most).await?;
     let mut text = Vec::from(b"{\"items\":[");
     for (number, entry) in page.entries.iter().enumerate() {
         text.extend_from_slice(if number > 0 { b"," } else { b"" });
@@ -289,7 +288,7 @@ impl EventStreamReader {
     /// Reads from the store. An empty page means that all later entries arrive by the feed, which was subscribed to
     /// before.
     async fn read_from_store(&mut self) {
-        match pages::read_page(self.interface.daemon(), self.run, self.last_seq, READ_ENTRIES).await {
+        match entry_pages::read_page(self.interface.daemon(), self.run, self.last_seq, READ_ENTRIES).await {
             Ok(page) => {
                 self.caught_up = page.entries.is_empty();
                 if let Some(last) = page.entries.last() {

@@ -15,7 +15,7 @@ use tokio::sync::{
     broadcast::{Receiver, Sender},
 };
 
-use super::pages::{self, EncodedEntry};
+use super::entry_pages::{self, EncodedEntry};
 
 #[derive(Debug)]
 pub(super) struct EventBroadcast {
@@ -88,7 +88,7 @@ async fn catch_up(
         return Ok(head);
     }
     while position < head {
-        let page = pages::read_page(daemon, None, position, READ_ENTRIES).await?;
+        let page = entry_pages::read_page(daemon, None, position, READ_ENTRIES).await?;
         let Some(last) = page.entries.last() else { break };
         position = last.seq;
         for entry in &page.entries {

@@ -24,10 +24,11 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     HttpState,
     body::{JsonBody, PathParams, QueryParams, check_length},
+    entry_pages,
     guard::RequestCredential,
-    pages, permissions,
-    person::RequestPerson,
+    permissions,
     problem::{HttpProblem, ProblemCode},
+    request_person::RequestPerson,
     runs::{PageQuery, load_run, page_of, parse_run_id},
     translate,
 };
@@ -72,10 +73,13 @@ pub(super) async fn inbox(
 ) -> Result<Response, HttpProblem> {
     let InteractionsQuery { state: None | Some(InteractionFilter::Open), cursor, limit } = inbox;
     let page = page_of(cursor, limit)?;
-    let reservation = interface.0.budget.reserve(&credential.0, pages::PAGE_RESERVATION_BYTES).await;
+    let reservation = interface.0.budget.reserve(&credential.0, entry_pages::PAGE_RESERVATION_BYTES).await;
     let listing = interface.daemon().store().open_interactions(page).await?;
     let items = listing.items.iter().map(translate::interaction).collect();
-    Ok(pages::json_response(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
+    Ok(entry_pages::json_response(
+        &service::ListResponse { items, next_cursor: listing.next_cursor },
+        reservation,
+    ))
 }
 
 /// Lists the questions of a run, oldest first.
@@ -95,13 +99,16 @@ pub(super) async fn of_run(
     QueryParams(part): QueryParams<PageQuery>,
 ) -> Result<Response, HttpProblem> {
     let (run, page) = (parse_run_id(&id)?, part.page()?);
-    let reservation = interface.0.budget.reserve(&credential.0, pages::PAGE_RESERVATION_BYTES).await;
+    let reservation = interface.0.budget.reserve(&credential.0, entry_pages::PAGE_RESERVATION_BYTES).await;
     let listing = interface.daemon().store().interactions_of(run, page).await?;
     if listing.items.is_empty() {
         load_run(&interface, run).await?;
     }
     let items = listing.items.iter().map(translate::interaction).collect();
-    Ok(pages::json_response(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
+    Ok(entry_pages::json_response(
+        &service::ListResponse { items, next_cursor: listing.next_cursor },
+        reservation,
+    ))
 }
 
 /// Answers a question. The first answer is accepted.

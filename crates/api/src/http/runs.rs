@@ -24,13 +24,12 @@ use utoipa::IntoParams;
 use super::{
     HttpState,
     body::{JsonBody, PathParams, QueryParams, check_length, validate_limit},
-    ends,
+    entry_pages,
     guard::RequestCredential,
-    pages,
     permissions::require,
-    person::RequestPerson,
     problem::{HttpProblem, ProblemCode},
-    translate,
+    request_person::RequestPerson,
+    translate, turn_exits,
 };
 use crate::access::Principal;
 
@@ -74,7 +73,7 @@ impl PageQuery {
 pub(super) fn page_of(cursor: Option<String>, most: Option<u32>) -> Result<PageRequest, HttpProblem> {
     Ok(PageRequest {
         cursor,
-        ..PageRequest::first(validate_limit(most)?).with_max_bytes(pages::MAX_PAGE_BYTES)
+        ..PageRequest::first(validate_limit(most)?).with_max_bytes(entry_pages::MAX_PAGE_BYTES)
     })
 }
 
@@ -155,10 +154,13 @@ pub(super) async fn list(
     QueryParams(runs): QueryParams<RunsQuery>,
 ) -> Result<Response, HttpProblem> {
     let page = page_of(runs.cursor, runs.limit)?;
-    let reservation = interface.0.budget.reserve(&credential.0, pages::PAGE_RESERVATION_BYTES).await;
+    let reservation = interface.0.budget.reserve(&credential.0, entry_pages::PAGE_RESERVATION_BYTES).await;
     let listing = interface.daemon().store().runs(runs.status.map(translate::status), page).await?;
     let items = listing.items.iter().map(|run| run_view(&interface, run)).collect();
-    Ok(pages::json_response(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
+    Ok(entry_pages::json_response(
+        &service::ListResponse { items, next_cursor: listing.next_cursor },
+        reservation,
+    ))
 }
 
 /// Shows a run.
@@ -175,9 +177,9 @@ pub(super) async fn show(
     Extension(credential): Extension<RequestCredential>,
     PathParams(id): PathParams<String>,
 ) -> Result<Response, HttpProblem> {
-    let reservation = interface.0.budget.reserve(&credential.0, pages::PAGE_RESERVATION_BYTES).await;
+    let reservation = interface.0.budget.reserve(&credential.0, entry_pages::PAGE_RESERVATION_BYTES).await;
     let run = load_run(&interface, parse_run_id(&id)?).await?;
-    Ok(pages::json_response(&run_view(&interface, &run), reservation))
+    Ok(entry_pages::json_response(&run_view(&interface, &run), reservation))
 }
 
 /// Lists the turns of a run, oldest first.
@@ -197,15 +199,18 @@ pub(super) async fn turns(
     QueryParams(part): QueryParams<PageQuery>,
 ) -> Result<Response, HttpProblem> {
     let (run, page) = (parse_run_id(&id)?, part.page()?);
-    let reservation = interface.0.budget.reserve(&credential.0, pages::PAGE_RESERVATION_BYTES).await;
+    let reservation = interface.0.budget.reserve(&credential.0, entry_pages::PAGE_RESERVATION_BYTES).await;
     let listing = interface.daemon().store().turns_of(run, page).await?;
     if listing.items.is_empty() {
         load_run(&interface, run).await?;
     }
     let mut turns = listing.items;
-    ends::add_missing_exits(interface.daemon().store(), run, &mut turns).await?;
+    turn_exits::add_missing_exits(interface.daemon().store(), run, &mut turns).await?;
     let items = turns.iter().map(translate::turn).collect();
-    Ok(pages::json_response(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
+    Ok(entry_pages::json_response(
+        &service::ListResponse { items, next_cursor: listing.next_cursor },
+        reservation,
+    ))
 }
 
 /// Interrupts the running turn.

@@ -99,7 +99,7 @@ impl HttpFixture {
             workspaces: Arc::new(NoopPorts),
             private: path("private"),
             recovery_max: abide_domain::time::Seconds(300),
-            contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
+            contents: Arc::<abide_testkit::fake_engine::ContentsInMemory>::default(),
             space: abide_daemon::SpaceLimit::none(),
         };
         let habits = DaemonConfig { stall_after: Seconds(600), slots: 0, workspaces: path("workspaces") };

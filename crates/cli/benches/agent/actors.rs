@@ -8,10 +8,10 @@ use std::{
 };
 
 use abide_agent::{
+    ask_human::HumanQuestion,
     definition::ToolDefinition,
+    environment::{AbandonedAction, ActionOutcome, AgentObserver, ChatModel, HumanReply, ToolRunner},
     event::{ActionStatus, AgentJournalEntry, SessionChange},
-    hands::{AbandonedAction, ActionOutcome, AgentObserver, ChatModel, HumanReply, ToolRunner},
-    human::HumanQuestion,
     model::{
         FinishReason, ModelClient, ModelError, ModelReply, ModelRequest, ModelToolCall, ReplyDelta,
         TokenUsage,

@@ -11,12 +11,12 @@ use std::{
 };
 
 use abide_agent::{
+    agent_state::{AgentState, JOURNAL_FILE, MemoryError},
     definition::AgentDefinition,
-    intake::AgentRunRequest,
-    memory::{AgentState, JOURNAL_FILE, MemoryError},
     model::ModelClient,
     provenance::{ForeignStatePolicy, StateFolder, StateOrigin},
     run::{AgentDeps, AgentRunner, empty_context},
+    run_plan::AgentRunRequest,
 };
 use serde_json::{Value, json};
 

@@ -146,7 +146,7 @@ impl BenchDaemon {
                 }),
                 private: home.join("runs").to_string_lossy().into_owned(),
                 recovery_max: abide_domain::time::Seconds(300),
-                contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
+                contents: Arc::<abide_testkit::fake_engine::ContentsInMemory>::default(),
                 space: abide_daemon::SpaceLimit::none(),
             });
             Ok::<_, String>((store, desk, performer))

@@ -14,7 +14,7 @@ use abide_domain::{
     time::Timestamp,
 };
 use abide_host::processes::KeeperProcesses;
-use abide_keeper::{launch::KeeperConnection, place::KeeperDir};
+use abide_keeper::{keeper_dir::KeeperDir, launch::KeeperConnection};
 use abide_ports::{
     engine::{EngineInstallation, ProcessSignal},
     processes::{

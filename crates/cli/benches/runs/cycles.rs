@@ -16,7 +16,7 @@ use abide_domain::{
 use abide_host::clock::SystemClock;
 use abide_observe::observed_store::ObservedStore;
 use abide_ports::{clock::Clock, processes::ProcessOutput};
-use abide_testkit::actor::{FakeCatalogue, FakeLaunch, FakeProcesses, NoopWorkspaces};
+use abide_testkit::fake_engine::{FakeCatalogue, FakeLaunch, FakeProcesses, NoopWorkspaces};
 
 use crate::{counted::CountingStore, now};
 
@@ -44,7 +44,7 @@ impl CycleBenchDaemon {
             workspaces: Arc::new(NoopWorkspaces),
             private: "private".to_owned(),
             recovery_max: abide_domain::time::Seconds(300),
-            contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
+            contents: Arc::<abide_testkit::fake_engine::ContentsInMemory>::default(),
             space: abide_daemon::SpaceLimit::none(),
         });
         Self { store, run_service: desk, executor: performer }

@@ -3,15 +3,15 @@
 //! Reading order: `run`, `voice` (prints progress), `story` (events as text), `person` (asks on the terminal), `show`,
 //! `init`.
 
-mod account;
+mod event_text;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod init;
-mod person;
+mod journal_summary;
+mod progress;
+mod prompt;
 mod run;
 mod show;
-mod story;
-mod voice;
 
 use std::{
     fs,
@@ -21,13 +21,13 @@ use std::{
 
 use abide_agent::{
     provenance::{StateFolder, StateOrigin},
-    state::StateDirectory,
+    state_directory::StateDirectory,
 };
 use abide_host::{home_folders::HomeFolder, processes::is_noted_state};
 use abide_os::OsError;
 use anyhow::Context;
 
-pub(crate) use account::AgentAccount;
+pub(crate) use journal_summary::AgentAccount;
 
 use crate::{
     args::{AgentCommand, AgentPathArguments},

@@ -6,15 +6,15 @@ use std::{
 };
 
 use abide_agent::{
+    agent_state::{AgentState, MemoryError},
+    ask_human::HumanQuestion,
     definition::{AgentDefinition, MODEL_VARIABLE, ModelKeys},
-    hands::HumanReply,
-    human::HumanQuestion,
-    intake::{AgentRunRequest, HumanAvailability, SessionPolicy},
-    memory::{AgentState, MemoryError},
+    environment::HumanReply,
     model::ModelClient,
     outcome::AgentOutcome,
     provenance::ForeignStatePolicy,
     run::{AgentDeps, AgentRunError, AgentRunner, empty_context},
+    run_plan::{AgentRunRequest, HumanAvailability, SessionPolicy},
     tool::{
         ToolSetup, ToolWorkbench,
         workbench::{OrphanPolicy, StopFlag},
@@ -30,7 +30,7 @@ use anyhow::Context;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::{AgentPaths, person, voice::CliAgentObserver};
+use super::{AgentPaths, progress::CliAgentObserver, prompt};
 use crate::{
     args::AgentRun,
     config::{self, CliConfig},
@@ -161,7 +161,7 @@ fn confirm_adoption(error: &MemoryError, interrupt: &AtomicBool) -> bool {
         options: vec!["yes".to_owned(), "no".to_owned()],
         sensitive: false,
     };
-    match person::ask(&question, interrupt) {
+    match prompt::ask(&question, interrupt) {
         HumanReply::Answered(answer) => answer == "yes",
         HumanReply::NoAnswer | HumanReply::Interrupted => false,
     }
@@ -232,7 +232,7 @@ fn print_outcome(outcome: &AgentOutcome, json: bool) -> anyhow::Result<()> {
             eprint_line(format_args!("abide: {reason}"))
         }
         AgentOutcome::Waiting { question } => {
-            for line in person::lines(question, ColourMode::of_stderr()) {
+            for line in prompt::lines(question, ColourMode::of_stderr()) {
                 eprint_line(line);
             }
             let number = if question.options.is_empty() { "" } else { ", or the number of an option," };

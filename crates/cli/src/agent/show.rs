@@ -3,13 +3,13 @@
 use std::{io::Write, process::ExitCode};
 
 use abide_agent::{
-    human::HumanQuestion,
+    ask_human::HumanQuestion,
     journal::{AgentJournal, ParsedJournal},
-    story::JournalState,
+    journal_state::JournalState,
 };
 
-use super::{AgentPaths, person, story};
-use crate::{args::AgentShow, error::CliError, exit::SUCCEEDED, table::ColourMode, text};
+use super::{AgentPaths, event_text, prompt};
+use crate::{args::AgentShow, error::CliError, exit::SUCCEEDED, table::ColourMode, terminal_text};
 
 pub(super) fn run(arguments: &AgentShow) -> anyhow::Result<ExitCode> {
     let paths = AgentPaths::of(&arguments.paths)?;
@@ -33,7 +33,7 @@ pub(super) fn run(arguments: &AgentShow) -> anyhow::Result<ExitCode> {
     for entry in &found.entries {
         // An inconsistent entry is still printed; `run` reports it with its line number.
         journal_state.apply(&entry.event).ok();
-        if let Some(line) = story::format_event(&entry.event, colour) {
+        if let Some(line) = event_text::format_event(&entry.event, colour) {
             writeln!(out, "{line}")?;
         }
     }
@@ -42,12 +42,12 @@ pub(super) fn run(arguments: &AgentShow) -> anyhow::Result<ExitCode> {
     }
     let open: Vec<&str> = journal_state.sessions().map(|(id, _)| id).collect();
     if !open.is_empty() {
-        writeln!(out, "open sessions: {}", text::one_line(&open.join(", ")))?;
+        writeln!(out, "open sessions: {}", terminal_text::one_line(&open.join(", ")))?;
     }
     if let Some(question) =
         journal_state.question().and_then(|request| HumanQuestion::from_request(request).ok())
     {
-        for line in person::lines(&question, colour) {
+        for line in prompt::lines(&question, colour) {
             writeln!(out, "{line}")?;
         }
         writeln!(out, "answer it with: abide agent run --answer '…'")?;

@@ -18,7 +18,7 @@ use abide_os::{own_process::can_create_in, program_lookup};
 use abide_ports::{crash_log::CrashSuspect, engine::IsolationMode, space::DiskSpace};
 use anyhow::Context;
 
-use crate::{config::CliConfig, home, runs::when, text::one_line};
+use crate::{config::CliConfig, home, runs::times, terminal_text::one_line};
 
 #[derive(Debug)]
 pub(super) struct MachineCheck {
@@ -137,9 +137,9 @@ fn git() -> MachineCheck {
 fn quarantined_operations(home: &Path) -> Vec<MachineCheck> {
     let check = |suspect: CrashSuspect| {
         let CrashSuspect { item, deaths, retry_at } = suspect;
-        let in_seconds = retry_at / 1_000_000 - when::now_seconds();
+        let in_seconds = retry_at / 1_000_000 - times::now_seconds();
         let at = if in_seconds > 0 {
-            format!("in {}", when::format_duration(in_seconds))
+            format!("in {}", times::format_duration(in_seconds))
         } else {
             "soon".to_owned()
         };

@@ -15,18 +15,18 @@ use serde_json::json;
 
 use super::{
     console::{ConsoleEvent, InputConsole, InputInterest},
+    event_text::{self, EventSeverity},
+    input_buffer::{InputBuffer, SendResult, TypedResult},
     print_json, print_text, question,
-    speech::{InputBuffer, SendResult, TypedResult},
-    story::{self, EventSeverity},
-    voice::StatusLine,
-    when,
+    status_line::StatusLine,
+    times,
 };
 use crate::{
     client::{DaemonClient, EventFeed, FeedUpdate},
     error::{CliError, eprint_line},
     exit,
     table::TextStyle,
-    text,
+    terminal_text,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl<'a> FollowSession<'a> {
             input: InputBuffer::default(),
             progress: String::new(),
             turn: 0,
-            started_at_sec: when::now_seconds(),
+            started_at_sec: times::now_seconds(),
         })
     }
 
@@ -163,11 +163,11 @@ impl<'a> FollowSession<'a> {
             return;
         }
         self.last_seq = event.seq;
-        self.stale |= story::may_change_run(event);
+        self.stale |= event_text::may_change_run(event);
         if self.input.is_own_event(event) {
             return;
         }
-        let Some(event_line) = story::format_event(event) else { return };
+        let Some(event_line) = event_text::format_event(event) else { return };
         // The result of a turn and its question are printed elsewhere, so they are not repeated here.
         let is_printed_elsewhere = match event.event.known() {
             Some(RunEventView::TurnEnded(_)) => event_line.severity == EventSeverity::Step,
@@ -195,7 +195,7 @@ impl<'a> FollowSession<'a> {
             self.question_turns.push(end.turn_id.clone());
             if let Some(words) = event_line.full_text {
                 self.end_prompt_line();
-                self.status_line.line(&text::escape_control_chars(&words));
+                self.status_line.line(&terminal_text::escape_control_chars(&words));
             }
         }
     }
@@ -295,7 +295,7 @@ impl<'a> FollowSession<'a> {
             self.status_line.colour.text(TextStyle::Dim, format!("  ({})", question::answer_hint(&question)));
         self.status_line.line(&advice);
         if let Some(deadline) = &question.deadline_at {
-            let line = format!("  (it waits for {})", when::time_until(deadline));
+            let line = format!("  (it waits for {})", times::time_until(deadline));
             let line = self.status_line.colour.text(TextStyle::Dim, line);
             self.status_line.line(&line);
         }
@@ -355,7 +355,8 @@ impl<'a> FollowSession<'a> {
             print_text(&result.text)?;
         }
         if let Some(error) = &self.run.error {
-            let (code, message) = (text::one_line(&error.code), text::escape_control_chars(&error.message));
+            let (code, message) =
+                (terminal_text::one_line(&error.code), terminal_text::escape_control_chars(&error.message));
             let line = format!(
                 "abide: {} {}: {message} ({code})",
                 self.run.run_id,
@@ -475,7 +476,7 @@ impl<'a> FollowSession<'a> {
         self.status_line.draw(&format!(
             "{}{queue_text} {} (turn {}){progress}",
             super::status_name(self.run.status),
-            when::format_duration(when::now_seconds() - self.started_at_sec),
+            times::format_duration(times::now_seconds() - self.started_at_sec),
             self.run.turn_index,
         ));
     }

@@ -7,7 +7,7 @@ use std::{
 
 use abide_wire::{interaction::InteractionView, run::RunView};
 
-use super::{print_json, question, status_name, status_style, voice, when};
+use super::{print_json, question, status_line, status_name, status_style, times};
 use crate::{
     args::{InboxArguments, LsArguments},
     client::DaemonClient,
@@ -15,7 +15,7 @@ use crate::{
     error::eprint_line,
     exit::SUCCEEDED,
     table::{self, ColourMode, TableCell, TextStyle},
-    text,
+    terminal_text,
 };
 
 pub(crate) fn ls(arguments: &LsArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
@@ -44,7 +44,7 @@ fn row(run: &RunView) -> Vec<TableCell> {
     let result = match (&run.error, &run.result, run.queue_position, &run.stalled_since) {
         _ if run.held_back.is_some() => run.held_back.clone().unwrap_or_default(),
         (_, _, Some(place), _) => format!("{place} in the queue"),
-        (_, _, _, Some(since)) => format!("silent for {}", when::elapsed_since(since)),
+        (_, _, _, Some(since)) => format!("silent for {}", times::elapsed_since(since)),
         (Some(error), ..) => format!("{}: {}", error.code, error.message),
         (None, Some(result), ..) => result.text.clone(),
         (None, None, ..) => String::new(),
@@ -52,10 +52,10 @@ fn row(run: &RunView) -> Vec<TableCell> {
     vec![
         TextStyle::Plain.cell(&run.run_id),
         status_style(run.status).cell(status_name(run.status)),
-        TextStyle::Plain.cell(text::one_line(&run.engine)),
+        TextStyle::Plain.cell(terminal_text::one_line(&run.engine)),
         TextStyle::Plain.cell(run.turn_index.to_string()),
-        TextStyle::Plain.cell(when::elapsed_since(&run.created_at)),
-        TextStyle::Plain.cell(text::one_line(&result)),
+        TextStyle::Plain.cell(times::elapsed_since(&run.created_at)),
+        TextStyle::Plain.cell(terminal_text::one_line(&result)),
     ]
 }
 
@@ -95,7 +95,7 @@ fn print_full(client: &DaemonClient, open: &[InteractionView]) -> anyhow::Result
             out,
             "{}  {} ago",
             colour.text(TextStyle::Heading, title),
-            when::elapsed_since(&question.opened_at)
+            times::elapsed_since(&question.opened_at)
         )?;
         match &question.hidden {
             None => {
@@ -113,7 +113,7 @@ fn print_full(client: &DaemonClient, open: &[InteractionView]) -> anyhow::Result
                         Err(error) => error.valid_up_to(),
                     };
                     let rest = line.split_off(if whole == 0 { line.len() } else { whole });
-                    write!(out, "{}", text::escape_control_chars(&String::from_utf8_lossy(&line)))?;
+                    write!(out, "{}", terminal_text::escape_control_chars(&String::from_utf8_lossy(&line)))?;
                     line = rest;
                 }
             }
@@ -133,14 +133,14 @@ fn question_row(question: &InteractionView) -> Vec<TableCell> {
         .options
         .iter()
         .enumerate()
-        .map(|(index, option)| format!("{}) {}", index + 1, text::one_line(&option.label)))
+        .map(|(index, option)| format!("{}) {}", index + 1, terminal_text::one_line(&option.label)))
         .collect();
-    let prompt = format!("{}  {}", text::one_line(&question.prompt), options.join("  "));
-    let deadline = question.deadline_at.as_deref().map_or_else(|| "-".to_owned(), when::time_until);
+    let prompt = format!("{}  {}", terminal_text::one_line(&question.prompt), options.join("  "));
+    let deadline = question.deadline_at.as_deref().map_or_else(|| "-".to_owned(), times::time_until);
     vec![
         TextStyle::Plain.cell(&question.interaction_id),
         TextStyle::Plain.cell(&question.run_id),
-        TextStyle::Plain.cell(when::elapsed_since(&question.opened_at)),
+        TextStyle::Plain.cell(times::elapsed_since(&question.opened_at)),
         TextStyle::Plain.cell(deadline),
         TextStyle::Warning.cell(prompt.trim_end()),
     ]
@@ -156,17 +156,17 @@ fn print_rows(mut rows: Vec<Vec<TableCell>>) -> anyhow::Result<()> {
     let fixed: usize = (0..rows.first().map_or(0, Vec::len).saturating_sub(1))
         .map(|column| {
             let cells = rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| text::width(&cell.text)).max().unwrap_or(0) + 2
+            cells.map(|cell| terminal_text::width(&cell.text)).max().unwrap_or(0) + 2
         })
         .sum();
     let mut out = std::io::stdout().lock();
     let room = if out.is_terminal() {
-        voice::terminal_width().saturating_sub(fixed).max(MIN_COLUMN_WIDTH)
+        status_line::terminal_width().saturating_sub(fixed).max(MIN_COLUMN_WIDTH)
     } else {
         PIPE_COLUMN_WIDTH
     };
     for cell in rows.iter_mut().filter_map(|row| row.last_mut()) {
-        cell.text = text::truncate(&cell.text, room);
+        cell.text = terminal_text::truncate(&cell.text, room);
     }
     for line in table::format_rows(&rows, ColourMode::of_stdout()) {
         writeln!(out, "{line}")?;

@@ -10,7 +10,7 @@ use abide_wire::event::EventEnvelope;
 
 use super::{
     console::{ConsoleEvent, InputConsole, InputInterest},
-    find, print_json, story, when,
+    event_text, find, print_json, times,
 };
 use crate::{
     args::LogsArguments,
@@ -19,7 +19,7 @@ use crate::{
     error::eprint_line,
     exit::{SUCCEEDED, interrupted},
     table::{ColourMode, TextStyle},
-    text,
+    terminal_text,
 };
 
 /// Delay before a request is retried that the daemon could not serve.
@@ -57,7 +57,7 @@ fn follow(client: &DaemonClient, run: &str, json: bool) -> anyhow::Result<ExitCo
             match update {
                 FeedUpdate::Event(event) => {
                     print_new(&event, &mut seen)?;
-                    stale |= story::may_change_run(&event);
+                    stale |= event_text::may_change_run(&event);
                 }
                 FeedUpdate::Disconnected => {
                     eprint_line("abide: the daemon is gone; waiting for it to come back")
@@ -98,13 +98,13 @@ fn follow(client: &DaemonClient, run: &str, json: bool) -> anyhow::Result<ExitCo
 }
 
 fn print_event(event: &EventEnvelope) -> anyhow::Result<()> {
-    let Some(event_line) = story::format_event(event) else { return Ok(()) };
+    let Some(event_line) = event_text::format_event(event) else { return Ok(()) };
     let colour = ColourMode::of_stdout();
     let mut out = std::io::stdout().lock();
-    let time = colour.text(TextStyle::Dim, when::time_of_day(&event.at));
+    let time = colour.text(TextStyle::Dim, times::time_of_day(&event.at));
     writeln!(out, "{time} {}", colour.text(event_line.severity.style(), event_line.line))?;
     if let Some(words) = event_line.full_text {
-        let words = if out.is_terminal() { text::escape_control_chars(&words) } else { words };
+        let words = if out.is_terminal() { terminal_text::escape_control_chars(&words) } else { words };
         for line in words.lines() {
             writeln!(out, "         {line}")?;
         }

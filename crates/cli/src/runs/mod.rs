@@ -4,19 +4,19 @@
 //! `console`, `voice` and `speech` (terminal input and output), `follow` (following a run), then the commands: `start`
 //! (`run`, `attach`), `logs`, `show`, `list` (`ls`, `inbox`), `orders` (`reply`, `send`, `interrupt`, `cancel`).
 
+pub(crate) mod commands;
 mod console;
+mod event_text;
 mod find;
 mod follow;
+mod input_buffer;
 pub(crate) mod list;
 pub(crate) mod logs;
-pub(crate) mod orders;
 mod question;
 pub(crate) mod show;
-mod speech;
 pub(crate) mod start;
-mod story;
-mod voice;
-pub(crate) mod when;
+mod status_line;
+pub(crate) mod times;
 
 use std::io::{IsTerminal, Read, Write};
 
@@ -28,7 +28,7 @@ use abide_wire::run::RunStatusValue;
 use anyhow::Context;
 use serde::Serialize;
 
-use crate::{error::CliError, table::TextStyle, text};
+use crate::{error::CliError, table::TextStyle, terminal_text};
 
 /// Generates a unique idempotency key.
 fn new_idempotency_key() -> String {
@@ -46,7 +46,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
 pub(crate) fn print_text(words: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if out.is_terminal() {
-        writeln!(out, "{}", text::escape_control_chars(words))?;
+        writeln!(out, "{}", terminal_text::escape_control_chars(words))?;
     } else {
         writeln!(out, "{words}")?;
     }

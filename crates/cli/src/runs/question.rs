@@ -7,7 +7,7 @@ use abide_wire::interaction::{InteractionKindValue, InteractionView};
 
 use crate::{
     table::{ColourMode, TextStyle},
-    text,
+    terminal_text,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub(super) fn default_answer(question: &InteractionView) -> Option<&str> {
 
 /// Formats the question and its options, with control characters escaped.
 pub(super) fn lines(question: &InteractionView, colour: ColourMode) -> Vec<String> {
-    let prompt = text::escape_control_chars(question.prompt.trim());
+    let prompt = terminal_text::escape_control_chars(question.prompt.trim());
     let mut lines: Vec<String> = prompt.lines().map(|line| colour.text(TextStyle::Heading, line)).collect();
     if let Some(first) = lines.first_mut() {
         *first = format!("{} {first}", colour.text(TextStyle::Warning, "?"));
@@ -77,7 +77,7 @@ pub(super) fn lines(question: &InteractionView, colour: ColourMode) -> Vec<Strin
             (true, false) => colour.text(TextStyle::Dim, "  (safe)"),
             (false, _) => String::new(),
         };
-        lines.push(format!("  {}) {}{mark}", index + 1, text::one_line(&option.label)));
+        lines.push(format!("  {}) {}{mark}", index + 1, terminal_text::one_line(&option.label)));
     }
     lines
 }

@@ -11,7 +11,7 @@ use abide_wire::{
 };
 use serde_json::json;
 
-use super::{find, print_json, question, status_name, status_style, when};
+use super::{find, print_json, question, status_name, status_style, times};
 use crate::{
     agent::AgentAccount,
     args::ShowArguments,
@@ -19,7 +19,7 @@ use crate::{
     config::GivenSetting,
     exit::SUCCEEDED,
     table::{self, ColourMode, TableCell, TextStyle},
-    text,
+    terminal_text,
 };
 
 pub(crate) fn run(arguments: &ShowArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
@@ -86,16 +86,16 @@ impl ShowPage {
                 "created",
                 &format!(
                     "{} ({} ago)",
-                    when::date_time(&run.created_at),
-                    when::elapsed_since(&run.created_at)
+                    times::date_time(&run.created_at),
+                    times::elapsed_since(&run.created_at)
                 ),
             ),
             label_row(
                 "updated",
                 &format!(
                     "{} ({} ago)",
-                    when::date_time(&run.updated_at),
-                    when::elapsed_since(&run.updated_at)
+                    times::date_time(&run.updated_at),
+                    times::elapsed_since(&run.updated_at)
                 ),
             ),
         ];
@@ -115,7 +115,7 @@ impl ShowPage {
         }
         rows.extend(run.labels.iter().map(|(name, value)| label_row(&format!("label {name}"), value)));
         if run.auto_decision_count > 0 {
-            let last = run.last_auto_decision_at.as_deref().map(when::date_time).unwrap_or_default();
+            let last = run.last_auto_decision_at.as_deref().map(times::date_time).unwrap_or_default();
             rows.push(label_row("auto decisions", &format!("{}, last {last}", run.auto_decision_count)));
         }
         if let Some(place) = run.queue_position {
@@ -124,11 +124,11 @@ impl ShowPage {
         if let Some(why) = &run.held_back {
             rows.push(vec![
                 TextStyle::Heading.cell("blocked by"),
-                TextStyle::Warning.cell(text::one_line(why)),
+                TextStyle::Warning.cell(terminal_text::one_line(why)),
             ]);
         }
         if let Some(since) = &run.stalled_since {
-            let silent = format!("no output for {}; it is not stopped", when::elapsed_since(since));
+            let silent = format!("no output for {}; it is not stopped", times::elapsed_since(since));
             rows.push(vec![TextStyle::Heading.cell("stalled"), TextStyle::Warning.cell(silent)]);
         }
         self.rows("", &rows);
@@ -138,12 +138,12 @@ impl ShowPage {
         self.lines.push(String::new());
         let title = format!("turn {}", turn.turn_index);
         let look = if turn.error.is_some() { TextStyle::Error } else { TextStyle::Plain };
-        let status = self.colour.text(look, text::one_line(&turn.execution_status));
+        let status = self.colour.text(look, terminal_text::one_line(&turn.execution_status));
         let ended = match &turn.result_persisted_at {
-            Some(at) => format!("to {}", when::time_of_day(at)),
-            None => format!("process {}", text::one_line(&turn.runtime_status)),
+            Some(at) => format!("to {}", times::time_of_day(at)),
+            None => format!("process {}", terminal_text::one_line(&turn.runtime_status)),
         };
-        let began = when::date_time(&turn.started_at);
+        let began = times::date_time(&turn.started_at);
         self.lines
             .push(format!("{}  {status}  {began} {ended}", self.colour.text(TextStyle::Heading, title)));
         let cause = match (&turn.interaction_id, &turn.message_id) {
@@ -157,7 +157,7 @@ impl ShowPage {
             rows.push(vec![TextStyle::Heading.cell("error"), TextStyle::Error.cell(error_line(error))]);
         }
         let delivered =
-            turn.delivered_at.as_deref().map(|at| format!(" {}", when::date_time(at))).unwrap_or_default();
+            turn.delivered_at.as_deref().map(|at| format!(" {}", times::date_time(at))).unwrap_or_default();
         rows.push(label_row("delivery", &format!("{}{delivered}", turn.delivery_status)));
         if let Some(reason) = &turn.superseded_reason {
             let by = turn.superseded_by_turn_id.as_ref().or(turn.superseded_by_message_id.as_ref());
@@ -172,7 +172,7 @@ impl ShowPage {
     }
 
     fn question(&mut self, question: &InteractionView) {
-        let asker = text::one_line(&question.asked_by);
+        let asker = terminal_text::one_line(&question.asked_by);
         self.lines.push(format!(
             "{INDENT}{} {} ({asker})",
             self.colour.text(TextStyle::Heading, "question"),
@@ -181,19 +181,19 @@ impl ShowPage {
         for line in question::lines(question, self.colour) {
             self.lines.push(format!("{INDENT}{INDENT}{line}"));
         }
-        let at = question.resolved_at.as_deref().map(when::date_time).unwrap_or_default();
-        let by = text::one_line(question.resolved_by.as_deref().unwrap_or("an unknown person"));
-        let reply = text::one_line(question.reply.as_deref().unwrap_or_default());
+        let at = question.resolved_at.as_deref().map(times::date_time).unwrap_or_default();
+        let by = terminal_text::one_line(question.resolved_by.as_deref().unwrap_or("an unknown person"));
+        let reply = terminal_text::one_line(question.reply.as_deref().unwrap_or_default());
         let outcome = match (question.state, question.resolution_mode) {
             (InteractionStateValue::Open, _) => {
                 let until = match &question.deadline_at {
-                    Some(deadline) => format!("for {} more", when::time_until(deadline)),
+                    Some(deadline) => format!("for {} more", times::time_until(deadline)),
                     None => "for as long as it takes".to_owned(),
                 };
                 let how = question::reply_command(question);
                 self.colour.text(
                     TextStyle::Warning,
-                    format!("open since {}, {until}: {how}", when::date_time(&question.opened_at)),
+                    format!("open since {}, {until}: {how}", times::date_time(&question.opened_at)),
                 )
             }
             (InteractionStateValue::Answered, Some(ResolutionModeValue::AutoDecideTimeout)) => {
@@ -204,7 +204,8 @@ impl ShowPage {
                 format!("answered by {by} at {at}: {reply}")
             }
             (InteractionStateValue::Closed, _) => {
-                let why = text::one_line(question.closed_because.as_deref().unwrap_or("no longer needed"));
+                let why =
+                    terminal_text::one_line(question.closed_because.as_deref().unwrap_or("no longer needed"));
                 format!("closed without an answer at {at}: {why}")
             }
         };
@@ -237,13 +238,16 @@ impl ShowPage {
     }
 
     fn push_text(&mut self, words: &str) {
-        let words = text::escape_control_chars(words);
+        let words = terminal_text::escape_control_chars(words);
         self.lines.extend(words.lines().map(|line| format!("{INDENT}{INDENT}{line}")));
     }
 }
 
 fn label_row(name: &str, value: &str) -> Vec<TableCell> {
-    vec![TextStyle::Heading.cell(text::one_line(name)), TextStyle::Plain.cell(text::one_line(value))]
+    vec![
+        TextStyle::Heading.cell(terminal_text::one_line(name)),
+        TextStyle::Plain.cell(terminal_text::one_line(value)),
+    ]
 }
 
 /// Formats the settings of the run, one per row.
@@ -288,8 +292,8 @@ fn attempt(attempt: &AttemptView) -> Vec<TableCell> {
     let AttemptView { attempt, pid, started_at, ended_at, exit_code } = attempt;
     let process = pid.map_or_else(|| "no process".to_owned(), |pid| format!("pid {pid}"));
     let began =
-        started_at.as_deref().map(|at| format!(", from {}", when::time_of_day(at))).unwrap_or_default();
-    let ended = ended_at.as_deref().map(|at| format!(" to {}", when::time_of_day(at))).unwrap_or_default();
+        started_at.as_deref().map(|at| format!(", from {}", times::time_of_day(at))).unwrap_or_default();
+    let ended = ended_at.as_deref().map(|at| format!(" to {}", times::time_of_day(at))).unwrap_or_default();
     let exit = match (exit_code, ended_at) {
         (Some(code), _) => format!(", exit code {code}"),
         (None, Some(_)) => ", exit code not known".to_owned(),
@@ -299,5 +303,5 @@ fn attempt(attempt: &AttemptView) -> Vec<TableCell> {
 }
 
 fn error_line(error: &RunErrorView) -> String {
-    format!("{}: {}", text::one_line(&error.code), text::one_line(&error.message))
+    format!("{}: {}", terminal_text::one_line(&error.code), terminal_text::one_line(&error.message))
 }

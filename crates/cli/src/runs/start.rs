@@ -13,11 +13,11 @@ use anyhow::Context;
 
 use super::{
     console::InputConsole,
-    find,
+    event_text, find,
     follow::{FollowMode, FollowSession},
-    new_idempotency_key, print_json, read_stdin, read_text_argument, status_name, story,
-    voice::StatusLine,
-    when,
+    new_idempotency_key, print_json, read_stdin, read_text_argument,
+    status_line::StatusLine,
+    status_name, times,
 };
 use crate::{
     args::{AttachArguments, RunArguments},
@@ -25,7 +25,7 @@ use crate::{
     config::{self, GivenSetting},
     error::{CliError, eprint_line},
     exit::SUCCEEDED,
-    text,
+    terminal_text,
 };
 
 pub(crate) fn run(arguments: RunArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: RunArguments, given: &[GivenSetting]) -> anyhow::Re
         }
         return Ok(SUCCEEDED);
     };
-    StatusLine::new(json).line(&format!("{} on {}", run.run_id, text::one_line(&run.engine)));
+    StatusLine::new(json).line(&format!("{} on {}", run.run_id, terminal_text::one_line(&run.engine)));
     FollowSession::new(&client, console, run, 0, mode, json)?.run()
 }
 
@@ -66,11 +66,11 @@ pub(crate) fn attach(arguments: &AttachArguments, given: &[GivenSetting]) -> any
     status_line.line(&format!(
         "{} on {}: {}",
         run.run_id,
-        text::one_line(&run.engine),
+        terminal_text::one_line(&run.engine),
         status_name(run.status)
     ));
     let lines: Vec<_> =
-        events.iter().filter_map(|event| Some((event, story::format_event(event)?))).collect();
+        events.iter().filter_map(|event| Some((event, event_text::format_event(event)?))).collect();
     let earlier = lines.len().saturating_sub(MAX_PAST_EVENTS);
     if earlier > 0 {
         status_line.line(&format!("… {earlier} earlier: abide logs {}", run.run_id));
@@ -78,7 +78,7 @@ pub(crate) fn attach(arguments: &AttachArguments, given: &[GivenSetting]) -> any
     for (event, lines) in lines.into_iter().skip(earlier) {
         let line = status_line
             .colour
-            .text(lines.severity.style(), format!("{} {}", when::time_of_day(&event.at), lines.line));
+            .text(lines.severity.style(), format!("{} {}", times::time_of_day(&event.at), lines.line));
         status_line.line(&line);
         // The result of a finished run is printed once, to standard output.
         let is_completion = matches!(
@@ -86,7 +86,7 @@ pub(crate) fn attach(arguments: &AttachArguments, given: &[GivenSetting]) -> any
             Some(RunEventView::TurnEnded(end)) if end.outcome == TurnOutcomeValue::Completed
         );
         if let Some(words) = lines.full_text.filter(|_| !(is_completion && run.status.is_final())) {
-            status_line.line(&text::escape_control_chars(&words));
+            status_line.line(&terminal_text::escape_control_chars(&words));
         }
     }
     let seen = events.last().map_or(0, |event| event.seq);

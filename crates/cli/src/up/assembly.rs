@@ -26,7 +26,7 @@ use abide_observe::{
     commit_notifier::{CommitNotifier, WriterSharing},
     metrics::DaemonMetrics,
 };
-use abide_ports::{store::Store, watch::CommitObserver};
+use abide_ports::{observer::CommitObserver, store::Store};
 use abide_store::{
     LossPolicy,
     registry::{self, OpenedStore, StoreOptions},

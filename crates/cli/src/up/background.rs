@@ -11,14 +11,14 @@ use std::{
 };
 
 use abide_host::home_folders::HomeFolder;
-use abide_keeper::background::DetachedCommand;
+use abide_keeper::detached::DetachedCommand;
 use abide_os::private_file;
 use abide_store::LossPolicy;
 use anyhow::Context;
 use rustix::event::Timespec;
 
 use super::{DaemonAddress, lock};
-use crate::{config::GivenSetting, error::CliError, home, text};
+use crate::{config::GivenSetting, error::CliError, home, terminal_text};
 
 /// A daemon that accepts requests.
 #[derive(Debug)]
@@ -180,7 +180,7 @@ impl BackgroundLog {
         if read.is_err() || bytes.is_empty() {
             return "  no output".to_owned();
         }
-        let bytes = text::escape_control_chars(&String::from_utf8_lossy(&bytes));
+        let bytes = terminal_text::escape_control_chars(&String::from_utf8_lossy(&bytes));
         let lines: Vec<&str> = bytes.lines().collect();
         let shown = lines.iter().skip(lines.len().saturating_sub(SHOWN_LOG_LINES));
         shown.map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")

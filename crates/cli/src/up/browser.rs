@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::Path};
 
-use abide_keeper::background::DetachedCommand;
+use abide_keeper::detached::DetachedCommand;
 
 use crate::{error::eprint_line, home};
 

@@ -15,7 +15,7 @@ pub(crate) mod token;
 
 use std::{io::Write, process::ExitCode, sync::Arc};
 
-use abide_agent::{memory::end_if_deleted, provenance::record_first_use};
+use abide_agent::{agent_state::end_if_deleted, provenance::record_first_use};
 use abide_api::http::{self, HttpService, LocalListener, StopMode};
 use abide_daemon::{CrashGuard, Daemon};
 use abide_host::{
@@ -28,7 +28,7 @@ use abide_observe::{
     traces::TraceExporter,
 };
 use abide_os::own_process::raise_descriptor_limit;
-use abide_ports::{store::Store, watch::CommitObserver};
+use abide_ports::{observer::CommitObserver, store::Store};
 use abide_store::LossPolicy;
 use anyhow::Context;
 use tokio::{

@@ -266,7 +266,7 @@ fn two_processes_in_one_directory_are_refused() {
     gate.wait_reached();
     let second = home.run(&["--message", "go"]);
     second.expect(1);
-    let expected = format!("another process (pid {}) works in", first.id());
+    let expected = format!("another process (pid {}) uses", first.id());
     assert!(second.stderr.contains(&expected), "{}", second.stderr);
     gate.open();
     let first = first.wait_with_output().unwrap();

@@ -7,7 +7,7 @@ use abide_ports::store::{JournalSeq, PageRequest, Store, StoreError};
 use abide_store::{registry, verification};
 use abide_testkit::daemon::{DaemonExit, EventReader, SeenEvent, TestDaemon, TestHome};
 
-use crate::tally::CrashCounters;
+use crate::counters::CrashCounters;
 use abide_testkit::wait::sleep;
 
 /// The maximum number of polls for a condition, 50 ms apart.

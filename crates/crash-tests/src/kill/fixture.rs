@@ -18,7 +18,7 @@ use abide_testkit::{
 };
 
 use super::{audit, scenarios::SLOTS};
-use crate::tally::CrashCounters;
+use crate::counters::CrashCounters;
 
 /// A home with the scenarios that were played in it. Its events are read from the beginning.
 pub(super) struct CrashFixture {

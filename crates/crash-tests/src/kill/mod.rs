@@ -2,10 +2,10 @@
 //! and checks the invariants afterwards.
 
 pub(crate) mod audit;
+mod failpoint_sweep;
 pub(crate) mod fixture;
+mod random_kills;
 pub(crate) mod scenarios;
-mod storm;
-mod sweep;
 
 use std::{
     fmt,
@@ -16,9 +16,9 @@ use std::{
     },
 };
 
-use abide_testkit::dice::SeededRng;
+use abide_testkit::seeded_rng::SeededRng;
 
-use crate::{tally::CrashCounters, watch::SlowStopwatch};
+use crate::{counters::CrashCounters, slow_stopwatch::SlowStopwatch};
 
 /// The options of the kill test.
 #[derive(Clone, Debug)]
@@ -49,30 +49,30 @@ pub(crate) fn run(options: &KillOptions) -> CrashCounters {
         groups.truncate(1);
     }
     if !options.at.is_empty() {
-        return sweep::run_plan(program, &sweep::KillPlan::parse(groups[0], &options.at));
+        return failpoint_sweep::run_plan(program, &failpoint_sweep::KillPlan::parse(groups[0], &options.at));
     }
     let mut rng = SeededRng::new(options.seed);
     let mut plans = vec![];
     for act in &groups {
-        let (points, counted) = sweep::count_failpoints(program, *act);
+        let (points, counted) = failpoint_sweep::count_failpoints(program, *act);
         eprintln!("{act:?}: {points}");
-        plans.extend(sweep::make_plans(*act, &points, options.kills >= FULL_SWEEP_KILLS, &mut rng));
-        plans.extend(sweep::make_repeated_plans(*act, &points));
+        plans.extend(failpoint_sweep::make_plans(*act, &points, options.kills >= FULL_SWEEP_KILLS, &mut rng));
+        plans.extend(failpoint_sweep::make_repeated_plans(*act, &points));
         counters.add(counted);
     }
     if !counters.problems.is_empty() {
         return counters;
     }
-    counters.add(run_concurrently(options, &plans, |plan| sweep::run_plan(program, plan)));
+    counters.add(run_concurrently(options, &plans, |plan| failpoint_sweep::run_plan(program, plan)));
     eprintln!("swept: {counters}");
     // The number of planned kills that happened is known only now. At least a quarter of the requested kills are
     // random.
     let least = options.kills.max(counters.kills() + options.kills / 4);
     while counters.kills() < least && counters.problems.is_empty() {
         let missing = least - counters.kills();
-        let random_runs = missing.div_ceil(storm::KILLS_PER_RUN).clamp(1, options.jobs.max(4) as u64);
+        let random_runs = missing.div_ceil(random_kills::KILLS_PER_RUN).clamp(1, options.jobs.max(4) as u64);
         let seeds: Vec<u64> = (0..random_runs).map(|_| rng.next_u64()).collect();
-        counters.add(run_concurrently(options, &seeds, |seed| storm::run_seed(program, *seed)));
+        counters.add(run_concurrently(options, &seeds, |seed| random_kills::run_seed(program, *seed)));
         eprintln!("stormed: {counters}");
     }
     counters

@@ -1,7 +1,7 @@
 //! Load tests: many waiting runs, and many concurrent runs with many readers. They measure the cost and check that no
 //! run is lost or delayed.
 
-mod crowd;
+mod many_runs;
 mod output;
 mod waiting;
 
@@ -35,7 +35,7 @@ pub(crate) fn run(options: &LoadOptions) -> LoadResults {
     if let Err(error) = waiting::run(options, &mut results) {
         results.problems.push(format!("{error:#}"));
     }
-    crowd::run(options, &mut results);
+    many_runs::run(options, &mut results);
     if let Err(error) = output::run(options, &mut results) {
         results.problems.push(format!("{error:#}"));
     }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{LoadOptions, LoadResults, peak_memory_mib};
-use crate::watch::SlowStopwatch;
+use crate::slow_stopwatch::SlowStopwatch;
 
 /// The maximum memory of a daemon or a keeper, in MiB.
 const MAX_MEMORY_MIB: u64 = 100;

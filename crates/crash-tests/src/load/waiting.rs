@@ -13,14 +13,14 @@ use abide_ports::store::{JournalCommit, JournalEntry, JournalSeq, RunChange, Sto
 use abide_store::registry;
 use abide_testkit::{
     daemon::{TestHome, TestHttpClient},
-    dice::SeededRng,
+    seeded_rng::SeededRng,
     wait,
 };
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{LoadOptions, LoadResults};
-use crate::watch::SlowStopwatch;
+use crate::slow_stopwatch::SlowStopwatch;
 
 /// The number of runs that are answered.
 const ANSWERED_RUNS: usize = 40;

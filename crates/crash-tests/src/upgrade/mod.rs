@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use self::native::NativeAgentFixture;
 
-use crate::{kill::audit, tally::CrashCounters};
+use crate::{counters::CrashCounters, kill::audit};
 
 const PARROTS: [&str; 2] = ["parrot", "parrot-sticky"];
 const REQUEST_RETRIES: RetryLimits = RetryLimits { tries: 3_000, pause: Duration::from_millis(20) };

@@ -182,7 +182,7 @@ impl ApprovalContext {
     }
 
     /// The same context with its texts shortened, so that their total stays below `bytes`. Sets
-    /// [`ApprovalContext::cut`].
+    /// [`ApprovalContext::truncated`].
     #[must_use]
     pub fn shortened(mut self, bytes: usize) -> Self {
         let mut remaining_bytes = bytes;

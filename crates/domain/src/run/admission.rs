@@ -1,6 +1,6 @@
 //! Events before the first turn: admission to a slot, and the result of the engine's probe.
 
-use super::{ApplyOutcome, HeldProcess, RunState, RunningPhase, draft::RunTransition};
+use super::{ApplyOutcome, HeldProcess, RunState, RunningPhase, transition::RunTransition};
 use crate::{
     effect::Effect,
     engine::{EngineCommand, EngineInteractiveProfile, EngineSessionHandle, RunAbilities},

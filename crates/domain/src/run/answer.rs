@@ -6,9 +6,9 @@ use alloc::{format, string::String, sync::Arc};
 
 use super::{
     AnsweredGate, ApplyOutcome, HeldProcess, NextTurn, RunCancellation, RunState,
-    draft::RunTransition,
-    draft::canceled_by,
-    park::{CONTINUE_LABEL, RETRY_LABEL, STOP_LABEL},
+    question::{CONTINUE_LABEL, RETRY_LABEL, STOP_LABEL},
+    transition::RunTransition,
+    transition::canceled_by,
 };
 use crate::{
     approval,

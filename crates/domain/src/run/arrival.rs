@@ -4,7 +4,7 @@ use alloc::{string::String, sync::Arc};
 
 use super::{
     ApplyOutcome, HeldProcess, NextTurn, RunState, RunningPhase, StopReason,
-    draft::{INBOX_LIMIT, RunTransition},
+    transition::{INBOX_LIMIT, RunTransition},
 };
 use crate::{
     effect::Effect,

@@ -6,7 +6,7 @@ use alloc::{format, string::String};
 
 use super::{
     ActiveAttempt, ApplyOutcome, HeldProcess, RecoveringAttempt, RunState, RunningPhase, UserWait,
-    draft::RunTransition,
+    transition::RunTransition,
 };
 use crate::{
     deadline::{MAX_CONTACT_LOSSES, RECOVERY_TIMEOUT},

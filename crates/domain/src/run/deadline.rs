@@ -1,6 +1,6 @@
 //! Expiry of a deadline. It is ignored if the run no longer waits for it.
 
-use super::{ApplyOutcome, RunState, RunningPhase, draft::RunTransition};
+use super::{ApplyOutcome, RunState, RunningPhase, transition::RunTransition};
 use crate::{
     deadline::DeadlineKind,
     failure::{FailureCode, RunFailure},

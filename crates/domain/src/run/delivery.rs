@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 
-use super::{ApplyOutcome, draft::RunTransition};
+use super::{ApplyOutcome, transition::RunTransition};
 use crate::{
     delivery::{Delivery, DeliveryContent, DeliveryFailure, DeliveryNotice, DeliveryStatus},
     effect::Effect,

@@ -3,7 +3,7 @@
 use alloc::string::String;
 
 use super::{
-    ApplyOutcome, HeldProcess, RunOutcome, RunState, RunningPhase, StopReason, draft::RunTransition,
+    ApplyOutcome, HeldProcess, RunOutcome, RunState, RunningPhase, StopReason, transition::RunTransition,
 };
 use crate::{
     delivery::DeliveryContent,

@@ -4,7 +4,7 @@ use alloc::string::String;
 
 use super::{
     ActiveAttempt, AnsweredGate, ApplyOutcome, HeldProcess, RecoveringAttempt, RunState, RunningPhase,
-    draft::RunTransition,
+    transition::RunTransition,
 };
 use crate::{
     approval::ApprovalVerdict,

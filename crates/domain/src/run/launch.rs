@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 
 use super::{
     ApplyOutcome, LaunchingAttempt, RunState, RunningPhase,
-    draft::{MAX_LAUNCHES_PER_TURN, RunTransition},
+    transition::{MAX_LAUNCHES_PER_TURN, RunTransition},
 };
 use crate::{
     effect::Effect,

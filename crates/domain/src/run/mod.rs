@@ -11,27 +11,27 @@ mod arrival;
 mod contact;
 mod deadline;
 mod delivery;
-mod draft;
+mod effects;
 mod ending;
 mod gate;
 mod launch;
-mod order;
-mod park;
+mod question;
 mod rules;
 mod shutdown;
 mod state;
 mod stop;
+mod transition;
 
-pub use draft::{INBOX_LIMIT, MAX_LAUNCHES_PER_TURN};
 pub use rules::CURRENT_RULES_VERSION;
 pub use state::{
     ActiveAttempt, AnsweredGate, HeldProcess, LaunchingAttempt, NextTurn, RecoveringAttempt, Run,
     RunCancellation, RunOutcome, RunState, RunStatus, RunningPhase, StopReason, StoppingAttempt, UserWait,
 };
+pub use transition::{INBOX_LIMIT, MAX_LAUNCHES_PER_TURN};
 
 use alloc::vec::Vec;
 
-use draft::RunTransition;
+use transition::RunTransition;
 
 use crate::{effect::PendingEffect, event::RunEvent, refused::RequestRefused, time::EventStamp};
 

@@ -3,7 +3,7 @@
 //! A changed rule for an event that existing journals contain must check the run's version here. New events do not need
 //! a check.
 
-use super::{ApplyOutcome, RunState, draft::RunTransition};
+use super::{ApplyOutcome, RunState, transition::RunTransition};
 use crate::failure::{FailureCode, RunFailure};
 
 /// The rules of new runs.

@@ -5,8 +5,8 @@ use alloc::{format, string::String};
 
 use super::{
     ApplyOutcome, HeldProcess, RunState, RunningPhase, StopReason, StoppingAttempt,
-    draft::RunTransition,
-    park::{CONTINUE_LABEL, continue_or_stop_question},
+    question::{CONTINUE_LABEL, continue_or_stop_question},
+    transition::RunTransition,
 };
 use crate::{
     failure::{FailureCode, RunFailure},

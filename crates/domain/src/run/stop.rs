@@ -4,7 +4,7 @@ use alloc::{string::String, sync::Arc};
 
 use super::{
     ApplyOutcome, HeldProcess, RunState, RunningPhase, StopReason, StoppingAttempt,
-    draft::{RunTransition, canceled_by},
+    transition::{RunTransition, canceled_by},
 };
 use crate::{
     deadline::STOP_GRACE,

@@ -8,8 +8,8 @@ use std::{
 
 use abide_domain::process::ExitStatus;
 use abide_keeper::{
+    keeper_dir::{FinalRecord, KeeperDir},
     launch::KeeperConnection,
-    place::{FinalRecord, KeeperDir},
     protocol::{KeeperRequest, KeeperResponse, OutputStream, TaggedRequest, TaggedResponse},
     spool::{DeadSpoolItem, DeadSpoolReader},
 };

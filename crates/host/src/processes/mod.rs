@@ -29,11 +29,11 @@ use abide_keeper::{
     KeeperError,
     confine::Confinement,
     identity::ProcessIdentity,
+    keeper_dir::{FinalRecord, KeeperDir},
     launch::{
         KeeperConnection, KeeperLauncher, StartupState, clean_up_dead_keeper, create_keepers_dir,
         forbid_start, kill_keeper, recorded_child, resume_keeper, startup_state,
     },
-    place::{FinalRecord, KeeperDir},
     protocol::{
         ChildExit as KeeperExit, ChildMode, KeeperOwner, KeeperRequest, KeeperResponse, KeeperSpec,
         KeeperStatus, LinkPolicy, SpoolOverflow, TaggedRequest, TaggedResponse,
@@ -55,7 +55,7 @@ use crate::{
     isolation::{IsolationPlan, IsolationSubject, ProgramIsolator},
 };
 
-pub use abide_keeper::leftovers::adopt_orphans;
+pub use abide_keeper::orphans::adopt_orphans;
 pub use outliving::{OutlivingKeepers, OutlivingTask, SessionLostReport, is_noted_state};
 pub use standby::StandbyPolicy;
 

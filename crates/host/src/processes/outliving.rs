@@ -5,7 +5,7 @@
 //!
 //! A note is a path below the home, `agents/ID/sessions`. Notes of earlier versions are absolute paths in workspaces.
 //! Files there are not trusted and nothing is deleted: a process that the kernel shows to be a keeper
-//! (`abide_keeper::former`) is told to end.
+//! (`abide_keeper::former_keepers`) is told to end.
 
 use std::{
     fmt, fs, io,
@@ -20,7 +20,7 @@ use abide_domain::{
     id::RunId,
     run::{Run, RunStatus},
 };
-use abide_keeper::{former::FormerKeepers, launch::KeeperLauncher, protocol::KeeperRequest};
+use abide_keeper::{former_keepers::FormerKeepers, launch::KeeperLauncher, protocol::KeeperRequest};
 use abide_os::{beneath::Directory, private_file, remove::remove_path};
 use abide_ports::{
     operation_guard::OperationGuard,

@@ -21,7 +21,7 @@ use abide_domain::{
     run::{Run, RunStatus},
     time::{Seconds, Timestamp},
 };
-use abide_keeper::group::ControlGroupConfig;
+use abide_keeper::control_group::ControlGroupConfig;
 use abide_ports::{
     clock::Clock,
     operation_guard::OperationGuard,

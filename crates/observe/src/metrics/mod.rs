@@ -10,8 +10,8 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use abide_domain::{run::RunStatus, time::TimeSpan};
 use abide_ports::{
+    observer::{CommitObserver, CommitReport, CompletedItem},
     store::JournalSeq,
-    watch::{CommitObserver, CommitReport, CompletedItem},
 };
 
 use families::{KindLabel, MetricFamilies, OutcomeLabel, RequestLabels};

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use abide_ports::watch::{CommitObserver, CommitReport, CompletedItem};
+use abide_ports::observer::{CommitObserver, CommitReport, CompletedItem};
 use ureq::Agent;
 
 use crate::metrics::DaemonMetrics;

@@ -10,7 +10,7 @@ use abide_domain::{
     time::Timestamp,
     turn::ExecutionStatus,
 };
-use abide_ports::watch::{AttemptSummary, CompletedItem, CompletedRun, CompletedTurn};
+use abide_ports::observer::{AttemptSummary, CompletedItem, CompletedRun, CompletedTurn};
 use serde_json::{Value, json};
 
 /// Returns the spans of a completed item.

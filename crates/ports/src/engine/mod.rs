@@ -19,16 +19,17 @@
 //! [`LaunchSession::Named`]: abide_domain::effect::LaunchSession::Named
 
 mod ability;
+mod fact;
 mod health;
 mod interpreter;
 mod launch;
-mod said;
 
 use std::fmt::Debug;
 
 use abide_domain::engine::EngineSessionHandle;
 
 pub use ability::{AbilitySet, EngineAbility};
+pub use fact::{EngineFact, ExitCause, FactKind, ProcessExit};
 pub use health::{EngineHealth, ProbeCommand, ProbeResult};
 pub use interpreter::{
     EngineSessionStatus, GateAnswer, IncompatibleCheckpoint, InterruptMethod, MAX_CHECKPOINT_BYTES,
@@ -38,7 +39,6 @@ pub use launch::{
     EngineInstallation, IsolationMode, IsolationScope, LaunchContext, PrivateFile, ProcessSpec, ProcessStdin,
     PromptSource, SandboxMode,
 };
-pub use said::{EngineFact, ExitCause, FactKind, ProcessExit};
 
 /// Translates between Abide and one agent program.
 pub trait Engine: Debug + Send + Sync {

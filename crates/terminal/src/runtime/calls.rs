@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use abide_keeper::place::KeeperDir;
+use abide_keeper::keeper_dir::KeeperDir;
 use abide_keeper::protocol::{
     CommandInput, JobOutputRange, KeeperRequest, KeeperSpec, LinkPolicy, MAX_PAGE_BYTES, MAX_REQUEST_BYTES,
     OutputStream, ShellCommand, SpoolOverflow,

@@ -4,7 +4,7 @@ use abide_domain::{engine::ProfileKind, event::TurnOutcome, process::ExitStatus}
 use abide_ports::engine::{Engine, EngineFact, FactKind, OutputFormat};
 
 use super::{check_facts, story::RecordedProcess};
-use crate::dice::SeededRng;
+use crate::seeded_rng::SeededRng;
 
 pub(super) fn check_chunking(engine: &dyn Engine, recording: &RecordedProcess, facts: &[EngineFact]) {
     for size in [1, 2, 3, 7, 61, 1021, 8192] {

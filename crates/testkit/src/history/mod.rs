@@ -3,8 +3,8 @@
 //! A generator writes only about its own runs, so several generators can write to one store at once. The same seed
 //! gives the same history. `guess.rs` proposes the events; the domain decides their effect.
 
-mod guess;
-mod words;
+mod event_guess;
+mod texts;
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use abide_domain::{
 };
 use abide_ports::store::{JournalCommit, RunChange};
 
-use crate::dice::SeededRng;
+use crate::seeded_rng::SeededRng;
 
 /// The start time of each history, in microseconds.
 const START_MICROS: i64 = 1_790_000_000_000_000;

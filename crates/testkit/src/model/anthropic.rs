@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    heard::{MessageRole, ReceivedMessage, ReceivedToolCall, ReceivedToolResult},
     json::{list, text, texts},
+    received::{MessageRole, ReceivedMessage, ReceivedToolCall, ReceivedToolResult},
     reply::{PreparedReply, ReplyPart, chunks},
     sse,
     wire::ParsedRequest,
@@ -132,7 +132,7 @@ pub(super) fn error(code: u16, message: &str) -> Value {
 mod tests {
     use super::*;
     use crate::model::{
-        answer::AnswerPart, heard::ReceivedRequest, json::parse_or_string, wire::ModelProtocol,
+        answer::AnswerPart, json::parse_or_string, received::ReceivedRequest, wire::ModelProtocol,
     };
 
     fn parsed_request() -> ReceivedRequest {

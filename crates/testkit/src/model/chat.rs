@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    heard::{MessageRole, ReceivedMessage, ReceivedRequest, ReceivedToolCall, ReceivedToolResult},
     json::{list, parse_or_string, text, texts, to_json_string},
+    received::{MessageRole, ReceivedMessage, ReceivedRequest, ReceivedToolCall, ReceivedToolResult},
     reply::{PreparedReply, ReplyPart, chunks},
     sse,
     wire::ParsedRequest,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::watched::WatchedValue;
+use super::watched_value::WatchedValue;
 
 /// A gate. Clones share its state. Once open it stays open.
 #[derive(Debug, Clone)]

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    heard::{MessageRole, ReceivedMessage, ReceivedToolCall, ReceivedToolResult},
     json::{list, text, texts},
+    received::{MessageRole, ReceivedMessage, ReceivedToolCall, ReceivedToolResult},
     reply::{PreparedReply, ReplyPart, chunks},
     sse,
     wire::ParsedRequest,
@@ -114,7 +114,7 @@ pub(super) fn error(code: u16, message: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{answer::AnswerPart, heard::ReceivedRequest, wire::ModelProtocol};
+    use crate::model::{answer::AnswerPart, received::ReceivedRequest, wire::ModelProtocol};
 
     fn parsed_request() -> ReceivedRequest {
         ModelProtocol::Gemini.parse_request(

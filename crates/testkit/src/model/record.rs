@@ -1,6 +1,6 @@
 //! The server's record of requests, answers and their ends.
 
-use super::{heard::ReceivedRequest, watched::WatchedValue};
+use super::{received::ReceivedRequest, watched_value::WatchedValue};
 
 /// A request to the model, and how it was answered.
 #[derive(Debug, Clone, PartialEq)]

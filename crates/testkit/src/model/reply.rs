@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     answer::{AnswerPart, AnswerUsage},
-    heard::ReceivedRequest,
+    received::ReceivedRequest,
     tool,
 };
 

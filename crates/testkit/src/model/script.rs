@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use super::{
-    answer::ScriptedAnswer, errand, form, heard::ReceivedRequest, order, record::AnswerSource, stub,
+    answer::ScriptedAnswer, default_answer, message_order, received::ReceivedRequest, record::AnswerSource,
+    request_rules, side_request,
 };
 
 /// A script of answers. Its functions depend only on the request, so that equal requests get equal answers. They are
@@ -55,8 +56,8 @@ impl ModelScript {
         Self {
             rules: Vec::new(),
             queue: VecDeque::new(),
-            default_answer: Box::new(|request| Some(stub::answer(request))),
-            is_turn: Box::new(|request| !errand::is_side_request(request)),
+            default_answer: Box::new(|request| Some(default_answer::answer(request))),
+            is_turn: Box::new(|request| !side_request::is_side_request(request)),
             key: None,
             order: OrderCheck::Off,
         }
@@ -145,8 +146,8 @@ impl ModelScript {
             );
         }
         if self.order == OrderCheck::On {
-            let mut faults = order::faults(request);
-            faults.extend(form::faults(request));
+            let mut faults = message_order::faults(request);
+            faults.extend(request_rules::faults(request));
             if !faults.is_empty() {
                 return (ScriptedAnswer::status(400, faults.join("; ")), AnswerSource::Faulty(faults));
             }

@@ -14,12 +14,12 @@ use tokio::sync::oneshot;
 
 use super::{
     answer::{AnswerContent, AnswerForm},
-    heard::ReceivedRequest,
-    pace,
+    answer_pace,
+    received::ReceivedRequest,
     record::{AnswerEnd, AnswerEndGuard, AnswerSource, ExchangeLog, ModelExchange, OtherRequest},
     reply::{self, PreparedReply},
     script::ModelScript,
-    watched::WatchedValue,
+    watched_value::WatchedValue,
     wire::{AnswerMode, ModelProtocol},
 };
 
@@ -286,7 +286,7 @@ async fn answer(shared: &ModelServerState, mut request: ReceivedRequest) -> Resp
             ("text/plain", vec![body])
         }
     };
-    let body = pace::body(pieces, &answer.pacing, ending);
+    let body = answer_pace::body(pieces, &answer.pacing, ending);
     response.header(header::CONTENT_TYPE, kind).body(body).expect("a script gives statuses that exist")
 }
 

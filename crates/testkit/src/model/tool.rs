@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::heard::ReceivedRequest;
+use super::received::ReceivedRequest;
 
 /// Returns the call that runs `command`, if the request offers a known shell tool.
 pub(super) fn shell(request: &ReceivedRequest, command: &str) -> Option<(String, Value)> {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     anthropic, chat, gemini,
-    heard::{MessageRole, ReceivedMessage, ReceivedRequest},
+    received::{MessageRole, ReceivedMessage, ReceivedRequest},
     reply::PreparedReply,
     responses,
 };

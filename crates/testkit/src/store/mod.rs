@@ -7,9 +7,9 @@
 
 mod claims;
 mod commits;
+mod journal_order;
 mod listings;
 mod maintenance;
-mod order;
 mod random;
 mod read_view;
 
@@ -66,7 +66,7 @@ pub async fn check(name: &str, places: &dyn TestStoreProvider) {
     check_name("listings");
     listings::check(places).await;
     check_name("order");
-    order::check(places).await;
+    journal_order::check(places).await;
     check_name("maintenance");
     maintenance::check(places).await;
     check_name("random histories");

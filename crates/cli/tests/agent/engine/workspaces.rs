@@ -3,7 +3,7 @@
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
-use abide_keeper::background::DetachedCommand;
+use abide_keeper::detached::DetachedCommand;
 use abide_testkit::{model::ScriptedAnswer, wait};
 use serde_json::json;
 
@@ -130,8 +130,8 @@ fn the_end_of_a_run_of_an_earlier_version_ends_its_keepers_and_nothing_that_file
 /// Starts a keeper in this directory, and returns the pid of its child.
 fn start_sleep_keeper(place: &Path) -> u32 {
     use abide_keeper::{
+        keeper_dir::KeeperDir,
         launch::KeeperLauncher,
-        place::KeeperDir,
         protocol::{ChildMode, KeeperOwner, KeeperSpec, LinkPolicy, SpoolOverflow},
     };
     let launcher = KeeperLauncher {
