@@ -7,13 +7,11 @@ use std::{
 
 use abide_domain::{
     effect::LaunchSession,
-    engine::ProfileKind,
     event::{LaunchRetry, RunEvent},
     failure::{FailureCode, RunFailure},
     process::{Attempt, ExitStatus, ProcessBinding},
     run::Run,
     settings::ExecutionMode,
-    time::Timestamp,
     turn::{Turn, TurnTrigger},
 };
 use abide_ports::{
@@ -28,106 +26,71 @@ use abide_ports::{
 
 use super::{EffectExecutor, EffectResult, listen::contained, name};
 
-/// The launch parameters of an attempt. All of them are in the ledger.
+/// The folders of a run that a launch uses besides the workspace.
 #[derive(Clone, Debug)]
-pub(super) struct AttemptLaunch {
-    kind: ProfileKind,
-    session: LaunchSession,
-    prompt: String,
-    workspace: String,
-    mode: ExecutionMode,
-    model: Option<String>,
-    sandbox: Option<SandboxMode>,
-    /// The run's own setting; None for the configured one.
-    isolation: Option<IsolationMode>,
+pub(super) struct RunFolders {
+    /// None if the run has no skill, or if its name cannot be used.
     skill: Option<RunSkill>,
-    session_since: Option<Timestamp>,
-    resume_detail: String,
-    prompted: PromptSource,
+    private_dir: String,
 }
 
-impl AttemptLaunch {
-    /// The launch of this attempt. `turn` is the first turn of its process, and `skills_folder` the directory in which
-    /// the engine searches for skills.
-    pub(super) fn of(run: &Run, turn: &Turn, attempt: Attempt, skills_folder: &str) -> Option<Self> {
-        let record = turn.attempts.iter().find(|record| record.attempt == attempt)?;
-        let settings = &run.settings;
-        let profile = run.profile.as_ref()?;
-        Some(Self {
-            kind: profile.kind,
-            resume_detail: profile.reason.clone(),
-            session: record.session.clone()?,
-            prompt: turn.prompt.clone(),
-            workspace: settings.workspace.clone(),
-            mode: settings.execution_mode,
-            model: settings.model.clone(),
-            sandbox: SandboxMode::of(settings),
-            isolation: settings
-                .isolation
-                .as_ref()
-                .map(|_| IsolationMode::of(settings, IsolationMode::Namespace)),
-            skill: settings.skill.as_deref().and_then(|source| RunSkill::new(source, skills_folder)),
-            // A session is no older than the first process of its run.
-            session_since: (turn.turn_index > 1).then_some(run.created_at),
-            prompted: match turn.trigger {
-                TurnTrigger::Message(_) => PromptSource::Message,
-                TurnTrigger::Reply(_) => PromptSource::Reply,
-            },
-        })
+impl RunFolders {
+    /// `skills_folder` is the directory in which the engine searches for skills.
+    pub(super) fn of(run: &Run, skills_folder: &str, private_dir: String) -> Self {
+        let skill = run.settings.skill.as_deref().and_then(|source| RunSkill::new(source, skills_folder));
+        Self { skill, private_dir }
     }
+}
 
-    /// The launch as a request to the engine.
-    pub(super) fn order<'a>(
-        &'a self,
-        installation: &'a EngineInstallation,
-        private: &'a str,
-    ) -> LaunchContext<'a> {
-        LaunchContext {
-            installation,
-            kind: self.kind,
-            session: &self.session,
-            prompt: &self.prompt,
-            workspace: &self.workspace,
-            private_dir: private,
-            mode: self.mode,
-            model: self.model.as_deref(),
-            sandbox: self.sandbox,
-            isolation: self.isolation(installation),
-            skill: self.skill.as_ref().map(|skill| skill.copy_path.as_str()),
-            session_started_at: self.session_since,
-            resume_detail: &self.resume_detail,
-            prompt_source: self.prompted,
-        }
-    }
-
-    fn isolation(&self, installation: &EngineInstallation) -> IsolationMode {
-        self.isolation.unwrap_or(installation.isolation)
-    }
-
-    /// The required contents of the workspace.
-    fn preparation<'a>(&'a self, run: &'a str) -> WorkspacePreparation<'a> {
-        WorkspacePreparation { run, workspace: &self.workspace, mode: self.mode, skill: self.skill.as_ref() }
-    }
+/// The context of an attempt's launch, from the ledger. `turn` is the first turn of its process. None if the ledger has
+/// no session for the attempt.
+pub(super) fn launch_context<'a>(
+    run: &'a Run,
+    turn: &'a Turn,
+    attempt: Attempt,
+    installation: &'a EngineInstallation,
+    folders: &'a RunFolders,
+) -> Option<LaunchContext<'a>> {
+    let record = turn.attempts.iter().find(|record| record.attempt == attempt)?;
+    let profile = run.profile.as_ref()?;
+    let settings = &run.settings;
+    Some(LaunchContext {
+        installation,
+        kind: profile.kind,
+        session: record.session.as_ref()?,
+        prompt: &turn.prompt,
+        workspace: &settings.workspace,
+        private_dir: &folders.private_dir,
+        mode: settings.execution_mode,
+        model: settings.model.as_deref(),
+        sandbox: SandboxMode::of(settings),
+        isolation: IsolationMode::of(settings, installation.isolation),
+        skill: folders.skill.as_ref().map(|skill| skill.copy_path.as_str()),
+        // A session is no older than the first process of its run.
+        session_started_at: (turn.turn_index > 1).then_some(run.created_at),
+        resume_detail: &profile.reason,
+        prompt_source: match turn.trigger {
+            TurnTrigger::Message(_) => PromptSource::Message,
+            TurnTrigger::Reply(_) => PromptSource::Reply,
+        },
+    })
 }
 
 /// A process that is ready to be started.
 pub(super) struct PreparedLaunch {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) attempt: Attempt,
-    installation: EngineInstallation,
-    launched: AttemptLaunch,
-    launch: ProcessSpec,
-    private: String,
+    spec: ProcessSpec,
+    workspace: String,
+    mode: ExecutionMode,
+    folders: RunFolders,
+    pass_env: Vec<String>,
+    isolation: IsolationMode,
     run: String,
     name: String,
 }
 
 impl PreparedLaunch {
-    /// The interpreter for its output.
-    pub(super) fn interpreter(&self) -> Box<dyn ProcessInterpreter> {
-        self.engine.interpreter(&self.launched.order(&self.installation, &self.private))
-    }
-
     /// Starts the process and catches panics. A launch that panics would do so again at every start, so it counts as a
     /// failed launch.
     pub(super) fn start_or_say(
@@ -155,30 +118,36 @@ impl PreparedLaunch {
     ) -> Result<ProcessBinding, LaunchFailure> {
         // A process from before a crash has its workspace. It must not be lost if a skill was deleted since.
         if processes.find(&self.name) == ProcessLookup::NotStarted {
-            workspaces.prepare(&self.launched.preparation(&self.run)).map_err(LaunchFailure::Workspace)?;
+            let preparation = WorkspacePreparation {
+                run: &self.run,
+                workspace: &self.workspace,
+                mode: self.mode,
+                skill: self.folders.skill.as_ref(),
+            };
+            workspaces.prepare(&preparation).map_err(LaunchFailure::Workspace)?;
         }
-        processes.start(&self.name, &self.order_to_start()).map_err(LaunchFailure::Process)
+        processes.start(&self.name, &self.process_start()).map_err(LaunchFailure::Process)
     }
 
     /// A warning for users about the start of the process.
     pub(super) fn warning(&self, processes: &dyn Processes) -> Option<RunEvent> {
         let isolation = match self.engine.isolation_scope() {
-            IsolationScope::Process | IsolationScope::Tools => self.launched.isolation(&self.installation),
+            IsolationScope::Process | IsolationScope::Tools => self.isolation,
             IsolationScope::None => IsolationMode::Off,
         };
-        let text = processes.warning(&ProcessStart { isolation, ..self.order_to_start() })?;
+        let text = processes.warning(&ProcessStart { isolation, ..self.process_start() })?;
         // The position before all output of the process.
         Some(RunEvent::Progressed { attempt: self.attempt, position: EngineFact::position(0, 1), text })
     }
 
-    fn order_to_start(&self) -> ProcessStart<'_> {
+    fn process_start(&self) -> ProcessStart<'_> {
         ProcessStart {
-            spec: &self.launch,
-            workspace: &self.launched.workspace,
-            private_dir: &self.private,
-            pass_env: &self.installation.pass_env,
+            spec: &self.spec,
+            workspace: &self.workspace,
+            private_dir: &self.folders.private_dir,
+            pass_env: &self.pass_env,
             isolation: match self.engine.isolation_scope() {
-                IsolationScope::Process => self.launched.isolation(&self.installation),
+                IsolationScope::Process => self.isolation,
                 IsolationScope::Tools | IsolationScope::None => IsolationMode::Off,
             },
         }
@@ -229,13 +198,17 @@ fn never(attempt: Attempt, code: FailureCode, message: String) -> RunEvent {
 impl EffectExecutor {
     /// Prepares the launch of an attempt.
     pub(super) fn launch(&self, run: &Run, attempt: Attempt) -> EffectResult {
-        match self.starting(run, attempt) {
-            Ok(starting) => EffectResult::Starts(Box::new(starting)),
-            Err(carried) => *carried,
+        match self.prepare_launch(run, attempt) {
+            Ok((launch, interpreter)) => EffectResult::Starts { launch: Box::new(launch), interpreter },
+            Err(result) => *result,
         }
     }
 
-    fn starting(&self, run: &Run, attempt: Attempt) -> Result<PreparedLaunch, Box<EffectResult>> {
+    fn prepare_launch(
+        &self,
+        run: &Run,
+        attempt: Attempt,
+    ) -> Result<(PreparedLaunch, Box<dyn ProcessInterpreter>), Box<EffectResult>> {
         let never = |code, message| Box::new(EffectResult::Told(never(attempt, code, message)));
         let entry = self.world.catalogue.engine(&run.settings.engine);
         let entry = entry.map(|entry| entry.with_stored_command(run.command.as_ref()));
@@ -243,32 +216,42 @@ impl EffectExecutor {
             let message = format!("there is no engine {} any more; see `abide doctor`", run.settings.engine);
             return Err(never(FailureCode::EngineNotFound, message));
         };
-        let turn = run.turns.last();
-        let Some(launched) =
-            turn.and_then(|turn| AttemptLaunch::of(run, turn, attempt, engine.skills_folder()))
-        else {
-            let message = "the run has no record of the turn to launch".to_owned();
-            return Err(never(FailureCode::EngineFailed, message));
-        };
-        if let (None, Some(skill)) = (&launched.skill, &run.settings.skill) {
+        let folders = RunFolders::of(run, engine.skills_folder(), self.private(run.run_id));
+        if let (None, Some(skill)) = (&folders.skill, &run.settings.skill) {
             let message =
                 format!("the skill {skill:?} must be a folder with a name of its own that is not hidden");
             return Err(never(FailureCode::WorkspaceUnusable, message));
         }
-        let private = self.private(run.run_id);
-        let prepared = contained(|| engine.launch(&launched.order(&installation, &private)));
+        let turn = run.turns.last();
+        let context = turn.and_then(|turn| launch_context(run, turn, attempt, &installation, &folders));
+        let Some(context) = context else {
+            let message = "the ledger does not contain the launch of this attempt".to_owned();
+            return Err(never(FailureCode::EngineFailed, message));
+        };
+        let prepared = contained(|| engine.launch(&context).map(|spec| (spec, engine.interpreter(&context))));
         let Some(prepared) = prepared else { return Err(never(FailureCode::EngineFailed, BROKE.to_owned())) };
-        let launch = prepared.map_err(|unsupported| {
-            let code = match launched.session {
+        let (spec, interpreter) = prepared.map_err(|unsupported| {
+            let code = match context.session {
                 LaunchSession::Resumed(_) => FailureCode::SessionResumeFailed,
                 LaunchSession::New | LaunchSession::Named(_) => FailureCode::EngineFailed,
             };
             never(code, unsupported.to_string())
         })?;
-        if let Some(at) = launch.not_before.filter(|at| *at > self.world.clock.stamp().at) {
+        if let Some(at) = spec.not_before.filter(|at| *at > self.world.clock.stamp().at) {
             return Err(Box::new(EffectResult::NotBefore(at)));
         }
-        let (run, name) = (run.run_id.to_string(), name(run.run_id, attempt));
-        Ok(PreparedLaunch { engine, attempt, installation, launched, launch, private, run, name })
+        let launch = PreparedLaunch {
+            attempt,
+            spec,
+            workspace: run.settings.workspace.clone(),
+            mode: run.settings.execution_mode,
+            pass_env: installation.pass_env.clone(),
+            run: run.run_id.to_string(),
+            name: name(run.run_id, attempt),
+            isolation: context.isolation,
+            engine,
+            folders,
+        };
+        Ok((launch, interpreter))
     }
 }

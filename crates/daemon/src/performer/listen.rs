@@ -20,6 +20,7 @@ use abide_domain::{
 };
 use abide_os::failpoint;
 use abide_ports::{
+    engine::ProcessInterpreter,
     processes::{OutputFollower, OutputOffsets, ProcessOutput, ProcessUnreachable, StdinWrite},
     store::{PageRequest, StoreError},
 };
@@ -27,7 +28,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::{
     BROKEN_PAUSE, EffectExecutor, is_being_stopped,
-    launch::{AttemptLaunch, PreparedLaunch},
+    launch::{PreparedLaunch, RunFolders, launch_context},
     lock, name,
 };
 use crate::{
@@ -117,15 +118,15 @@ impl EffectExecutor {
     pub(super) fn start_and_listen(
         &self,
         run: &Run,
-        starting: PreparedLaunch,
+        (launch, interpreter): (PreparedLaunch, Box<dyn ProcessInterpreter>),
         lane: RunLockGuard,
         performance: GuardedEffect,
     ) -> bool {
-        let attempt = starting.attempt;
+        let attempt = launch.attempt;
         let turns = run.turns.last().map(|turn| turn.turn_id).into_iter().collect();
-        let talk = ProcessSession::new(starting.engine.name(), attempt, turns, starting.interpreter());
+        let talk = ProcessSession::new(launch.engine.name(), attempt, turns, interpreter);
         self.begin(run.run_id, attempt, talk, move |listener| {
-            listener.start(&starting, lane, performance);
+            listener.start(&launch, lane, performance);
         })
     }
 
@@ -167,9 +168,9 @@ impl EffectExecutor {
         let (first, turns) = self.turns_given(run.run_id, attempt).await?;
         let entry =
             self.world.catalogue.engine(&run.settings.engine)?.with_stored_command(run.command.as_ref());
-        let launched = AttemptLaunch::of(run, &first, attempt, entry.engine.skills_folder())?;
-        let interpreter =
-            entry.engine.interpreter(&launched.order(&entry.installation, &self.private(run.run_id)));
+        let folders = RunFolders::of(run, entry.engine.skills_folder(), self.private(run.run_id));
+        let context = launch_context(run, &first, attempt, &entry.installation, &folders)?;
+        let interpreter = entry.engine.interpreter(&context);
         Some(ProcessSession::new(entry.engine.name(), attempt, turns, interpreter))
     }
 
@@ -239,17 +240,17 @@ impl From<ProcessUnreachable> for ListenError {
 impl ProcessListener {
     /// Starts the process and reads its output. The start is an event like any other: output that follows at once is
     /// committed with it.
-    fn start(self, starting: &PreparedLaunch, lane: RunLockGuard, performance: GuardedEffect) {
+    fn start(self, launch: &PreparedLaunch, lane: RunLockGuard, performance: GuardedEffect) {
         let world = &self.performer.world;
         let mut news = UncommittedEvents { lane: Some(lane), ..UncommittedEvents::default() };
-        let started = starting.start_or_say(&*world.processes, &*world.workspaces);
+        let started = launch.start_or_say(&*world.processes, &*world.workspaces);
         performance.succeeded();
         failpoint::reach("effect_performed");
         match started {
             Ok(process) => {
                 failpoint::reach("effect_performed");
                 news.events.push(RunEvent::AttemptStarted { attempt: self.attempt, process });
-                news.events.extend(starting.warning(&*world.processes));
+                news.events.extend(launch.warning(&*world.processes));
                 self.listen_on(news, None);
             }
             Err(trouble) => {

@@ -39,6 +39,7 @@ use abide_ports::{
     catalogue::EngineLookup,
     clock::Clock,
     contents::ContentStore,
+    engine::ProcessInterpreter,
     processes::{ProcessLookup, Processes},
     store::{Store, StoreError},
     workspace::Workspaces,
@@ -125,7 +126,7 @@ enum EffectResult {
     /// The effect must wait until this time.
     NotBefore(Timestamp),
     /// A prepared launch, which a reader thread executes.
-    Starts(Box<launch::PreparedLaunch>),
+    Starts { launch: Box<launch::PreparedLaunch>, interpreter: Box<dyn ProcessInterpreter> },
     /// Left to the next daemon.
     Closing,
     /// The effect is for a process whose output has not been read as far as its run has. Until then, its interpreter
@@ -376,8 +377,8 @@ impl EffectExecutor {
                 }
                 // The reader thread starts the process, reports the start, and continues with the pending effects. It
                 // releases the lock after the report.
-                EffectResult::Starts(starting) => {
-                    if !self.start_and_listen(&state, *starting, lane, performance) {
+                EffectResult::Starts { launch, interpreter } => {
+                    if !self.start_and_listen(&state, (*launch, interpreter), lane, performance) {
                         self.look_later(run, RETRY_PAUSE);
                     }
                     return;
