@@ -57,7 +57,7 @@ async fn a_write_that_fails_anywhere_loses_nothing_acknowledged() {
         let said: Vec<_> = said.lines().map(str::to_owned).collect();
         assert!(!said.is_empty(), "the committer said nothing at all");
         for line in said.iter().filter(|line| line.starts_with("error")) {
-            let known = ["not available", "is full", "not known"].iter().any(|words| line.contains(words));
+            let known = ["not available", "is full", "unknown"].iter().any(|words| line.contains(words));
             assert!(known, "{line}");
         }
         check(&path, 1, &acknowledged(&said)).await;

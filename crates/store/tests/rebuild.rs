@@ -111,13 +111,16 @@ async fn rot_in_a_file_is_found_and_named() {
         ),
         (
             "UPDATE runs SET deadline_at = 5, activity = 3 - coalesce(activity, 0) WHERE rowid = 1",
-            "of runs is filed under",
+            "of runs is inconsistent: its indexed columns do not match its body",
         ),
         ("UPDATE turns SET body = '{' WHERE rowid = 1", "of turns cannot be read"),
-        ("UPDATE interactions SET open = 1 - open WHERE rowid = 1", "of interactions is filed under"),
+        (
+            "UPDATE interactions SET open = 1 - open WHERE rowid = 1",
+            "of interactions is inconsistent: its indexed columns do not match its body",
+        ),
         (
             "UPDATE deliveries SET retry_pending = 1 - retry_pending WHERE rowid = 1",
-            "of deliveries is filed under",
+            "of deliveries is inconsistent: its indexed columns do not match its body",
         ),
     ];
     for (sql, expected) in rot {

@@ -220,7 +220,7 @@ async fn a_missing_or_broken_witness_is_reported_and_recreated() {
         let store = SqliteStore::open(&killed.path).unwrap();
         assert_eq!(store.head().await.unwrap(), killed.head);
         let [note] = store.notes() else { panic!("{:?}", store.notes()) };
-        assert!(note.contains("abide.db-witness") && note.contains("cannot be told"), "{note}");
+        assert!(note.contains("abide.db-witness") && note.contains("it is unknown whether"), "{note}");
         check_commit_and_verify(&store).await;
         drop(store);
         assert_eq!(SqliteStore::open(&killed.path).unwrap().notes(), &[] as &[String]);

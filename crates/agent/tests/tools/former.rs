@@ -72,7 +72,10 @@ fn output_of_an_earlier_versions_interpreter_is_continued() {
     let mut old = ToolWorkbench::open(earlier_setup(&folder));
     let said = |text: &str| json!({ "text": text }).as_object().cloned().unwrap().into();
     old.run("act_1", &python, &said("y = 8; print('before')")).unwrap();
+    let session = folder.join(".abide/sessions").join(ids(&old).remove(0));
     old.close();
+    // The name of the file in earlier versions.
+    fs::rename(session.join("progress.json"), session.join("heard.json")).unwrap();
     fixture.workbench = ToolWorkbench::open(current_setup(&folder));
     for (action, text, seen) in [("act_2", "y", "8"), ("act_3", "y + 1", "9")] {
         assert_eq!(fixture.workbench.run(action, &python, &said(text)).unwrap().text, seen);
