@@ -284,6 +284,14 @@ pub fn resume_keeper(keeper_dir: &KeeperDir) {
     }
 }
 
+/// Sends SIGCONT to a keeper that is stopped. A command can stop the keeper of its own session, and would then outlive
+/// the timeout that the keeper enforces.
+pub fn resume_stopped_keeper(keeper_dir: &KeeperDir) {
+    if recorded_keeper(keeper_dir).is_some_and(|keeper| process_tree::is_stopped(keeper.pid)) {
+        resume_keeper(keeper_dir);
+    }
+}
+
 /// Kills a keeper that does not answer, with all its descendants except the keepers in one directory. It has the effect
 /// of [`KeeperRequest::EndExcept`] without the keeper's help. The files are left for [`clean_up_dead_keeper`].
 ///

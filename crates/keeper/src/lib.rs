@@ -18,6 +18,7 @@ pub mod identity;
 pub mod keeper_dir;
 pub mod launch;
 pub mod orphans;
+pub mod periodic_timer;
 pub mod protocol;
 pub mod spool;
 
@@ -27,7 +28,6 @@ mod clock;
 mod error;
 mod output_pipes;
 mod path_bytes;
-mod periodic_timer;
 mod pipe_proxy;
 mod process_tree;
 mod shell_driver;

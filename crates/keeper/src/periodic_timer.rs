@@ -12,27 +12,27 @@ use rustix::time::{
 };
 
 #[derive(Debug)]
-pub(crate) struct PeriodicTimer {
+pub struct PeriodicTimer {
     timer: OwnedFd,
     period_us: u64,
     is_running: bool,
 }
 
 impl PeriodicTimer {
-    pub(crate) fn new(period_us: u64) -> Result<Self, Errno> {
+    pub fn new(period_us: u64) -> Result<Self, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self { timer: timerfd_create(TimerfdClockId::Monotonic, flags)?, period_us, is_running: false })
     }
 
     /// Starts the timer.
-    pub(crate) fn start(&mut self) {
+    pub fn start(&mut self) {
         if !self.is_running {
             self.set(self.period_us);
         }
     }
 
     /// Consumes a tick; stops the timer unless it is still wanted.
-    pub(crate) fn tick(&mut self, wanted: bool) {
+    pub fn tick(&mut self, wanted: bool) {
         let _ticks = rustix::io::read(&self.timer, &mut [0; 8]);
         if !wanted {
             self.set(0);

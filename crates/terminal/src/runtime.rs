@@ -16,6 +16,7 @@ use abide_keeper::adaptive_spin::AdaptiveSpin;
 use abide_keeper::framed_socket::ReceiveOutcome;
 use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::launch::{KeeperConnection, StandbyKeeper, clean_up_dead_keeper, kill_keeper};
+use abide_keeper::periodic_timer::PeriodicTimer;
 use abide_keeper::protocol::{KeeperOwner, KeeperRequest, KeeperResponse, TaggedResponse};
 use abide_os::failpoint;
 use rustix::event::{Timespec, epoll};
@@ -45,6 +46,9 @@ pub type ExternalFd = u64;
 const EXTERNAL_FD_BASE: u64 = 1 << 63;
 /// The number of the memory limit's eventfd in the poller.
 const ROOM_WAKEUP_KEY: u64 = EXTERNAL_FD_BASE - 1;
+const KEEPER_CHECK_KEY: u64 = EXTERNAL_FD_BASE - 2;
+/// Interval of checks for stopped keepers, in microseconds.
+const KEEPER_CHECK_INTERVAL_US: u64 = 1_000_000;
 
 /// Whether [`TerminalRuntime::wait`] blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +82,8 @@ pub struct TerminalRuntime {
     command_count: u64,
     adopted_count: u64,
     timer: OwnedFd,
+    /// Runs while a keeper owes a response.
+    keeper_check: PeriodicTimer,
     spin: AdaptiveSpin,
     /// A standby keeper for the next session. A session is often followed by another, and starting the keeper is most
     /// of the cost.
@@ -91,6 +97,13 @@ impl TerminalRuntime {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| TerminalError::new(TerminalErrorCode::Internal, error.to_string()))?;
         let timer = create_timer(&poller, config.limits.housekeeping_interval_ms)
+            .map_err(|error| TerminalError::new(TerminalErrorCode::Internal, error.to_string()))?;
+        let keeper_check = PeriodicTimer::new(KEEPER_CHECK_INTERVAL_US)
+            .and_then(|timer| {
+                let data = epoll::EventData::new_u64(KEEPER_CHECK_KEY);
+                epoll::add(&poller, &timer, data, epoll::EventFlags::IN)?;
+                Ok(timer)
+            })
             .map_err(|error| TerminalError::new(TerminalErrorCode::Internal, error.to_string()))?;
         let room = AnswerRoom::new()
             .and_then(|room| {
@@ -122,6 +135,7 @@ impl TerminalRuntime {
             command_count: 0,
             adopted_count: 0,
             timer,
+            keeper_check,
             spin: AdaptiveSpin::new(RESULT_SPIN_US),
             standby_keeper: None,
             wants_standby: false,
@@ -231,7 +245,9 @@ impl TerminalRuntime {
         let mut external = Vec::new();
         for event in ready {
             let number = event.data.u64();
-            if number == TIMER_KEY {
+            if number == KEEPER_CHECK_KEY {
+                self.catch_panic(None, Self::resume_stopped_keepers);
+            } else if number == TIMER_KEY {
                 let _ticks = rustix::io::read(&self.timer, &mut [0; 8]);
                 self.catch_panic(None, Self::housekeep);
             } else if number == ROOM_WAKEUP_KEY {
@@ -355,6 +371,7 @@ impl TerminalRuntime {
         pending_reply: PendingReply,
     ) -> Result<(), TerminalError> {
         self.session_mut(id)?.send_request(request, pending_reply)?;
+        self.keeper_check.start();
         self.update_poll_flags(id, false);
         Ok(())
     }

@@ -219,6 +219,12 @@ impl RuntimeSession {
         Ok(())
     }
 
+    /// The directory of a keeper that owes a response.
+    pub(crate) fn awaited_keeper_dir(&self) -> Option<&KeeperDir> {
+        let keeper = self.keeper.as_ref().filter(|_| !self.pending_replies.is_empty())?;
+        Some(&keeper.keeper_dir)
+    }
+
     /// The directory of a keeper that was told to end and exceeded the time limit.
     pub(crate) fn overdue_keeper_dir(&self) -> Option<KeeperDir> {
         let waited = boottime_millis().saturating_sub(self.ending_since?);

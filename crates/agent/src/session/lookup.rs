@@ -10,7 +10,9 @@ use std::path::PathBuf;
 
 use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::keeper_dir::KeeperDir;
-use abide_keeper::launch::{KeeperConnection, clean_up_dead_keeper, kill_keeper, resume_keeper};
+use abide_keeper::launch::{
+    KeeperConnection, clean_up_dead_keeper, kill_keeper, resume_keeper, resume_stopped_keeper,
+};
 use abide_keeper::orphans::kill_by_env_entry;
 use abide_keeper::protocol::{
     KeeperOwner, KeeperRequest, KeeperResponse, KeeperStatus, TaggedRequest, TaggedResponse,
@@ -69,6 +71,8 @@ pub(crate) fn find_session(sessions: &SessionFolders, id: &str) -> SessionLookup
         };
         return lookup_result(id, keeper, status, notes, SessionOrigin::Former);
     }
+    // A program in a session can suspend its keeper with SIGSTOP (SECURITY 10).
+    resume_stopped_keeper(&keeper_dir);
     let Some(mut keeper) = attach_or_forbid_start(&keeper_dir) else {
         return SessionLookup::Dead(keeper_dir.exit_record().map(|exit| exit.code));
     };

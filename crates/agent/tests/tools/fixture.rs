@@ -79,7 +79,7 @@ impl Drop for WorkbenchFixture {
 pub(crate) fn setup(folder: &Path) -> ToolSetup {
     let program = std::env::current_exe().expect("this program has a path");
     let words =
-        ["tool_runner::keeper_entry_point", "--exact", "--include-ignored", "--test-threads=1", "--quiet"];
+        ["fixture::keeper_entry_point", "--exact", "--include-ignored", "--test-threads=1", "--quiet"];
     let path = std::env::vars().find(|(name, _)| name == "PATH");
     ToolSetup {
         state: StateDirectory::create(folder, Path::new(".abide")).expect("there is room for a folder"),
@@ -214,8 +214,7 @@ fn agent_entry_point() {
 /// Starts such an agent, and returns during its last call.
 pub(crate) fn start_agent_process(folder: &Path) -> std::process::Child {
     let program = std::env::current_exe().expect("this program has a path");
-    let words =
-        ["tool_runner::agent_entry_point", "--exact", "--include-ignored", "--test-threads=1", "--quiet"];
+    let words = ["fixture::agent_entry_point", "--exact", "--include-ignored", "--test-threads=1", "--quiet"];
     let background = abide_keeper::detached::DetachedCommand {
         program: program.as_os_str(),
         arguments: &words.map(Into::into),

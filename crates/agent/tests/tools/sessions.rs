@@ -194,6 +194,19 @@ fn input_to_a_shell_on_a_terminal_reaches_its_programs() {
     }
 }
 
+/// SECURITY 10: the keeper enforces the timeout, and a command can stop it.
+#[test]
+fn a_command_that_stops_its_keeper_ends_and_the_session_continues() {
+    for shell in ["sh", "bash", "zsh"].into_iter().filter(|shell| is_installed(shell)) {
+        let mut fixture = WorkbenchFixture::new();
+        let tool = stateful_tool("shell", &[shell]);
+        fixture.call(&tool, json!({"text": "x=7"}));
+        let result = fixture.call(&tool, json!({"text": "kill -STOP $PPID; echo stopped"}));
+        assert_eq!(result.text, "stopped\n[exit code 0]", "{shell}");
+        assert_eq!(fixture.call(&tool, json!({"text": "echo $x"})).text, "7\n[exit code 0]", "{shell}");
+    }
+}
+
 #[test]
 fn a_failed_session_start_is_reported_and_leaves_nothing() {
     let mut fixture = WorkbenchFixture::new();

@@ -341,6 +341,17 @@ fn c5_a_command_that_takes_no_notice_of_sigterm_is_killed_after_the_grace() {
     });
 }
 
+/// SECURITY 10: the keeper enforces the timeout, and a command can stop it.
+#[test]
+fn c5_a_command_that_stops_its_keeper_is_stopped_and_the_session_is_kept() {
+    on_every_shell(|rpc, session, shell| {
+        rpc.run(session, "kept=1");
+        let result = rpc.run_with_timeout(session, "kill -STOP $PPID; sleep 60", 200);
+        assert_eq!(result["timed_out"], true, "{shell}: {result}");
+        assert_eq!(rpc.stdout(session, "echo $kept"), "1\n", "{shell}");
+    });
+}
+
 #[test]
 fn c5_a_shell_that_cannot_be_brought_back_is_replaced_within_the_ladder() {
     on_every_shell(|rpc, session, shell| {

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use abide_keeper::KeeperError;
 use abide_keeper::keeper_dir::KeeperDir;
-use abide_keeper::launch::{KeeperConnection, clean_up_dead_keeper, kill_keeper};
+use abide_keeper::launch::{KeeperConnection, clean_up_dead_keeper, kill_keeper, resume_stopped_keeper};
 use abide_keeper::protocol::{KeeperOwner, KeeperRequest, KeeperResponse, KeeperStatus};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -36,6 +36,7 @@ impl TerminalRuntime {
             if self.sessions.contains_key(&id) || self.unanswered_keepers.contains_key(&id) {
                 continue;
             }
+            resume_stopped_keeper(keeper_dir);
             match KeeperConnection::attach(keeper_dir.clone()) {
                 Ok(keeper) => {
                     self.unanswered_keepers.insert(id, keeper);
@@ -111,6 +112,16 @@ impl TerminalRuntime {
             self.evict_ended_session(id);
         }
         self.adopt();
+    }
+
+    /// Continues the keepers that owe a response and were stopped by a command of their session.
+    pub(super) fn resume_stopped_keepers(&mut self) {
+        let awaited: Vec<_> = self.sessions.values().filter_map(RuntimeSession::awaited_keeper_dir).collect();
+        let still_wanted = !awaited.is_empty();
+        for keeper_dir in awaited {
+            resume_stopped_keeper(keeper_dir);
+        }
+        self.keeper_check.tick(still_wanted);
     }
 
     /// Forgets an ended session: first its keeper exits, then the entry is removed.
