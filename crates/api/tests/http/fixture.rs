@@ -138,6 +138,10 @@ impl HttpFixture {
         self.server_task.await.expect("it does not panic").expect("it ends well");
     }
 
+    pub(crate) fn advance_clock(&self, seconds: i64) {
+        self.clock.advance(seconds * 1_000_000);
+    }
+
     /// Sends a request with the owner's token.
     pub(crate) async fn send(&self, ask: TestRequest) -> TestResponse {
         ask.token(TOKEN).send(self.address).await
