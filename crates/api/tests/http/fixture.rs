@@ -41,7 +41,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use crate::client::{TestEventReader, TestRequest, TestResponse};
 
 pub(crate) const TOKEN: &str = "a-token";
-/// A directory of this name is refused as a workspace.
+/// A directory of this name is refused as a workspace and as a skill.
 pub(crate) const FORBIDDEN: &str = "forbidden";
 
 pub(crate) struct HttpFixture {
@@ -355,6 +355,10 @@ impl Workspaces for NoopPorts {
             true => Err(WorkspaceError(format!("{workspace} is forbidden"))),
             false => Ok(()),
         }
+    }
+
+    fn check_skill(&self, _: &str, skill: &str) -> Result<(), WorkspaceError> {
+        self.check(skill)
     }
 
     fn prepare(&self, _: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
