@@ -135,6 +135,7 @@ fn access_error(error: AccessError) -> CliError {
         AccessError::NameTaken(_) => CliError::failure("TOKEN_EXISTS", detail),
         AccessError::NotFound(_) => CliError::failure("TOKEN_NOT_FOUND", detail),
         AccessError::OwnerNotRevocable => CliError::failure("OWNER_TOKEN", detail),
+        AccessError::CredentialEnded(_) => CliError::failure("UNAUTHORIZED", detail),
         AccessError::TooManyTokens => CliError::failure("TOO_MANY_TOKENS", detail),
         AccessError::Storage(_) | AccessError::Damaged(_) => CliError::failure("FAILED", detail),
     }

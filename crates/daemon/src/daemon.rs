@@ -238,12 +238,19 @@ impl Daemon {
     }
 
     async fn check_workspace(&self, new: &NewRun) -> Result<(), RequestError> {
-        let workspace = new.settings.workspace.clone();
-        if workspace == self.own_workspace(new.run_id) {
+        let (workspace, skill) = (new.settings.workspace.clone(), new.settings.skill.clone());
+        let is_own = workspace == self.own_workspace(new.run_id);
+        if is_own && skill.is_none() {
             return Ok(());
         }
         let workspaces = self.0.world.workspaces.clone();
-        let checked = tokio::task::spawn_blocking(move || workspaces.check(&workspace)).await;
+        let check = move || {
+            if !is_own {
+                workspaces.check(&workspace)?;
+            }
+            skill.map_or(Ok(()), |skill| workspaces.check_skill(&workspace, &skill))
+        };
+        let checked = tokio::task::spawn_blocking(check).await;
         let panicked = |_| WorkspaceError("the workspace could not be checked".to_owned());
         Ok(checked.map_err(panicked)??)
     }

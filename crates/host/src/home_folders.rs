@@ -95,6 +95,18 @@ pub fn refusal(home: &Path, directory: &Path) -> Option<String> {
     })
 }
 
+/// Returns whether a directory contains the home or one of its folders, which may be links to other places. The home
+/// contains its folders.
+pub fn contains_home_folder(home: &Path, directory: &Path) -> bool {
+    let Some(own) = identity(directory) else { return false };
+    let folders = HomeFolder::PRIVATE.into_iter().chain([HomeFolder::Workspaces]);
+    let places = folders.map(|folder| folder.path(home)).chain([home.to_owned()]);
+    places.filter_map(|place| fs::canonicalize(place).ok()).any(|place| {
+        let mut parents = place.ancestors().skip(1);
+        parents.any(|parent| identity(parent) == Some(own))
+    })
+}
+
 /// Returns device and inode.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
@@ -127,6 +139,26 @@ mod tests {
             }
         }
         assert_eq!(refusal(&place.path().join("no home"), &home), None);
+    }
+
+    #[test]
+    fn a_directory_above_the_home_or_above_a_folder_that_is_a_link_contains_them() {
+        let place = tempfile::tempdir().unwrap();
+        let (home, disk) = (place.path().join("user/home"), place.path().join("disk"));
+        for folder in [home.join("work/mine"), home.join("workspaces/run_1"), disk.join("big/keepers")] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        symlink(disk.join("big/keepers"), home.join("keepers")).unwrap();
+        symlink(place.path().join("user"), place.path().join("link")).unwrap();
+        for above in ["", "user", "link", "user/home", "user/home/..", "disk", "disk/big", "/"] {
+            assert!(contains_home_folder(&home, &place.path().join(above)), "{above}");
+        }
+        let others =
+            ["user/home/work", "user/home/work/mine", "user/home/workspaces/run_1", "disk/big/keepers", "no"];
+        for other in others {
+            assert!(!contains_home_folder(&home, &place.path().join(other)), "{other}");
+        }
+        assert!(!contains_home_folder(&place.path().join("none/home"), &place.path().join("user")));
     }
 
     /// The test machine may mount in a namespace of its own.

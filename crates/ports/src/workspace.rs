@@ -12,6 +12,10 @@ pub trait Workspaces: Send + Sync {
     /// is created or changed.
     fn check(&self, workspace: &str) -> Result<(), WorkspaceError>;
 
+    /// Refuses a folder that cannot be the skill of a run, before the run is created. `skill` is absolute or relative to
+    /// the workspace. A folder that does not exist yet is not refused here.
+    fn check_skill(&self, workspace: &str, skill: &str) -> Result<(), WorkspaceError>;
+
     /// Ensures that the workspace contains the files that the run needs. It is idempotent, also after a crash during an
     /// earlier call. An existing copy for this run is not changed.
     fn prepare(&self, preparation: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError>;

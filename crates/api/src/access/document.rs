@@ -5,7 +5,8 @@ use abide_wire::access as wire;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    LAST_USE_RESOLUTION, OWNER, SIGN_IN_IDLE_TIMEOUT, SIGN_IN_MAX_AGE, TokenPermissions, secret::SecretDigest,
+    CredentialEnd, LAST_USE_RESOLUTION, OWNER, Principal, SIGN_IN_IDLE_TIMEOUT, SIGN_IN_MAX_AGE,
+    TokenPermissions, secret::SecretDigest,
 };
 
 /// The contents of the credentials file.
@@ -54,6 +55,46 @@ impl AccessDocument {
 
     pub(super) fn all_tokens_mut(&mut self) -> impl Iterator<Item = &mut TokenRecord> {
         std::iter::once(&mut self.owner).chain(&mut self.tokens)
+    }
+
+    /// Returns the expiry of an authenticated credential, `None` if it does not expire, or why it has ended.
+    pub(super) fn expiry(
+        &self,
+        principal: &Principal,
+        now: Timestamp,
+    ) -> Result<Option<Timestamp>, CredentialEnd> {
+        let token = self.all_tokens().find(|token| *token.name == *principal.token);
+        let token = token.ok_or(CredentialEnd::Revoked)?;
+        let (digest, sign_in_expiry) = match &principal.sign_in {
+            Some(id) => {
+                let record = self.sign_ins.iter().find(|record| *record.sign_in_id == **id);
+                let record = record.ok_or(CredentialEnd::Revoked)?;
+                (record.digest, Some(record.expires_at()))
+            }
+            None => (token.digest, None),
+        };
+        if digest != principal.digest {
+            return Err(CredentialEnd::Revoked);
+        }
+        let expires_at = [token.expires_at, sign_in_expiry].into_iter().flatten().min();
+        if expires_at.is_some_and(|at| at <= now) {
+            return Err(CredentialEnd::Expired);
+        }
+        Ok(expires_at)
+    }
+
+    /// Records a use of a credential. Returns whether the document has changed and must be saved.
+    pub(super) fn record_use(&mut self, principal: &Principal, now: Timestamp) -> bool {
+        match &principal.sign_in {
+            Some(id) => {
+                let record = self.sign_ins.iter_mut().find(|record| *record.sign_in_id == **id);
+                record.is_some_and(|record| record.record_use(now))
+            }
+            None => {
+                let record = self.all_tokens_mut().find(|record| *record.name == *principal.token);
+                record.is_some_and(|record| record.record_use(now))
+            }
+        }
     }
 }
 

@@ -6,19 +6,23 @@
 
 mod document;
 mod permissions;
+mod principal;
 mod secret;
 
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use abide_domain::time::{Seconds, Timestamp};
 use abide_os::random;
 use abide_wire::access as wire;
+use tokio::sync::watch;
 
 use document::{AccessDocument, SignInRecord, TokenRecord};
 pub use permissions::TokenPermissions;
+pub use principal::CredentialEnd;
+pub(crate) use principal::Principal;
 use secret::SecretDigest;
 
 /// The name of the token in the file `token`.
@@ -51,6 +55,8 @@ impl AccessStorage for NoStorage {
 pub struct AccessRegistry {
     storage: Box<dyn AccessStorage>,
     state: Mutex<RegistryState>,
+    /// Number of changes. Open connections then check their credentials again.
+    changes: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
@@ -58,16 +64,6 @@ struct RegistryState {
     document: AccessDocument,
     /// Time of the first use that is not yet saved.
     unsaved_since: Option<Timestamp>,
-}
-
-/// The authenticated client of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Principal {
-    /// Name of the token. For a sign-in, the token that it was exchanged for.
-    pub(crate) token: Arc<str>,
-    /// Id of the sign-in if the client is a browser.
-    pub(crate) sign_in: Option<Arc<str>>,
-    pub(crate) permissions: TokenPermissions,
 }
 
 /// A newly created browser sign-in.
@@ -103,6 +99,9 @@ pub enum AccessError {
     OwnerNotRevocable,
     #[error("{0}")]
     Invalid(String),
+    /// The credential of the request has ended meanwhile.
+    #[error("{}", .0.reason())]
+    CredentialEnded(CredentialEnd),
     /// The maximum number of tokens is reached.
     #[error("there are {MAX_TOKENS} tokens already; revoke one first")]
     TooManyTokens,
@@ -144,7 +143,7 @@ impl AccessRegistry {
             document.owner = TokenRecord::owner(owner, None);
         }
         let state = Mutex::new(RegistryState { document, unsaved_since: None });
-        let registry = Self { storage, state };
+        let registry = Self { storage, state, changes: watch::Sender::new(0) };
         registry.save(&registry.lock())?;
         Ok(registry)
     }
@@ -166,10 +165,37 @@ impl AccessRegistry {
         let before = state.document.clone();
         let outcome = change(&mut state.document).and_then(|outcome| self.save(&state).map(|()| outcome));
         match &outcome {
-            Ok(_) => state.unsaved_since = None,
+            Ok(_) => {
+                state.unsaved_since = None;
+                self.changes.send_modify(|changes| *changes += 1);
+            }
             Err(_) => state.document = before,
         }
         outcome
+    }
+
+    /// Receives a value after each change of the credentials, before the change is reported to its client.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Returns the expiry of an authenticated credential, or why it has ended.
+    pub(crate) fn expiry(
+        &self,
+        principal: &Principal,
+        now: Timestamp,
+    ) -> Result<Option<Timestamp>, CredentialEnd> {
+        self.lock().document.expiry(principal, now)
+    }
+
+    /// Checks an authenticated credential and records a use, for a message on an open connection.
+    pub(crate) fn record_use(&self, principal: &Principal, now: Timestamp) -> Result<(), CredentialEnd> {
+        let mut state = self.lock();
+        state.document.expiry(principal, now)?;
+        if state.document.record_use(principal, now) {
+            state.unsaved_since.get_or_insert(now);
+        }
+        Ok(())
     }
 
     /// Name of the cookie. It contains the home's id, because browsers send cookies to every port of a host.
@@ -185,8 +211,12 @@ impl AccessRegistry {
         if record.is_expired(now) {
             return None;
         }
-        let principal =
-            Principal { token: record.name.as_str().into(), sign_in: None, permissions: record.permissions };
+        let principal = Principal {
+            token: record.name.as_str().into(),
+            sign_in: None,
+            permissions: record.permissions,
+            digest,
+        };
         if record.record_use(now) {
             state.unsaved_since.get_or_insert(now);
         }
@@ -211,7 +241,7 @@ impl AccessRegistry {
             return CookieVerdict::WithoutPageKey;
         }
         let sign_in = Some(record.sign_in_id.as_str().into());
-        let principal = Principal { token: record.token.as_str().into(), sign_in, permissions };
+        let principal = Principal { token: record.token.as_str().into(), sign_in, permissions, digest };
         if record.record_use(now) {
             state.unsaved_since.get_or_insert(now);
         }
@@ -310,6 +340,7 @@ impl AccessRegistry {
         {
             let mut state = self.lock();
             state.document = before;
+            self.changes.send_modify(|changes| *changes += 1);
             self.save(&state)?;
             return Err(error.into());
         }
@@ -344,10 +375,11 @@ impl AccessRegistry {
             .collect()
     }
 
-    /// Creates a sign-in for a browser that presented a token.
+    /// Creates a sign-in for a browser that presented a token. The token must still be valid: a sign-in for the new
+    /// secret of a rotated token must not be obtained with the old one.
     pub(crate) fn sign_in(
         &self,
-        token: &str,
+        principal: &Principal,
         browser: Option<String>,
         now: Timestamp,
     ) -> Result<NewSignIn, AccessError> {
@@ -356,12 +388,13 @@ impl AccessRegistry {
             sign_in_id: format!("sin_{}", random::secret(8)),
             digest: SecretDigest::of(&new.cookie),
             page_key_digest: SecretDigest::of(&new.page_key),
-            token: token.to_owned(),
+            token: principal.token.to_string(),
             browser,
             created_at: now,
             last_used_at: Some(now),
         };
         self.change(|document| {
+            document.expiry(principal, now).map_err(AccessError::CredentialEnded)?;
             document.sign_ins.retain(|record| !record.is_expired(now));
             while document.sign_ins.len() >= MAX_SIGN_INS {
                 let idle = (0..document.sign_ins.len()).min_by_key(|at| document.sign_ins[*at].last_used_at);

@@ -22,6 +22,8 @@ impl PartialEq for SecretDigest {
     }
 }
 
+impl Eq for SecretDigest {}
+
 impl Serialize for SecretDigest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&hex(&self.0))

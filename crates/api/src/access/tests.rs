@@ -81,8 +81,9 @@ fn names_are_unique_and_legible_and_the_owner_cannot_be_revoked() {
 #[test]
 fn a_cookie_is_worth_nothing_without_its_page_key() {
     let (registry, kept) = registry();
-    let one = registry.sign_in(OWNER, Some("Firefox".to_owned()), START).unwrap();
-    let other = registry.sign_in(OWNER, None, START).unwrap();
+    let owner = registry.authenticate_token("first", START).unwrap();
+    let one = registry.sign_in(&owner, Some("Firefox".to_owned()), START).unwrap();
+    let other = registry.sign_in(&owner, None, START).unwrap();
     assert!(matches!(
         registry.check_cookie(&one.cookie, Some(&one.page_key), START),
         CookieVerdict::Valid(_)
@@ -102,14 +103,15 @@ fn a_sign_in_ends_without_use_in_the_end_and_when_it_is_revoked() {
         matches!(registry.check_cookie(&one.cookie, Some(&one.page_key), at), CookieVerdict::Valid(_))
     };
     let days = |count: u32| START.add_seconds(Seconds(count * DAY));
-    let idle = registry.sign_in(OWNER, None, START).unwrap();
+    let owner = registry.authenticate_token("first", START).unwrap();
+    let idle = registry.sign_in(&owner, None, START).unwrap();
     assert!(!known(&idle, days(14)));
-    let used = registry.sign_in(OWNER, None, START).unwrap();
+    let used = registry.sign_in(&owner, None, START).unwrap();
     for day in (0..90).step_by(10) {
         assert!(known(&used, days(day)), "day {day}");
     }
     assert!(!known(&used, days(90)), "it was used, but it is old");
-    let revoked = registry.sign_in(OWNER, None, START).unwrap();
+    let revoked = registry.sign_in(&owner, None, START).unwrap();
     let id = registry.sign_ins(START).last().unwrap().sign_in_id.clone();
     registry.revoke(&id).unwrap();
     assert!(!known(&revoked, START));
@@ -118,19 +120,26 @@ fn a_sign_in_ends_without_use_in_the_end_and_when_it_is_revoked() {
 #[test]
 fn a_sign_in_permits_what_its_token_permits_and_ends_with_it() {
     let (registry, _) = registry();
-    registry.create_token(&new("phone", &[Permission::Read, Permission::Answer], None), START).unwrap();
-    let ends: [fn(&AccessRegistry); 2] = [
-        |registry| drop(registry.rotate("phone", START).unwrap()),
-        |registry| registry.revoke("phone").unwrap(),
+    let created =
+        registry.create_token(&new("phone", &[Permission::Read, Permission::Answer], None), START).unwrap();
+    let mut secret = created.secret;
+    let ends: [fn(&AccessRegistry, &mut String); 2] = [
+        |registry, secret| *secret = registry.rotate("phone", START).unwrap().secret,
+        |registry, _| registry.revoke("phone").unwrap(),
     ];
     for end in ends {
-        let one = registry.sign_in("phone", None, START).unwrap();
+        let phone = registry.authenticate_token(&secret, START).unwrap();
+        let one = registry.sign_in(&phone, None, START).unwrap();
         let CookieVerdict::Valid(principal) = registry.check_cookie(&one.cookie, Some(&one.page_key), START)
         else {
             panic!("it is known");
         };
         assert_eq!(principal.permissions.to_vec(), [Permission::Read, Permission::Answer]);
-        end(&registry);
+        end(&registry, &mut secret);
+        // The old secret was authenticated before, and is not exchanged for a sign-in now.
+        let late = registry.sign_in(&phone, None, START);
+        assert!(matches!(late, Err(AccessError::CredentialEnded(CredentialEnd::Revoked))), "{late:?}");
+        assert_eq!(registry.expiry(&principal, START), Err(CredentialEnd::Revoked));
         assert_eq!(registry.check_cookie(&one.cookie, Some(&one.page_key), START), CookieVerdict::Unknown);
     }
 }
@@ -139,7 +148,8 @@ fn a_sign_in_permits_what_its_token_permits_and_ends_with_it() {
 fn credentials_outlive_a_restart_but_the_owners_sign_ins_end_when_the_token_file_is_replaced() {
     let (registry, kept) = registry();
     let token = registry.create_token(&new("ci", &[Permission::Run], None), START).unwrap();
-    let one = registry.sign_in(OWNER, None, START).unwrap();
+    let owner = registry.authenticate_token("first", START).unwrap();
+    let one = registry.sign_in(&owner, None, START).unwrap();
     let name = registry.cookie_name();
     let document = kept.0.lock().unwrap().0.clone();
     let known = |owner: &str| {
@@ -160,6 +170,23 @@ fn credentials_outlive_a_restart_but_the_owners_sign_ins_end_when_the_token_file
             && registry.authenticate_token(&rotated.secret, START).is_some()
     );
     assert!(AccessRegistry::open("x", Some(b"{"), Box::new(NoStorage)).is_err());
+}
+
+/// A page that works only over its open connection stays signed in.
+#[test]
+fn a_message_on_an_open_connection_is_a_use_and_a_check_is_not() {
+    let (registry, _) = registry();
+    let days = |count: u32| START.add_seconds(Seconds(count * DAY));
+    let owner = registry.authenticate_token("first", START).unwrap();
+    let one = registry.sign_in(&owner, None, START).unwrap();
+    let CookieVerdict::Valid(page) = registry.check_cookie(&one.cookie, Some(&one.page_key), START) else {
+        panic!("it is known");
+    };
+    assert_eq!(registry.expiry(&page, days(13)), Ok(Some(days(14))));
+    assert_eq!(registry.record_use(&page, days(13)), Ok(()));
+    assert_eq!(registry.expiry(&page, days(14)), Ok(Some(days(27))));
+    assert_eq!(registry.record_use(&page, days(27)), Err(CredentialEnd::Expired));
+    assert_eq!(registry.expiry(&owner, days(1000)), Ok(None));
 }
 
 #[test]

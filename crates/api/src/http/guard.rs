@@ -6,7 +6,7 @@
 //!
 //! Browsers exchange the token for a cookie and a key. A browser sends the cookie to all ports of this host, so the
 //! cookie is valid only together with the key, which the page keeps for its own origin. Permissions of a credential are
-//! checked in `permissions`.
+//! checked in `permissions`. `credential_watch` ends requests and responses whose credential is revoked or expires.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -19,7 +19,9 @@ use axum::{
 use tokio::time::Instant;
 
 use super::{
-    HttpState, StopMode, docs,
+    HttpState, StopMode,
+    credential_watch::CredentialWatch,
+    docs,
     limits::RateLimitKey,
     permissions,
     problem::{HttpProblem, ProblemCode},
@@ -155,8 +157,11 @@ async fn serve_authenticated(
     next: Next,
 ) -> Result<Response, HttpProblem> {
     let route = request.extensions().get::<MatchedPath>().cloned();
-    permissions::check(principal, request.method(), route.as_ref().map(MatchedPath::as_str))?;
+    let route = route.as_ref().map(MatchedPath::as_str);
+    permissions::check(principal, request.method(), route)?;
     save_uses(interface);
+    let mut watch = CredentialWatch::new(interface.clone(), principal.clone());
+    let may_end_credential = permissions::may_end_own_credential(request.method(), route);
     let is_change = request.method() != Method::GET && request.method() != Method::HEAD;
     if is_change && request.uri().path() != "/v1/stop" {
         if *interface.0.stop.borrow() != StopMode::No {
@@ -175,7 +180,16 @@ async fn serve_authenticated(
             ));
         }
     }
-    Ok(next.run(request).await)
+    if may_end_credential {
+        return Ok(next.run(request).await);
+    }
+    // The end of the credential is examined first at each poll. A request whose body arrives after it is not executed.
+    let response = tokio::select! {
+        biased;
+        end = watch.ended() => return Err(HttpProblem::credential_ended(end)),
+        response = next.run(request) => response,
+    };
+    Ok(watch.bind(response))
 }
 
 /// Saves last-use times periodically, on a thread that may block on the disk.

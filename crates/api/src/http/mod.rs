@@ -7,6 +7,7 @@ mod admission;
 mod artifacts;
 mod body;
 mod budget;
+mod credential_watch;
 mod docs;
 mod document;
 mod engines;

@@ -72,6 +72,20 @@ fn route_access(method: &Method, route: Option<&str>) -> RouteAccess {
     entry.map_or(Needs(Admin), |(_, _, access)| *access)
 }
 
+/// Routes that may end the credential of their own request. Its response is sent nevertheless, because it may contain
+/// the new secret. These routes have no body, so they are executed as soon as the request is authenticated.
+const ENDING_ROUTES: [(&str, &str); 4] = [
+    ("DELETE", "/v1/session"),
+    ("DELETE", "/v1/sign-ins/{sign_in_id}"),
+    ("DELETE", "/v1/tokens/{name}"),
+    ("POST", "/v1/tokens/{name}/rotate"),
+];
+
+/// Returns whether a request to this route may end its own credential.
+pub(super) fn may_end_own_credential(method: &Method, route: Option<&str>) -> bool {
+    route.is_some_and(|route| ENDING_ROUTES.contains(&(method.as_str(), route)))
+}
+
 /// Rejects a client whose credential does not permit this route.
 pub(super) fn check(principal: &Principal, method: &Method, route: Option<&str>) -> Result<(), HttpProblem> {
     match route_access(method, route) {

@@ -12,6 +12,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
+use crate::access::CredentialEnd;
+
 /// Machine-readable cause of an error response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProblemCode {
@@ -191,6 +193,11 @@ impl HttpProblem {
                 "there is no interaction {id}; GET /v1/interactions?state=open lists what can be answered"
             ),
         )
+    }
+
+    /// The credential ended while its request was in progress.
+    pub(super) fn credential_ended(end: CredentialEnd) -> Self {
+        Self::new(ProblemCode::Unauthorized, format!("{}; send a valid token", end.reason()))
     }
 
     /// An error caused by a defect in the daemon.

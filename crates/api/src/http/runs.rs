@@ -79,7 +79,8 @@ pub(super) fn page_of(cursor: Option<String>, most: Option<u32>) -> Result<PageR
 
 /// Starts a run.
 ///
-/// A repeated request with the same `Idempotency-Key` and body returns the same run.
+/// A repeated request with the same `Idempotency-Key` and body returns the same run. Without the permission `read`, it
+/// returns the run as it was created: `queued`, without its progress, result, error and questions.
 #[utoipa::path(
     post, path = "/v1/runs", tag = "runs", operation_id = "create_run",
     params(("Idempotency-Key" = Option<String>, Header,
@@ -130,8 +131,10 @@ pub(super) async fn create(
             Ok((StatusCode::CREATED, location, Json(run_view(&interface, &run))).into_response())
         }
         RequestOutcome::Repeated(run_id) => {
-            let run = load_run(&interface, run_id).await?;
-            Ok(Json(run_view(&interface, &run)).into_response())
+            let view = run_view(&interface, &load_run(&interface, run_id).await?);
+            let may_read = principal.permissions.includes(Permission::Read);
+            let view = if may_read { view } else { translate::run_at_creation(view) };
+            Ok(Json(view).into_response())
         }
         RequestOutcome::Absorbed => Err(HttpProblem::internal(
             "the new run was reported as an old one, which is a bug; please report it",

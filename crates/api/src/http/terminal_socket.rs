@@ -5,24 +5,28 @@
 //! for their replies ([`WaitingRequests`]), events that wait to be serialised ([`ClientBacklog`]), and serialised output
 //! that waits to be sent (a reservation in the budget for responses).
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
-use abide_terminal::{ClientFlow, EventListener, ExecChunk, TerminalEvent};
+use abide_terminal::{ClientFlow, EventListener, ExecChunk, RuntimeClient, TerminalEvent};
 use tokio::{
     io::AsyncWrite,
     sync::{
         mpsc::{UnboundedReceiver, unbounded_channel},
         watch,
     },
+    time::timeout,
 };
 
 use super::{
     HttpState, StopMode,
     budget::ByteReservation,
-    guard::RequestCredential,
+    credential_watch::CredentialWatch,
     terminals::serialized_bytes,
     websocket::{ClientMessage, CloseCode, MessageLimits, MessageWriter, ReceivedMessages, WebSocketStream},
 };
@@ -46,6 +50,9 @@ pub(super) const MAX_WAITING_BYTES: usize = 16 << 20;
 const SMALL_BYTES: usize = 16 << 10;
 /// Bytes of a stream that are serialised in at most [`SMALL_BYTES`].
 const SMALL_CHUNK_BYTES: usize = SMALL_BYTES / 16;
+
+/// Time limit for the close frame of a connection whose credential has ended.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Unread bytes of one client, in responses and streams. Shared by the runtime's thread and the client's task.
 #[derive(Debug)]
@@ -119,7 +126,7 @@ impl Drop for WaitingRequests {
     }
 }
 
-pub(super) async fn serve(interface: HttpState, credential: RequestCredential, stream: WebSocketStream) {
+pub(super) async fn serve(interface: HttpState, mut watch: CredentialWatch, stream: WebSocketStream) {
     let terminals = interface.0.terminals.clone();
     let client = terminals.register_client();
     let load = Arc::new(ClientBacklog::new(interface.clone()));
@@ -136,76 +143,136 @@ pub(super) async fn serve(interface: HttpState, credential: RequestCredential, s
             ClientFlow::Continue
         })
     };
-    let mut stop = interface.0.stop.subscribe();
-    let mut talk = RpcConnection::default();
-    let mut waiting = WaitingRequests { interface: interface.clone(), bytes: 0 };
-    let mut events = PendingEvents { said, next: None };
     let (input, output) = tokio::io::split(stream);
     let limits = MessageLimits {
         max_bytes: interface.0.settings.max_body_bytes,
-        timeout: std::time::Duration::from_secs(u64::from(interface.0.settings.idle_timeout_sec)),
-        credential: credential.0.clone(),
+        timeout: Duration::from_secs(u64::from(interface.0.settings.idle_timeout_sec)),
+        credential: watch.principal().token.clone(),
     };
-    let mut received = ReceivedMessages::start(input, limits, interface.clone());
+    let received = ReceivedMessages::start(input, limits, interface.clone());
+    let mut events = PendingEvents { said, next: None };
     let mut writer = MessageWriter::new(output);
-    loop {
-        // Memory for a large response is reserved before it is serialised, and released when it is sent.
-        let mut reservation: Option<ByteReservation> = None;
-        waiting.set(talk.waiting_bytes());
-        let takes_requests = load.takes_requests() && waiting.takes_requests();
-        tokio::select! {
-            message = received.next(), if takes_requests => match message {
-                ClientMessage::Text(text) => talk.on_line(&text.bytes, |ticket, call| {
-                    terminals.call_for(client, ticket, call, listener.clone());
-                }),
-                ClientMessage::Ping(payload) => {
-                    if writer.pong(&payload).await.is_err() {
-                        break;
-                    }
-                }
-                ClientMessage::Refused(code, reason) => {
-                    // The client may have closed the connection already.
-                    writer.close(code, reason).await.ok();
-                    break;
-                }
-                ClientMessage::Closed => break,
-            },
-            Some(event) = events.next() => {
-                let mut bytes = serialized_bytes(&event);
-                let mut event = event;
-                if bytes > SMALL_BYTES {
-                    reservation = interface.0.budget.try_reserve(&credential.0, bytes);
-                    if reservation.is_none() {
-                        event = events.keep_rest_of_chunk(event);
-                        bytes = serialized_bytes(&event);
-                    }
-                }
-                if reservation.is_none() && bytes > SMALL_BYTES {
-                    reservation = interface.0.budget.reserve(&credential.0, bytes).await;
-                }
-                let told = serialise(&mut talk, event, &mut events, bytes);
-                if load.remove(told) {
-                    terminals.resume_client(client);
-                }
-            }
-            () = stopped(&mut stop) => {
-                // The client may have closed the connection already.
-                writer.close(CloseCode::Away, "the daemon is stopping").await.ok();
-                break;
-            }
+    let conversation = TerminalConversation {
+        interface,
+        watch: watch.clone(),
+        client,
+        load: load.clone(),
+        listener,
+        received,
+        talk: RpcConnection::default(),
+    };
+    // The end of the credential is examined first at each poll, also while the conversation waits for its client.
+    tokio::select! {
+        biased;
+        end = watch.ended() => {
+            // A client that does not read gets no close frame.
+            timeout(CLOSE_TIMEOUT, writer.close(CloseCode::Policy, end.reason())).await.ok();
         }
-        if let Some(reservation) = &mut reservation {
-            reservation.shrink_to(talk.output.len());
-        }
-        if tell(&mut writer, &mut talk).await.is_err() {
-            break;
-        }
+        () = conversation.run(&mut events, &mut writer) => {}
     }
     events.said.close();
     while let Some(event) = events.take() {
         load.remove(event.output_bytes());
     }
     terminals.remove_client(client);
+}
+
+/// The conversation with one client. It may be cancelled at any time; its events then stay in [`PendingEvents`].
+struct TerminalConversation {
+    interface: HttpState,
+    watch: CredentialWatch,
+    client: RuntimeClient,
+    load: Arc<ClientBacklog>,
+    listener: EventListener,
+    received: ReceivedMessages,
+    talk: RpcConnection,
+}
+
+impl TerminalConversation {
+    async fn run(mut self, events: &mut PendingEvents, writer: &mut MessageWriter<impl AsyncWrite + Unpin>) {
+        let terminals = self.interface.0.terminals.clone();
+        let mut stop = self.interface.0.stop.subscribe();
+        let mut waiting = WaitingRequests { interface: self.interface.clone(), bytes: 0 };
+        loop {
+            // Memory for a large response is reserved before it is serialised, and released when it is sent.
+            let mut reservation: Option<ByteReservation> = None;
+            waiting.set(self.talk.waiting_bytes());
+            let takes_requests = self.load.takes_requests() && waiting.takes_requests();
+            tokio::select! {
+                message = self.received.next(), if takes_requests => match message {
+                    ClientMessage::Text(text) => {
+                        if let Err(end) = self.watch.check_message() {
+                            // The client may have closed the connection already.
+                            writer.close(CloseCode::Policy, end.reason()).await.ok();
+                            return;
+                        }
+                        self.talk.on_line(&text.bytes, |ticket, call| {
+                            terminals.call_for(self.client, ticket, call, self.listener.clone());
+                        });
+                    }
+                    ClientMessage::Ping(payload) => {
+                        if writer.pong(&payload).await.is_err() {
+                            return;
+                        }
+                    }
+                    ClientMessage::Refused(code, reason) => {
+                        // The client may have closed the connection already.
+                        writer.close(code, reason).await.ok();
+                        return;
+                    }
+                    ClientMessage::Closed => return,
+                },
+                Some(event) = events.next() => {
+                    let Some(reserved) = self.reserve(events, event).await else { continue };
+                    reservation = reserved.reservation;
+                    let told = serialise(&mut self.talk, reserved.event, events, reserved.bytes);
+                    if self.load.remove(told) {
+                        terminals.resume_client(self.client);
+                    }
+                }
+                () = stopped(&mut stop) => {
+                    // The client may have closed the connection already.
+                    writer.close(CloseCode::Away, "the daemon is stopping").await.ok();
+                    return;
+                }
+            }
+            if let Some(reservation) = &mut reservation {
+                reservation.shrink_to(self.talk.output.len());
+            }
+            if tell(writer, &mut self.talk).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Reserves memory to serialise an event. A chunk that must wait for memory is cut to a size that needs none.
+    async fn reserve(&self, events: &mut PendingEvents, event: TerminalEvent) -> Option<ReservedEvent> {
+        let (budget, credential) = (&self.interface.0.budget, &self.watch.principal().token);
+        let bytes = serialized_bytes(&event);
+        if bytes <= SMALL_BYTES {
+            return Some(ReservedEvent { event, bytes, reservation: None });
+        }
+        if let Some(reservation) = budget.try_reserve(credential, bytes) {
+            return Some(ReservedEvent { event, bytes, reservation: Some(reservation) });
+        }
+        let event = events.keep_rest_of_chunk(event);
+        let bytes = serialized_bytes(&event);
+        if bytes <= SMALL_BYTES {
+            return Some(ReservedEvent { event, bytes, reservation: None });
+        }
+        // The event was not cut, so `next` is free. There it is still counted if the wait is cancelled.
+        events.next = Some(event);
+        let reservation = budget.reserve(credential, bytes).await;
+        Some(ReservedEvent { event: events.next.take()?, bytes, reservation })
+    }
+}
+
+/// An event with the memory for its serialised form.
+struct ReservedEvent {
+    event: TerminalEvent,
+    /// Size of the serialised form.
+    bytes: usize,
+    reservation: Option<ByteReservation>,
 }
 
 async fn stopped(stop: &mut watch::Receiver<StopMode>) {

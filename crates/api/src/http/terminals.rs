@@ -19,12 +19,13 @@ use super::{
     HttpState,
     body::RawJson,
     budget,
+    credential_watch::CredentialWatch,
     guard::RequestCredential,
     problem::{HttpProblem, ProblemCode},
     terminal_socket,
     websocket::{self, WebSocketUpgrade},
 };
-use crate::rpc::RpcConnection;
+use crate::{access::Principal, rpc::RpcConnection};
 
 /// Calls a terminal method.
 ///
@@ -153,7 +154,8 @@ fn check_request(body: &[u8]) -> Result<(), HttpProblem> {
 
 /// Opens a WebSocket for terminal methods.
 ///
-/// Each message is one JSON-RPC object. Requests are served concurrently, and streams are sent as notifications.
+/// Each message is one JSON-RPC object. Requests are served concurrently, and streams are sent as notifications. The
+/// server closes the connection with code 1008 when the token or sign-in is revoked, rotated or expires.
 #[utoipa::path(
     get, path = "/v1/rpc", tag = "terminals", operation_id = "connect",
     responses(
@@ -163,7 +165,7 @@ fn check_request(body: &[u8]) -> Result<(), HttpProblem> {
 )]
 pub(super) async fn connect(
     State(interface): State<HttpState>,
-    Extension(credential): Extension<RequestCredential>,
+    Extension(principal): Extension<Principal>,
     request: Request,
 ) -> Result<Response, HttpProblem> {
     let Some(WebSocketUpgrade { response, connection }) = websocket::upgrade(request, RPC_SUBPROTOCOL) else {
@@ -178,10 +180,11 @@ pub(super) async fn connect(
             "too many streams are open (setting http.max_streams); close some",
         )
     })?;
+    let watch = CredentialWatch::new(interface.clone(), principal);
     tokio::spawn(async move {
         // An error means that the client has disconnected.
         if let Ok(stream) = connection.await {
-            terminal_socket::serve(interface, credential, TokioIo::new(stream)).await;
+            terminal_socket::serve(interface, watch, TokioIo::new(stream)).await;
         }
         drop(permit);
     });

@@ -170,8 +170,7 @@ pub(super) async fn open_session(
     let now = interface.daemon().stamp().at;
     let browser = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
     let browser = browser.map(|name| name.chars().take(MAX_BROWSER_NAME_CHARS).collect());
-    let token = principal.token.clone();
-    let signed_in = change(&interface, move |access| access.sign_in(&token, browser, now)).await?;
+    let signed_in = change(&interface, move |access| access.sign_in(&principal, browser, now)).await?;
     let cookie = cookie(&interface, &headers, &signed_in.cookie, SIGN_IN_MAX_AGE.0);
     let mut response = (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response();
     if let Ok(key) = HeaderValue::from_str(&signed_in.page_key) {
@@ -250,6 +249,7 @@ impl From<AccessError> for HttpProblem {
             AccessError::NotFound(_) => ProblemCode::TokenNotFound,
             AccessError::OwnerNotRevocable => ProblemCode::OwnerToken,
             AccessError::Invalid(_) => ProblemCode::InvalidRequest,
+            AccessError::CredentialEnded(_) => ProblemCode::Unauthorized,
             AccessError::TooManyTokens => ProblemCode::TooManyTokens,
             AccessError::Storage(_) | AccessError::Damaged(_) => ProblemCode::Internal,
         };

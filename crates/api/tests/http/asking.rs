@@ -29,6 +29,24 @@ async fn the_same_key_and_body_are_one_run_also_for_another_daemon() {
     assert_eq!(runs["items"].as_array().unwrap().len(), 1);
 }
 
+/// Issue 14: a token with `run` alone cannot read runs.
+#[tokio::test]
+async fn a_repeated_request_without_the_permission_to_read_returns_the_run_as_created() {
+    let fixture = HttpFixture::open().await;
+    let token = fixture.post("/v1/tokens", json!({ "name": "ci", "permissions": ["run"] })).await.json();
+    let body = json!({ "engine": "any", "prompt": "x", "labels": { "a": "1" }, "execution_mode": "auto" });
+    let mut created = fixture.send(with_key("k", &body)).await.json();
+    fixture.advance_clock(1);
+    let canceled = format!("/v1/runs/{}/cancel", created["run_id"].as_str().unwrap());
+    assert_eq!(fixture.post(&canceled, json!({})).await.status, 200);
+    let repeated = with_key("k", &body).token(token["secret"].as_str().unwrap()).send(fixture.address).await;
+    assert_eq!(repeated.status, 200);
+    created["queue_position"] = Value::Null;
+    assert_eq!(repeated.json(), created);
+    let read = fixture.send(with_key("k", &body)).await.json();
+    assert_eq!((&read["status"], read["error"].is_object()), (&json!("canceled"), true));
+}
+
 /// Issue 14, item 2: the path is resolved once, so a link changed later cannot redirect a run.
 #[tokio::test]
 async fn a_workspace_is_stored_without_the_links_that_led_to_it() {

@@ -82,6 +82,28 @@ impl TestRequest {
         timeout(STEP_TIMEOUT, whole).await.expect("an answer comes")
     }
 
+    /// Sends the request except the last byte of its body.
+    pub(crate) async fn without_last_byte(self, address: SocketAddr) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.expect("the daemon listens");
+        let bytes = self.bytes(address);
+        stream.write_all(bytes.split_last().expect("it has a body").1).await.expect("it is taken");
+        stream
+    }
+
+    /// Sends the request for a WebSocket and returns the connection after the handshake.
+    pub(crate) async fn upgrade(self, address: SocketAddr) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.expect("the daemon listens");
+        let request = String::from_utf8(self.bytes(address)).expect("it is text");
+        let request = request.replace("connection: close", "connection: upgrade");
+        stream.write_all(request.as_bytes()).await.expect("it is taken");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(timeout(STEP_TIMEOUT, stream.read_u8()).await.expect("it answers").expect("a head"));
+        }
+        assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+        stream
+    }
+
     /// Sends the request and returns a reader for the streamed response.
     pub(crate) async fn stream(self, address: SocketAddr) -> TestEventReader {
         let mut stream = TcpStream::connect(address).await.expect("the daemon listens");

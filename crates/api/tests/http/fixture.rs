@@ -41,7 +41,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use crate::client::{TestEventReader, TestRequest, TestResponse};
 
 pub(crate) const TOKEN: &str = "a-token";
-/// A directory of this name is refused as a workspace.
+/// A directory of this name is refused as a workspace and as a skill.
 pub(crate) const FORBIDDEN: &str = "forbidden";
 
 pub(crate) struct HttpFixture {
@@ -136,6 +136,10 @@ impl HttpFixture {
     pub(crate) async fn close(self) {
         self.stop.send_replace(StopMode::Keep);
         self.server_task.await.expect("it does not panic").expect("it ends well");
+    }
+
+    pub(crate) fn advance_clock(&self, seconds: i64) {
+        self.clock.advance(seconds * 1_000_000);
     }
 
     /// Sends a request with the owner's token.
@@ -351,6 +355,10 @@ impl Workspaces for NoopPorts {
             true => Err(WorkspaceError(format!("{workspace} is forbidden"))),
             false => Ok(()),
         }
+    }
+
+    fn check_skill(&self, _: &str, skill: &str) -> Result<(), WorkspaceError> {
+        self.check(skill)
     }
 
     fn prepare(&self, _: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {

@@ -10,4 +10,5 @@ mod fixture;
 mod guard;
 mod listening;
 mod refusals;
+mod revocation;
 mod shapes;

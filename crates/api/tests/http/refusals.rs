@@ -81,6 +81,7 @@ async fn every_error_is_a_problem_with_a_code() {
         (new(json!({ "workspace": file })), 400, "WORKSPACE_UNUSABLE"),
         (new(json!({ "workspace": forbidden })), 400, "WORKSPACE_UNUSABLE"),
         (new(json!({ "workspace": link_to_forbidden })), 400, "WORKSPACE_UNUSABLE"),
+        (new(json!({ "skill": forbidden })), 400, "WORKSPACE_UNUSABLE"),
         (new(json!({})).header("idempotency-key", "two words"), 400, "INVALID_REQUEST"),
         (
             TestRequest::post("/v1/rpc", &json!({ "jsonrpc": "2.0", "id": 1, "method": "exec.stream" })),

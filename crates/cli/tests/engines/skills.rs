@@ -86,7 +86,7 @@ fn an_agent_that_looks_for_skills_elsewhere_is_told_which_file_to_follow() {
 #[test]
 fn a_skill_that_cannot_be_used_fails_the_run_before_any_process() {
     let Some(daemon) = ProgramTestDaemon::new("codex", ModelScript::new()) else { return };
-    for (skill, words) in [("/no/such/skill", "cannot be found"), ("/", "a name of its own")] {
+    for (skill, words) in [("/no/such/skill", "cannot be found"), ("/usr/.hidden", "a name of its own")] {
         let run = daemon.start_with(Interactive, "hello", |settings| settings.skill = Some(skill.to_owned()));
         let failed = daemon.wait_for_status(run, RunStatus::Failed);
         let failure = failed.error().expect("it says why").clone();

@@ -1,6 +1,7 @@
 //! The HTTP interface of the real binary: complete runs of the scripted engine, terminals, and restarts.
 
 mod memory;
+mod revocation;
 mod story;
 mod terminals;
 

@@ -52,6 +52,25 @@ fn a_run_asks_is_answered_through_a_restart_and_ends() {
 }
 
 #[test]
+fn a_token_that_may_only_start_runs_gets_no_result_from_a_repeated_request() {
+    let home = new_home();
+    let daemon = home.start();
+    let token = home.run_json(&["token", "new", "ci", "--permit", "run"]);
+    let owner = home.client().unwrap();
+    let ci = owner.with_token(token["secret"].as_str());
+    let body = json!({ "engine": "parrot", "prompt": "say hi", "execution_mode": "auto" });
+    let created = owner.post_with_key("/v1/runs", "k", &body).unwrap();
+    let mut events = home.event_stream(&format!("/v1/runs/{}/events", created.str_at("/run_id")), 0);
+    assert!(events.any(|event| event["data"]["outcome"] == "completed"));
+    let read = owner.post_with_key("/v1/runs", "k", &body).unwrap();
+    assert_eq!((read.status, read.str_at("/result/text")), (200, "hi"));
+    let repeated = ci.post_with_key("/v1/runs", "k", &body).unwrap();
+    assert_eq!((repeated.status, repeated.str_at("/run_id")), (200, created.str_at("/run_id")));
+    assert_eq!((&repeated.body["status"], &repeated.body["result"]), (&json!("queued"), &json!(null)));
+    stop(&home, daemon);
+}
+
+#[test]
 fn secrets_are_in_no_answer_and_no_event() {
     const SECRET: &str = "s3cret-value-of-an-engine";
     let home = new_home();

@@ -19,10 +19,15 @@ pub(crate) struct TerminalSocketClient {
 
 impl TerminalSocketClient {
     pub(crate) fn connect(home: &TestHome) -> Self {
+        let token = home.client().expect("a daemon was started").token;
+        Self::connect_with(home, &token.unwrap_or_default())
+    }
+
+    pub(crate) fn connect_with(home: &TestHome, token: &str) -> Self {
         let client = home.client().expect("a daemon was started");
         let mut request =
             format!("ws://{}/v1/rpc", client.address).into_client_request().expect("it is a URL");
-        let token = format!("Bearer {}", client.token.unwrap_or_default()).parse().expect("it is text");
+        let token = format!("Bearer {token}").parse().expect("it is text");
         request.headers_mut().insert("authorization", token);
         let stream = TcpStream::connect(client.address).expect("the daemon listens");
         stream.set_read_timeout(Some(wait::LIMIT)).expect("it can be set");
@@ -31,11 +36,16 @@ impl TerminalSocketClient {
     }
 
     pub(crate) fn send(&mut self, method: &str, params: &Value) -> u64 {
+        self.try_send(method, params).expect("it is taken");
+        self.last
+    }
+
+    /// Sends a request on a connection that may be closed.
+    pub(crate) fn try_send(&mut self, method: &str, params: &Value) -> tungstenite::Result<()> {
         self.last += 1;
         let text =
             json!({ "jsonrpc": "2.0", "id": self.last, "method": method, "params": params }).to_string();
-        self.socket.send(Message::text(text)).expect("it is taken");
-        self.last
+        self.socket.send(Message::text(text))
     }
 
     pub(crate) fn next(&mut self) -> Value {
@@ -53,6 +63,21 @@ impl TerminalSocketClient {
             let message = self.next();
             if message["id"] == id {
                 return message;
+            }
+        }
+    }
+
+    /// Reads until the server closes the connection. Returns the code and the reason.
+    pub(crate) fn wait_for_close(&mut self) -> (u16, String) {
+        loop {
+            match self.socket.read().expect("a close frame comes") {
+                Message::Close(Some(close)) => return (close.code.into(), close.reason.to_string()),
+                Message::Text(text) => panic!("nothing else was expected, not {text}"),
+                Message::Close(None)
+                | Message::Binary(_)
+                | Message::Ping(_)
+                | Message::Pong(_)
+                | Message::Frame(_) => {}
             }
         }
     }

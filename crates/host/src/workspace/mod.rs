@@ -78,6 +78,21 @@ impl Workspaces for LocalWorkspaces {
         }
     }
 
+    fn check_skill(&self, workspace: &str, skill: &str) -> Result<(), WorkspaceError> {
+        let named = Path::new(workspace).join(skill);
+        let relation = if home_folders::refusal(&self.home, &named).is_some() {
+            "is"
+        } else if home_folders::contains_home_folder(&self.home, &named) {
+            "contains"
+        } else {
+            return Ok(());
+        };
+        Err(WorkspaceError(format!(
+            "the skill {} {relation} Abide's home or one of its own folders; keep skills in another folder",
+            named.display()
+        )))
+    }
+
     fn prepare(&self, preparation: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
         let named = Path::new(preparation.workspace);
         // A directory named after the run belongs to the run and is created here.
@@ -229,9 +244,8 @@ impl LocalWorkspaces {
         if fs::canonicalize(&named).is_ok_and(|source| workspace.path().starts_with(source)) {
             return Err(wrong("holds the workspace itself; name the folder of the skill alone"));
         }
-        if home_folders::refusal(&self.home, &named).is_some() {
-            return Err(wrong("is Abide's home or one of its own folders; keep skills in another folder"));
-        }
+        // The folder may have been replaced since the run was created.
+        self.check_skill(preparation.workspace, &skill.source)?;
         if source.metadata(COPY_MARKER).is_ok() {
             return Err(wrong("is a copy that Abide made for a run; name the folder that it was made from"));
         }

@@ -566,3 +566,31 @@ fn folders_of_the_home_are_neither_workspaces_nor_skills_and_nothing_is_written_
     assert!(reason.contains("one of its own folders"), "{reason}");
     assert!(!fixture.copy().exists());
 }
+
+/// Issue 14: such a folder was refused only because the home has a socket, which cannot be copied.
+#[test]
+fn a_folder_above_the_home_is_no_skill() {
+    let fixture = WorkspaceFixture::new();
+    fixture.write("user/SKILL.md", SKILL_TEXT);
+    fixture.write("user/home/token", "secret");
+    let user = fixture.home.path().join("user");
+    let workspaces = local_workspaces(user.join("home"));
+    let skill = RunSkill { source: "../user".to_owned(), copy_path: ".agents/skills/user".to_owned() };
+    let workspace = fixture.workspace();
+    let preparation = WorkspacePreparation {
+        run: "run_1",
+        workspace: workspace.to_str().unwrap(),
+        mode: Auto,
+        skill: Some(&skill),
+    };
+    for refused in [
+        workspaces.check_skill(preparation.workspace, &skill.source),
+        workspaces.check_skill(preparation.workspace, user.to_str().unwrap()),
+        workspaces.prepare(&preparation),
+    ] {
+        let WorkspaceError(reason) = refused.unwrap_err();
+        assert!(reason.contains("contains Abide's home"), "{reason}");
+    }
+    assert!(!workspace.join(".agents/skills/user").exists());
+    workspaces.check_skill(preparation.workspace, "../skills/review").unwrap();
+}

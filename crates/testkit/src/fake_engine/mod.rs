@@ -53,6 +53,10 @@ impl Workspaces for NoopWorkspaces {
         Ok(())
     }
 
+    fn check_skill(&self, _: &str, _: &str) -> Result<(), WorkspaceError> {
+        Ok(())
+    }
+
     fn prepare(&self, _: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
         Ok(())
     }

@@ -9,7 +9,7 @@ mod turn;
 pub(super) use event::event;
 pub(super) use interaction::{interaction, verdict};
 pub(super) use message::{inbound, inbound_status};
-pub(super) use run::{isolation, on_busy, profile_kind, run, settings, status};
+pub(super) use run::{isolation, on_busy, profile_kind, run, run_at_creation, settings, status};
 pub(super) use turn::turn;
 
 use abide_domain::{failure::RunFailure, time::Timestamp};

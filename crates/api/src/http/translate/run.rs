@@ -150,6 +150,36 @@ pub(in crate::http) fn run(
     }
 }
 
+/// Reduces a run to the facts that were known at its creation, for a client that may not read runs.
+pub(in crate::http) fn run_at_creation(run: wire::RunView) -> wire::RunView {
+    wire::RunView {
+        status: wire::RunStatusValue::Queued,
+        error: None,
+        turn_index: 0,
+        pending_interaction_id: None,
+        profile: None,
+        engine_session: None,
+        wait_deadline_at: None,
+        auto_decision_count: 0,
+        last_auto_decision_at: None,
+        result: None,
+        queue_position: None,
+        stalled_since: None,
+        held_back: None,
+        updated_at: run.created_at.clone(),
+        // Listed, so that a new field is placed here too.
+        run_id: run.run_id,
+        engine: run.engine,
+        workspace: run.workspace,
+        execution_mode: run.execution_mode,
+        conversation_ref: run.conversation_ref,
+        labels: run.labels,
+        skill: run.skill,
+        options: run.options,
+        created_at: run.created_at,
+    }
+}
+
 pub(super) fn on_busy_value(on_busy: OnBusy) -> wire::OnBusyValue {
     match on_busy {
         OnBusy::Queue => wire::OnBusyValue::Queue,

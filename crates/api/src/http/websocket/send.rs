@@ -12,11 +12,13 @@ use tungstenite::protocol::frame::{
 #[derive(Debug)]
 pub(in crate::http) struct MessageWriter<W> {
     output: W,
+    /// Whether a frame is written in part: its write failed or was cancelled. No further frame can follow.
+    is_incomplete: bool,
 }
 
 impl<W: AsyncWrite + Unpin> MessageWriter<W> {
     pub(in crate::http) fn new(output: W) -> Self {
-        Self { output }
+        Self { output, is_incomplete: false }
     }
 
     /// Sends one text message. The payload must be UTF-8.
@@ -36,18 +38,41 @@ impl<W: AsyncWrite + Unpin> MessageWriter<W> {
     }
 
     async fn frame(&mut self, opcode: OpCode, payload: &[u8]) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_incomplete, true) {
+            return Err(io::Error::other("the previous frame is incomplete"));
+        }
         let mut head = Vec::new();
         FrameHeader { opcode, ..FrameHeader::default() }
             .format(payload.len() as u64, &mut head)
             .map_err(io::Error::other)?;
         self.output.write_all_buf(&mut head.as_slice().chain(payload)).await?;
-        self.output.flush().await
+        self.output.flush().await?;
+        self.is_incomplete = false;
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt;
+
     use super::*;
+
+    #[tokio::test]
+    async fn no_frame_follows_one_whose_write_was_cancelled() {
+        let (output, mut input) = tokio::io::duplex(16);
+        let mut writer = MessageWriter::new(output);
+        tokio::select! {
+            biased;
+            _ = writer.text(&[b'x'; 100]) => panic!("it does not fit"),
+            () = std::future::ready(()) => {}
+        }
+        assert!(writer.close(CloseCode::Policy, "bye").await.is_err());
+        drop(writer);
+        let mut written = Vec::new();
+        input.read_to_end(&mut written).await.unwrap();
+        assert_eq!((written.len(), written[..3].to_vec()), (16, b"\x81\x64x".to_vec()));
+    }
 
     #[tokio::test]
     async fn a_message_is_one_frame_without_a_mask() {
