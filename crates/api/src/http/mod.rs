@@ -28,6 +28,7 @@ mod runs;
 mod server;
 mod service;
 mod settings;
+mod terminal_backlog;
 mod terminal_socket;
 mod terminals;
 mod tokens;
@@ -116,8 +117,8 @@ impl HttpState {
             limits: RateLimiter::new(settings.requests_per_second),
             budget: ByteBudget::of_responses(),
             received: ByteBudget::of_received(),
-            unread: ByteCounter::new(terminal_socket::MAX_UNREAD_BYTES),
-            waiting: ByteCounter::new(terminal_socket::MAX_WAITING_BYTES),
+            unread: ByteCounter::new(terminal_backlog::MAX_UNREAD_BYTES),
+            waiting: ByteCounter::new(terminal_backlog::MAX_WAITING_BYTES),
             streams: Arc::new(Semaphore::new(settings.max_streams)),
             started_at: translate::time(daemon.stamp().at),
             daemon,

@@ -5,13 +5,7 @@
 //! for their replies ([`WaitingRequests`]), events that wait to be serialised ([`ClientBacklog`]), and serialised output
 //! that waits to be sent (a reservation in the budget for responses).
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use abide_terminal::{ClientFlow, EventListener, ExecChunk, RuntimeClient, TerminalEvent};
 use tokio::{
@@ -27,25 +21,12 @@ use super::{
     HttpState, StopMode,
     budget::ByteReservation,
     credential_watch::CredentialWatch,
+    terminal_backlog::{ClientBacklog, WaitingRequests},
     terminals::serialized_bytes,
     websocket::{ClientMessage, CloseCode, MessageLimits, MessageWriter, ReceivedMessages, WebSocketStream},
 };
 use crate::rpc::RpcConnection;
 
-/// Unread bytes above which the sessions of the client's calls are paused.
-const HOLD_AT: usize = 1 << 20;
-/// Unread bytes below which they resume.
-const RESUME_AT: usize = HOLD_AT / 32;
-/// Unread bytes above which no further requests of the client are read.
-const STOP_AT: usize = 4 << 20;
-/// Unread bytes of all clients above which each client with unread bytes is paused.
-pub(super) const MAX_UNREAD_BYTES: usize = 16 << 20;
-/// Memory of requests without a reply above which no further requests of the client are read.
-const MAX_WAITING_BYTES_OF_ONE: usize = 1 << 20;
-/// The same limit while all clients together exceed theirs.
-const MAX_WAITING_BYTES_WHEN_FULL: usize = 16 << 10;
-/// Memory of requests without a reply of all clients above which clients with many of them are paused.
-pub(super) const MAX_WAITING_BYTES: usize = 16 << 20;
 /// Memory up to which output is serialised without a reservation, so that small responses never wait.
 const SMALL_BYTES: usize = 16 << 10;
 /// Bytes of a stream that are serialised in at most [`SMALL_BYTES`].
@@ -53,78 +34,6 @@ const SMALL_CHUNK_BYTES: usize = SMALL_BYTES / 16;
 
 /// Time limit for the close frame of a connection whose credential has ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Unread bytes of one client, in responses and streams. Shared by the runtime's thread and the client's task.
-#[derive(Debug)]
-struct ClientBacklog {
-    interface: HttpState,
-    bytes: AtomicUsize,
-    /// Whether a session is paused because of this client.
-    holds: AtomicBool,
-}
-
-impl ClientBacklog {
-    fn new(interface: HttpState) -> Self {
-        Self { interface, bytes: AtomicUsize::new(0), holds: AtomicBool::new(false) }
-    }
-
-    fn add(&self, event: &TerminalEvent) -> ClientFlow {
-        let more = event.output_bytes();
-        if more == 0 {
-            return ClientFlow::Continue;
-        }
-        let has_room = self.interface.0.unread.add(more);
-        let bytes = self.bytes.fetch_add(more, Ordering::AcqRel) + more;
-        if has_room && bytes < HOLD_AT {
-            return ClientFlow::Continue;
-        }
-        self.holds.store(true, Ordering::Release);
-        ClientFlow::Pause
-    }
-
-    /// Subtracts serialised bytes. Returns whether paused sessions may resume.
-    fn remove(&self, bytes: usize) -> bool {
-        let left = self.bytes.fetch_sub(bytes, Ordering::AcqRel) - bytes;
-        self.interface.0.unread.remove(bytes);
-        left < RESUME_AT && self.holds.swap(false, Ordering::AcqRel)
-    }
-
-    fn takes_requests(&self) -> bool {
-        self.bytes.load(Ordering::Acquire) < STOP_AT
-    }
-}
-
-impl Drop for ClientBacklog {
-    fn drop(&mut self) {
-        self.interface.0.unread.remove(*self.bytes.get_mut());
-    }
-}
-
-/// Memory of one client's requests that have no reply yet.
-#[derive(Debug)]
-struct WaitingRequests {
-    interface: HttpState,
-    bytes: usize,
-}
-
-impl WaitingRequests {
-    fn set(&mut self, bytes: usize) {
-        self.interface.0.waiting.add(bytes);
-        self.interface.0.waiting.remove(self.bytes);
-        self.bytes = bytes;
-    }
-
-    fn takes_requests(&self) -> bool {
-        let has_room = self.interface.0.waiting.has_room();
-        self.bytes < if has_room { MAX_WAITING_BYTES_OF_ONE } else { MAX_WAITING_BYTES_WHEN_FULL }
-    }
-}
-
-impl Drop for WaitingRequests {
-    fn drop(&mut self) {
-        self.set(0);
-    }
-}
 
 pub(super) async fn serve(interface: HttpState, mut watch: CredentialWatch, stream: WebSocketStream) {
     let terminals = interface.0.terminals.clone();
@@ -192,7 +101,7 @@ impl TerminalConversation {
     async fn run(mut self, events: &mut PendingEvents, writer: &mut MessageWriter<impl AsyncWrite + Unpin>) {
         let terminals = self.interface.0.terminals.clone();
         let mut stop = self.interface.0.stop.subscribe();
-        let mut waiting = WaitingRequests { interface: self.interface.clone(), bytes: 0 };
+        let mut waiting = WaitingRequests::new(self.interface.clone());
         loop {
             // Memory for a large response is reserved before it is serialised, and released when it is sent.
             let mut reservation: Option<ByteReservation> = None;
