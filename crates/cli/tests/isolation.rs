@@ -277,6 +277,26 @@ fn the_exec_helper_shows_nothing_through_a_link() {
     }
 }
 
+/// The shell that started Abide may have opened the home, or a file in it.
+#[test]
+fn a_program_does_not_inherit_descriptors_of_the_shell_that_started_abide() {
+    let home = IsolationTestHome::new("/usr/bin:/bin");
+    let script = r#"exec 9<"$1"; ls /proc/self/fd/9/token >&2; exec "$2" __confine --hide "$1" --by "$3" -- \
+        sh -c 'ls /proc/self/fd; cat /proc/self/fd/9/token'"#;
+    for method in ["namespace", "landlock"] {
+        let output = abide_testkit::environment::abide("/bin/sh")
+            .args(["-c", script, "sh"])
+            .arg(home.path())
+            .args([env!("CARGO_BIN_EXE_abide"), method])
+            .current_dir("/")
+            .output()
+            .expect("the test machine allows it");
+        assert!(String::from_utf8_lossy(&output.stderr).starts_with("/proc/self/fd/9/token\n"), "{output:?}");
+        // 3 is the directory that `ls` lists.
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n1\n2\n3\n", "{method}: {output:?}");
+    }
+}
+
 /// Calls `what` on a thread where these system calls fail, also for the programs that it starts.
 fn without_syscalls<T: Send>(calls: &[i64], what: impl FnOnce() -> T + Send) -> T {
     let rules: BTreeMap<i64, Vec<seccompiler::SeccompRule>> =

@@ -12,7 +12,7 @@
 //! - [`process`] identifies a process and signals it through a pidfd.
 //! - [`peer`] identifies the process at the other end of a Unix socket and its ancestors.
 //! - [`stream_socket`] sends and receives without blocking, [`poll`] waits for descriptors, [`tty`] controls the terminal.
-//! - [`own_process`] changes the limits of this process.
+//! - [`own_process`] changes the descriptors and limits of this process.
 //! - [`private_file`] creates files and directories that only their owner can access.
 //! - [`atomic_file`] replaces such a file as a whole.
 //! - [`file_lock`] lets one process at a time use something.
