@@ -277,6 +277,60 @@ fn the_exec_helper_shows_nothing_through_a_link() {
     }
 }
 
+/// The parent of the home, one of its folders and one of its files are mounted a second time: beside the home, and in
+/// the workspace.
+#[test]
+fn the_home_is_hidden_at_every_place_at_which_it_is_mounted() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root can mount");
+    }
+    let folder = tempfile::tempdir().expect("the test machine allows it");
+    let at = |name: &str| folder.path().join(name);
+    for name in ["a/home/keepers", "a/home/work/in", "b", "c", "d", "a/beside"] {
+        fs::create_dir_all(at(name)).expect("the test machine allows it");
+    }
+    for name in ["a/home/token", "a/home/keepers/secret"] {
+        fs::write(at(name), "SECRET").expect("the test machine allows it");
+    }
+    for name in ["a/beside/file", "a/home/work/file"] {
+        fs::write(at(name), "VISIBLE ").expect("the test machine allows it");
+    }
+    fs::write(at("e"), "").expect("the test machine allows it");
+    let script = r#"cd "$1" && mount --bind a b && mount --bind a a/home/work/in && mount --bind a/home/keepers c &&
+        mount --bind a/home/work d && mount --bind a/home/token e && cat b/home/token c/secret e >&2 && cd / &&
+        exec "$2" __confine --hide "$1/a/home" --by "$3" --show "$1/a/home/work" -- sh -c '
+        cd "$0"; find . -type f ! -name e; cat a/home/token b/home/token c/secret e a/home/work/in/home/token
+        cat a/beside/file b/beside/file a/home/work/file a/home/work/in/beside/file; true' "$1" 2>&3"#;
+    let bubblewrap = bubblewrap().map(|folder| folder.join("bwrap").to_string_lossy().into_owned());
+    for method in ["namespace", "landlock"].into_iter().chain(bubblewrap.as_deref()) {
+        let output = abide_testkit::environment::abide("unshare")
+            .args([
+                "--mount",
+                "--propagation=private",
+                "sh",
+                "-c",
+                &format!("exec 3>/dev/null; {script}"),
+                "sh",
+            ])
+            .arg(folder.path())
+            .args([env!("CARGO_BIN_EXE_abide"), method])
+            .output()
+            .expect("the test machine allows it");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            "SECRETSECRETSECRET",
+            "{method}: the mounts exist"
+        );
+        assert!(output.status.success() && !text.contains("SECRET"), "{method}: {text}");
+        assert!(
+            method == "landlock" || !text.contains("token") && !text.contains("secret"),
+            "{method}: {text}"
+        );
+        assert!(text.ends_with("VISIBLE VISIBLE VISIBLE VISIBLE "), "{method}: {text}");
+    }
+}
+
 /// The shell that started Abide may have opened the home, or a file in it.
 #[test]
 fn a_program_does_not_inherit_descriptors_of_the_shell_that_started_abide() {

@@ -76,8 +76,8 @@ impl ProgramIsolator {
     /// Returns the mechanisms that this machine supports.
     pub fn support(&self) -> &ConfinementSupport {
         // If the home does not exist yet, the probe hides another directory.
-        let hidden = if self.home.is_dir() { self.home.as_path() } else { Path::new("/tmp") };
-        self.support.get_or_init(|| probe_support(&self.program, hidden, &self.path))
+        let hidden = if self.home.is_dir() { self.home.clone() } else { "/tmp".into() };
+        self.support.get_or_init(|| probe_support(&self.program, &[hidden], &self.path))
     }
 
     /// Returns the confinement of a program, or the reason why it must not be started.
@@ -164,6 +164,6 @@ impl ProgramIsolator {
         let shown =
             subject.visible_paths.iter().map(|path| fs::canonicalize(path).unwrap_or_else(|_| path.clone()));
         let shown = [workspace].into_iter().chain(shown).chain([self.program.clone()]).collect();
-        Ok(HiddenTree { directory: self.home.clone(), shown })
+        Ok(HiddenTree { directories: vec![self.home.clone()], shown })
     }
 }
