@@ -34,7 +34,8 @@ impl MountAlias {
 pub fn find_aliases(directory: &Path) -> io::Result<Vec<MountAlias>> {
     let table = fs::read("/proc/self/mountinfo")?;
     let mounts: Vec<MountEntry> = table.split(|byte| *byte == b'\n').filter_map(parse_entry).collect();
-    Ok(find_in(&mounts, mount_id(directory)?, directory))
+    find_in(&mounts, mount_id(directory)?, directory)
+        .ok_or_else(|| io::Error::other("its mount is not in /proc/self/mountinfo"))
 }
 
 /// A line of `/proc/self/mountinfo`.
@@ -48,9 +49,10 @@ struct MountEntry {
     mount_point: PathBuf,
 }
 
-fn find_in(mounts: &[MountEntry], id: u64, directory: &Path) -> Vec<MountAlias> {
-    let Some(own) = mounts.iter().find(|mount| mount.id == id) else { return vec![] };
-    let Ok(below) = directory.strip_prefix(&own.mount_point) else { return vec![] };
+/// None if the mount of the directory is not in the table.
+fn find_in(mounts: &[MountEntry], id: u64, directory: &Path) -> Option<Vec<MountAlias>> {
+    let own = mounts.iter().find(|mount| mount.id == id)?;
+    let below = directory.strip_prefix(&own.mount_point).ok()?;
     let path = join(&own.root, below);
     let others = mounts.iter().filter(|mount| mount.id != id && mount.device == own.device);
     let aliases = others.filter_map(|mount| match path.strip_prefix(&mount.root) {
@@ -62,7 +64,7 @@ fn find_in(mounts: &[MountEntry], id: u64, directory: &Path) -> Vec<MountAlias> 
             Some(MountAlias { place: mount.mount_point.clone(), original: join(directory, below) })
         }
     });
-    aliases.filter(|alias| alias.place != alias.original).collect()
+    Some(aliases.filter(|alias| alias.place != alias.original).collect())
 }
 
 /// Like [`Path::join`], without a slash at the end if `below` is empty.
@@ -116,12 +118,12 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
 
-    fn aliases(table: &str, id: u64, directory: &str) -> Vec<(String, String)> {
+    fn aliases(table: &str, id: u64, directory: &str) -> Option<Vec<(String, String)>> {
         let mounts: Vec<MountEntry> =
             table.as_bytes().split(|byte| *byte == b'\n').filter_map(parse_entry).collect();
         let text = |path: PathBuf| path.to_str().unwrap().to_owned();
-        let found = find_in(&mounts, id, Path::new(directory)).into_iter();
-        found.map(|alias| (text(alias.place), text(alias.original))).collect()
+        let found = find_in(&mounts, id, Path::new(directory))?.into_iter();
+        Some(found.map(|alias| (text(alias.place), text(alias.original))).collect())
     }
 
     #[test]
@@ -141,15 +143,15 @@ mod tests {
             ("/mnt/abide".to_owned(), home.clone()),
             ("/mnt/token".to_owned(), "/data/u/.abide/token".to_owned()),
         ];
-        assert_eq!(aliases(table, 2, &home), expected);
-        assert_eq!(aliases(table, 9, &home), [], "an unknown mount");
+        assert_eq!(aliases(table, 2, &home).unwrap(), expected);
+        assert_eq!(aliases(table, 9, &home), None, "an unknown mount");
     }
 
     #[test]
     fn a_directory_that_is_mounted_itself_is_found_in_its_file_system() {
         let table = "1 0 8:1 / / rw - ext4 a rw\n2 1 8:1 /data/abide /srv rw - ext4 a rw\n";
-        assert_eq!(aliases(table, 2, "/srv"), [("/data/abide".to_owned(), "/srv".to_owned())]);
-        assert_eq!(aliases(table, 2, "/srv/x"), [("/data/abide/x".to_owned(), "/srv/x".to_owned())]);
+        assert_eq!(aliases(table, 2, "/srv").unwrap(), [("/data/abide".to_owned(), "/srv".to_owned())]);
+        assert_eq!(aliases(table, 2, "/srv/x").unwrap(), [("/data/abide/x".to_owned(), "/srv/x".to_owned())]);
     }
 
     #[test]

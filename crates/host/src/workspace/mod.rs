@@ -36,13 +36,15 @@ use abide_ports::workspace::{RunSkill, WorkspaceError, WorkspacePreparation, Wor
 
 use crate::{
     created_dirs::{self, DirPurpose},
-    home_folders,
+    home_folders, store_folders,
 };
 
 /// The workspaces of the runs of one home.
 #[derive(Clone, Debug)]
 pub struct LocalWorkspaces {
     pub home: PathBuf,
+    /// See [`store_folders`].
+    pub store_folders: Vec<PathBuf>,
     /// Folder for files for the person, relative to the workspace and below `.abide`.
     pub artifacts_folder: &'static str,
     /// Returns the text that is appended to a run's copy of a skill.
@@ -72,7 +74,7 @@ const MAX_INSTALL_ATTEMPTS: u32 = 5;
 
 impl Workspaces for LocalWorkspaces {
     fn check(&self, workspace: &str) -> Result<(), WorkspaceError> {
-        match home_folders::refusal(&self.home, Path::new(workspace)) {
+        match self.refusal(Path::new(workspace)) {
             Some(refusal) => Err(WorkspaceError(refusal)),
             None => Ok(()),
         }
@@ -156,6 +158,12 @@ fn write_new(folder: &Directory, name: &str, bytes: &[u8]) -> Result<File, OsErr
 }
 
 impl LocalWorkspaces {
+    /// Returns why no agent may work in this directory.
+    fn refusal(&self, directory: &Path) -> Option<String> {
+        home_folders::refusal(&self.home, directory)
+            .or_else(|| store_folders::refusal(&self.home, &self.store_folders, directory))
+    }
+
     /// Installs the run's copy of its skill.
     fn install_skill(
         &self,
@@ -229,8 +237,10 @@ impl LocalWorkspaces {
         if fs::canonicalize(&named).is_ok_and(|source| workspace.path().starts_with(source)) {
             return Err(wrong("holds the workspace itself; name the folder of the skill alone"));
         }
-        if home_folders::refusal(&self.home, &named).is_some() {
-            return Err(wrong("is Abide's home or one of its own folders; keep skills in another folder"));
+        if self.refusal(&named).is_some() {
+            return Err(wrong(
+                "is Abide's home or one of its own folders, or is in that of its database; keep skills in another folder",
+            ));
         }
         if source.metadata(COPY_MARKER).is_ok() {
             return Err(wrong("is a copy that Abide made for a run; name the folder that it was made from"));
