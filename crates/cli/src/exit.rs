@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use abide_agent::outcome::AgentOutcome;
 use abide_host::keeper_command;
+use abide_os::own_process::withhold_descriptors_from_programs;
 use abide_wire::run::RunStatusValue;
 use clap::{CommandFactory, Parser, error::ErrorKind};
 
@@ -16,6 +17,11 @@ use crate::{
 };
 
 pub fn main() -> ExitCode {
+    // Before anything else, while there is one thread. It applies to the daemon, keepers and exec helpers alike.
+    if let Err(error) = withhold_descriptors_from_programs() {
+        eprint_line(format!("cannot protect the descriptors of the calling program: /proc/self/fd: {error}"));
+        return FAILED;
+    }
     // Hidden subcommands are checked first, because a keeper must stay small.
     if let Some(code) = keeper_command::run_hidden(std::env::args_os().skip(1)) {
         return code;

@@ -8,6 +8,7 @@ use abide_host::{
     home_permissions::{self, HomeAccess},
     isolation::ProgramIsolator,
     keeper_command::{self, KeeperLauncher},
+    store_folders,
 };
 use abide_parrot::ParrotDirs;
 use abide_terminal::TerminalConfig;
@@ -81,10 +82,17 @@ pub(crate) fn control_groups(config: &config::CliConfig) -> anyhow::Result<Group
     groups::decide(&config.group_options(), &program).map_err(anyhow::Error::msg)
 }
 
-/// Returns the isolator that hides the files of this home from programs.
-pub(crate) fn isolator(home: &Path) -> anyhow::Result<ProgramIsolator> {
+/// Returns the folders of an SQLite store that are outside the home.
+pub(crate) fn store_folders(home: &Path, config: &config::CliConfig) -> Vec<PathBuf> {
+    let database = config.store.strip_prefix("sqlite:").map(Path::new);
+    database.map(|database| store_folders::of_database(home, database)).unwrap_or_default()
+}
+
+/// Returns the isolator that hides the files of this home and of its store from programs.
+pub(crate) fn isolator(home: &Path, store_folders: Vec<PathBuf>) -> anyhow::Result<ProgramIsolator> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let isolator = ProgramIsolator::new(home, &program, &variable("PATH").unwrap_or_default());
+    let isolator = isolator.with_store_folders(store_folders);
     Ok(isolator.with_temporary_dir(variable("TMPDIR").map(PathBuf::from)))
 }
 

@@ -44,7 +44,7 @@ impl ConfinedShell {
         ];
         let shell = ShellProgram::find(name, &env).expect("the shell is installed");
         let (argv, shape) = shell.launch_spec(None);
-        let hidden = HiddenTree { directory: home.path().to_owned(), shown: vec![workspace.clone()] };
+        let hidden = HiddenTree { directories: vec![home.path().to_owned()], shown: vec![workspace.clone()] };
         let writable = match access {
             FileAccess::All => None,
             FileAccess::ReadOnly => Some(vec![PathBuf::from("/dev")]),

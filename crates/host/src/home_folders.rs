@@ -2,14 +2,16 @@
 //! and the keepers of all runs.
 //!
 //! Directories are compared by device and inode, not by name. So a folder is recognised through a link, a bind mount, and
-//! another spelling on a file system that ignores case. A bind mount of a directory inside one of these folders is not
-//! recognised.
+//! another spelling on a file system that ignores case. A bind mount of a directory inside one of these folders is
+//! recognised by the mount table.
 
 use std::{
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
+
+use abide_os::mount_table;
 
 /// A folder that Abide creates in its home. This is the only list of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +89,16 @@ pub fn refusal(home: &Path, directory: &Path) -> Option<String> {
     let private = HomeFolder::PRIVATE.iter().filter_map(|folder| identity(&folder.path(home)));
     let private: Vec<_> = private.collect();
     let is_inside = |path: &Path| identity(path).is_some_and(|found| private.contains(&found));
-    (is_whole || resolved.ancestors().any(is_inside)).then(|| {
+    // A table that cannot be read prevents isolation. Without isolation, the mount is not the only way to the folders.
+    let aliases =
+        fs::canonicalize(home).and_then(|home| mount_table::find_aliases(&home)).unwrap_or_default();
+    let reachable = aliases.iter().filter(|alias| alias.is_reachable());
+    let originals = reachable.filter_map(|alias| {
+        let below = resolved.strip_prefix(&alias.place).ok()?;
+        Some(alias.original.join(below))
+    });
+    let paths: Vec<PathBuf> = [resolved.clone()].into_iter().chain(originals).collect();
+    (is_whole || paths.iter().flat_map(|path| path.ancestors()).any(is_inside)).then(|| {
         format!(
             "{} is Abide's home or one of its own folders, which agents must not see; use another directory",
             directory.display()
@@ -169,10 +180,11 @@ mod tests {
             return abide_testkit::skip::skip("only root can mount");
         }
         let place = tempfile::tempdir().unwrap();
-        for folder in ["home/keepers/runs", "bound", "bound-keepers"] {
+        for folder in ["home/keepers/runs/run_1", "bound", "bound-keepers", "bound-runs"] {
             fs::create_dir_all(place.path().join(folder)).unwrap();
         }
         let script = r#"cd "$1" && mount --bind home bound && mount --bind home/keepers bound-keepers &&
+            mount --bind home/keepers/runs bound-runs &&
             exec "$2" --exact --ignored home_folders::tests::a_mount_point_is_refused"#;
         let output = std::process::Command::new("unshare")
             .args(["--mount", "--propagation=private", "sh", "-c", script, "sh"])
@@ -187,7 +199,8 @@ mod tests {
     #[ignore = "a part of a_bind_mount_of_the_home_is_refused, in its namespace"]
     fn a_mount_point_is_refused() {
         let here = std::env::current_dir().unwrap();
-        for bound in ["bound", "bound/keepers", "bound/keepers/runs", "bound-keepers", "bound-keepers/runs"] {
+        let keepers = ["bound", "bound/keepers", "bound/keepers/runs", "bound-keepers", "bound-keepers/runs"];
+        for bound in keepers.into_iter().chain(["bound-runs", "bound-runs/run_1"]) {
             assert!(refusal(&here.join("home"), &here.join(bound)).is_some(), "{bound}");
         }
     }

@@ -1,7 +1,7 @@
 //! Isolation of agents and their tools from Abide's own files: selects the mechanism and the fallback.
 //!
-//! There are two decisions. *Hiding*: the home, with the token, the database and the keepers of other runs, is
-//! invisible to the program; only the workspace and the private folder of its run are visible. *File rules*: a program
+//! There are two decisions. *Hiding*: the home, with the token, the database and the keepers of other runs, and the
+//! folder of a database elsewhere are invisible to the program; only the workspace and the private folder of its run are visible. *File rules*: a program
 //! without a sandbox of its own writes nothing, or only in its workspace. The mechanisms are in `abide_os::confine`,
 //! and the exec helper that applies them in `abide_keeper::confine`.
 
@@ -15,12 +15,14 @@ use abide_keeper::confine::{Confinement, ConfinementSupport, HidingMethod, probe
 use abide_os::confine::HiddenTree;
 use abide_ports::engine::{IsolationMode, SandboxMode};
 
-use crate::home_folders;
+use crate::{home_folders, store_folders};
 
 /// Decides how programs are confined on this machine. The supported mechanisms are probed once, on first use.
 #[derive(Debug)]
 pub struct ProgramIsolator {
     home: PathBuf,
+    /// See [`store_folders`].
+    store_folders: Vec<PathBuf>,
     program: PathBuf,
     path: String,
     /// The folder for temporary files, if it is another than the system's.
@@ -55,12 +57,18 @@ impl ProgramIsolator {
     pub fn new(home: &Path, program: &Path, path: &str) -> Self {
         Self {
             home: fs::canonicalize(home).unwrap_or_else(|_| home.to_owned()),
+            store_folders: vec![],
             program: program.to_owned(),
             path: path.to_owned(),
             temporary_dir: None,
             support: OnceLock::new(),
             unenforced_limits: None,
         }
+    }
+
+    /// Sets the folders of the database, which are hidden with the home.
+    pub fn with_store_folders(self, store_folders: Vec<PathBuf>) -> Self {
+        Self { store_folders, ..self }
     }
 
     /// Sets the folder for temporary files, which a sandboxed program may write in addition to those of the system.
@@ -76,23 +84,42 @@ impl ProgramIsolator {
     /// Returns the mechanisms that this machine supports.
     pub fn support(&self) -> &ConfinementSupport {
         // If the home does not exist yet, the probe hides another directory.
-        let hidden = if self.home.is_dir() { self.home.as_path() } else { Path::new("/tmp") };
-        self.support.get_or_init(|| probe_support(&self.program, hidden, &self.path))
+        let hidden = if self.home.is_dir() { self.hidden_directories() } else { vec!["/tmp".into()] };
+        self.support.get_or_init(|| probe_support(&self.program, &hidden, &self.path))
     }
 
     /// Returns the confinement of a program, or the reason why it must not be started.
     pub fn plan(&self, subject: &IsolationSubject<'_>) -> Result<IsolationPlan, String> {
         let writable = self.writable_paths(subject)?;
         let (hiding, warning) = self.hiding_method(subject.isolation)?;
+        let obstacle = hiding.as_ref().and_then(|_| self.store_obstacle());
+        if let (IsolationMode::Namespace | IsolationMode::Landlock, Some(obstacle)) =
+            (subject.isolation, &obstacle)
+        {
+            return Err(obstacle.clone());
+        }
         // A home that does not exist needs no hiding.
         let hiding = hiding.filter(|_| self.home.is_dir());
         let hidden =
             hiding.map(|hiding| Ok::<_, String>((self.hidden_tree(subject)?, hiding))).transpose()?;
         let confinement =
             (hidden.is_some() || writable.is_some()).then_some(Confinement { hidden, writable });
-        let warnings: Vec<String> = warning.into_iter().chain(self.unenforced_limits.clone()).collect();
+        let warnings = warning.into_iter().chain(obstacle).chain(self.unenforced_limits.clone());
+        let warnings: Vec<String> = warnings.collect();
         let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
         Ok(IsolationPlan { confinement, warning })
+    }
+
+    /// Returns the home and the folders of the database that can be hidden.
+    fn hidden_directories(&self) -> Vec<PathBuf> {
+        let can_be_hidden =
+            |folder: &&PathBuf| folder.is_dir() && store_folders::obstacle(&self.home, folder).is_none();
+        [&self.home].into_iter().chain(self.store_folders.iter().filter(can_be_hidden)).cloned().collect()
+    }
+
+    /// Returns why the database cannot be hidden; `None` if it can, or is in the home.
+    pub fn store_obstacle(&self) -> Option<String> {
+        self.store_folders.iter().find_map(|folder| store_folders::obstacle(&self.home, folder))
     }
 
     fn hiding_method(
@@ -160,10 +187,13 @@ impl ProgramIsolator {
         if let Some(refusal) = home_folders::refusal(&self.home, subject.workspace) {
             return Err(refusal);
         }
+        if let Some(refusal) = store_folders::refusal(&self.home, &self.store_folders, subject.workspace) {
+            return Err(refusal);
+        }
         let workspace = subject.workspace.to_owned();
         let shown =
             subject.visible_paths.iter().map(|path| fs::canonicalize(path).unwrap_or_else(|_| path.clone()));
         let shown = [workspace].into_iter().chain(shown).chain([self.program.clone()]).collect();
-        Ok(HiddenTree { directory: self.home.clone(), shown })
+        Ok(HiddenTree { directories: self.hidden_directories(), shown })
     }
 }

@@ -7,6 +7,7 @@
 //! - [`isolation`] and [`control_groups`]: which mechanisms confine and limit a program.
 //! - [`crash_record`] and [`content_files`]: files of the crash guard and of long questions.
 //! - [`home_folders`] and [`home_permissions`]: the folders of the home and their modes.
+//! - [`store_folders`]: the folders of a database outside the home.
 //! - [`clock`], [`disk_space`] and [`machine`]: time, free space, cores and memory.
 //!
 //! Arguments, settings and the environment are read in `cli`; this crate gets plain values. It knows no HTTP and no
@@ -25,6 +26,7 @@ pub mod keeper_command;
 pub mod machine;
 pub mod processes;
 pub mod retention;
+pub mod store_folders;
 pub mod workspace;
 
 mod error;

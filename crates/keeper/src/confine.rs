@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use abide_os::confine::files::{self, FileRules};
 use abide_os::confine::namespace::{self, IdMapper, OwnIds};
-use abide_os::confine::{ConfineError, HiddenTree};
+use abide_os::confine::{AliasScope, ConfineError, HiddenTree};
 use abide_os::poll::wait_ready;
 use abide_os::process::PidFd;
 use abide_os::{
@@ -42,20 +42,20 @@ pub const CONFINE_SUBCOMMAND: &str = "__confine";
 /// The restrictions of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
-    /// The hidden directory and the mechanism that hides it.
+    /// The hidden directories and the mechanism that hides them.
     pub hidden: Option<(HiddenTree, HidingMethod)>,
     /// If set, the child can write only below these paths (Landlock).
     pub writable: Option<Vec<PathBuf>>,
 }
 
-/// How a directory is hidden.
+/// How directories are hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HidingMethod {
     /// The helper creates a user and mount namespace.
     Namespace,
     /// The bubblewrap at this path creates the namespace.
     Bubblewrap(PathBuf),
-    /// Landlock denies access to the contents of the directory.
+    /// Landlock denies access to the contents of the directories.
     Landlock,
 }
 
@@ -78,7 +78,9 @@ impl Confinement {
         let mut words: Vec<OsString> = Vec::new();
         let mut add = |flag: &str, value: &OsStr| words.extend([flag.into(), value.to_owned()]);
         if let Some((tree, hiding)) = &self.hidden {
-            add("--hide", tree.directory.as_os_str());
+            for directory in &tree.directories {
+                add("--hide", directory.as_os_str());
+            }
             match hiding {
                 HidingMethod::Namespace => add("--by", "namespace".as_ref()),
                 HidingMethod::Landlock => add("--by", "landlock".as_ref()),
@@ -144,7 +146,10 @@ impl HelperArguments {
             }
             let value = words.next()?;
             match flag.to_str()? {
-                "--hide" => tree = Some(HiddenTree { directory: value.into(), shown: vec![] }),
+                "--hide" => {
+                    let empty = || HiddenTree { directories: vec![], shown: vec![] };
+                    tree.get_or_insert_with(empty).directories.push(value.into());
+                }
                 "--by" if value == "namespace" => hiding = HidingMethod::Namespace,
                 "--by" if value == "landlock" => hiding = HidingMethod::Landlock,
                 "--by" => hiding = HidingMethod::Bubblewrap(value.into()),
@@ -244,7 +249,7 @@ fn confine_and_exec(helper_arguments: &HelperArguments) -> Result<(), ExecFailur
     Err(ExecFailure::Program(program.exec()))
 }
 
-/// Hides a directory in a namespace. For root, a separate process outside the namespace maps the ids.
+/// Hides directories in a namespace. For root, a separate process outside the namespace maps the ids.
 fn hide(tree: &HiddenTree) -> Result<(), ConfineError> {
     let mut ids = NamespaceIds { own: OwnIds::current(), mapper: None };
     let hidden = namespace::hide(tree, &mut ids);
@@ -336,11 +341,22 @@ pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
 fn exec_bubblewrap(helper_arguments: &HelperArguments, tree: &HiddenTree, bubblewrap: &Path) -> ExecFailure {
     let mut bubble = command(bubblewrap.as_os_str());
     // Without its own user namespace, root could reach the directory through `/proc/PID/root` of a process outside.
-    bubble.args(["--unshare-user-try", "--dev-bind", "/", "/", "--tmpfs"]).arg(&tree.directory);
-    for path in &tree.shown {
-        bubble.arg("--bind-try").arg(path).arg(path);
+    bubble.args(["--unshare-user-try", "--dev-bind", "/", "/"]);
+    let places = match tree.places(AliasScope::Reachable) {
+        Ok(places) => places,
+        Err(error) => return ExecFailure::Confine(error),
+    };
+    for place in &places {
+        if !place.is_dir() {
+            bubble.args(["--dev-bind", namespace::EMPTY_FILE]).arg(place);
+            continue;
+        }
+        bubble.arg("--tmpfs").arg(place);
+        for path in tree.shown_below(place) {
+            bubble.arg("--bind-try").arg(path).arg(path);
+        }
+        bubble.arg("--remount-ro").arg(place);
     }
-    bubble.arg("--remount-ro").arg(&tree.directory);
     for mount in mounts().into_iter().filter(|mount| is_group(&mount.mount_point)) {
         // Read-only, so that the program cannot leave its control group.
         bubble.arg("--remount-ro").arg(mount.mount_point);
@@ -451,9 +467,9 @@ pub fn probe_group(program: &Path, base: &Path) -> Result<(), String> {
     }
 }
 
-/// Tests each mechanism in a separate process. `program` is the path of this program, `hidden` a directory to hide, and
-/// `path` the search path for programs.
-pub fn probe_support(program: &Path, hidden: &Path, path: &str) -> ConfinementSupport {
+/// Tests each mechanism in a separate process. `program` is the path of this program, `hidden` the directories to hide,
+/// and `path` the search path for programs.
+pub fn probe_support(program: &Path, hidden: &[PathBuf], path: &str) -> ConfinementSupport {
     let probe = |confinement: &Confinement| {
         let output = command(program.as_os_str())
             .args([CONFINE_SUBCOMMAND, "--try", "it"])
@@ -478,7 +494,7 @@ pub fn probe_support(program: &Path, hidden: &Path, path: &str) -> ConfinementSu
         }
     };
     let hide_by = |hiding: HidingMethod| {
-        let tree = HiddenTree { directory: hidden.to_owned(), shown: vec![program.to_owned()] };
+        let tree = HiddenTree { directories: hidden.to_vec(), shown: vec![program.to_owned()] };
         probe(&Confinement { hidden: Some((tree, hiding)), writable: None })
     };
     let bubblewrap =

@@ -8,11 +8,12 @@
 //!   descriptor.
 //! - [`remove`] deletes a directory tree.
 //! - [`cgroup`] limits and kills a group of processes together.
-//! - [`confine`] hides a directory from a process and restricts its writes.
+//! - [`confine`] hides directories from a process and restricts its writes.
+//! - [`mount_table`] finds the places at which a directory is mounted a second time.
 //! - [`process`] identifies a process and signals it through a pidfd.
 //! - [`peer`] identifies the process at the other end of a Unix socket and its ancestors.
 //! - [`stream_socket`] sends and receives without blocking, [`poll`] waits for descriptors, [`tty`] controls the terminal.
-//! - [`own_process`] changes the limits of this process.
+//! - [`own_process`] changes the descriptors and limits of this process.
 //! - [`private_file`] creates files and directories that only their owner can access.
 //! - [`atomic_file`] replaces such a file as a whole.
 //! - [`file_lock`] lets one process at a time use something.
@@ -36,6 +37,7 @@ pub mod clock;
 pub mod confine;
 pub mod failpoint;
 pub mod file_lock;
+pub mod mount_table;
 pub mod own_process;
 pub mod peer;
 pub mod poll;

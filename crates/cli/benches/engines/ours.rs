@@ -141,6 +141,7 @@ impl BenchDaemon {
                 processes: processes.clone(),
                 workspaces: Arc::new(abide_host::workspace::LocalWorkspaces {
                     home: home.to_owned(),
+                    store_folders: vec![],
                     artifacts_folder: abide_engines::asking::patch::ARTIFACTS_FOLDER,
                     skill_patch: abide_engines::asking::patch::skill_patch,
                 }),

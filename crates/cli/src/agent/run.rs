@@ -1,6 +1,7 @@
 //! `abide agent run`: combines definition, environment and keepers, runs the agent and prints the outcome.
 
 use std::{
+    path::PathBuf,
     process::ExitCode,
     sync::{Arc, atomic::AtomicBool},
 };
@@ -25,6 +26,7 @@ use abide_host::{
     home_folders,
     isolation::IsolationSubject,
     processes::adopt_orphans,
+    store_folders,
 };
 use anyhow::Context;
 use serde_json::json;
@@ -65,7 +67,12 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         );
         return Err(CliError::usage(detail).into());
     }
-    if let Some(refusal) = home::home().ok().and_then(|home| home_folders::refusal(&home, &paths.workdir)) {
+    let store_folders = find_store_folders()?;
+    let refusal = |home: PathBuf| {
+        home_folders::refusal(&home, &paths.workdir)
+            .or_else(|| store_folders::refusal(&home, &store_folders, &paths.workdir))
+    };
+    if let Some(refusal) = home::home().ok().and_then(refusal) {
         return Err(CliError { code: "WORKSPACE_UNUSABLE".to_owned(), ..CliError::usage(refusal) }.into());
     }
     let has_journal =
@@ -87,7 +94,8 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
     .map_err(open_error)?;
     agent_state.set_redacted_keys(keys.redacted_values());
     let mut client = ModelClient::new(&definition.model, key, Arc::clone(&interrupt))?;
-    let plan = home::isolator(&home::home().unwrap_or_default())?.plan(&IsolationSubject {
+    let isolator = home::isolator(&home::home().unwrap_or_default(), store_folders)?;
+    let plan = isolator.plan(&IsolationSubject {
         isolation: arguments.isolation,
         sandbox: arguments.sandbox,
         workspace: &paths.workdir,
@@ -142,12 +150,26 @@ fn select_groups(arguments: &AgentRun) -> anyhow::Result<GroupDecision> {
     if arguments.again {
         return Ok(control_groups::assigned());
     }
-    // Invalid settings are reported by the commands that need them.
-    let config = match config::load(&[]) {
-        Ok(loaded) => loaded.config,
-        Err(_) => CliConfig::defaults_for(&config::machine_facts()?),
-    };
-    home::control_groups(&config)
+    home::control_groups(&load_config()?)
+}
+
+/// Loads the settings. Invalid ones are reported by the commands that need them.
+fn load_config() -> anyhow::Result<CliConfig> {
+    match config::load(&[]) {
+        Ok(loaded) => Ok(loaded.config),
+        Err(_) => Ok(CliConfig::defaults_for(&config::machine_facts()?)),
+    }
+}
+
+/// Returns the folders of the store that the daemon has recorded, and of the configured one.
+fn find_store_folders() -> anyhow::Result<Vec<PathBuf>> {
+    let Ok(home) = home::home() else { return Ok(vec![]) };
+    let mut folders =
+        store_folders::recorded(&home).context("cannot read the recorded folder of the database")?;
+    folders.extend(home::store_folders(&home, &load_config()?));
+    folders.sort();
+    folders.dedup();
+    Ok(folders)
 }
 
 /// Asks the person at the terminal whether to use a foreign state folder.

@@ -155,7 +155,7 @@ fn quarantined_operations(home: &Path) -> Vec<MachineCheck> {
 
 /// Checks whether agents can be isolated from our files as configured.
 fn isolation(config: &CliConfig, home: &Path) -> anyhow::Result<MachineCheck> {
-    let isolator = home::isolator(home)?;
+    let isolator = home::isolator(home, home::store_folders(home, config))?;
     let support = isolator.support();
     let namespace = match (&support.namespace, &support.bubblewrap) {
         (Ok(()), _) => Ok("namespace".to_owned()),
@@ -189,6 +189,13 @@ fn isolation(config: &CliConfig, home: &Path) -> anyhow::Result<MachineCheck> {
         ),
         (IsolationMode::Landlock, _) if support.landlock.is_ok() => (CheckState::Passed, landlock),
         (IsolationMode::Landlock, _) => (CheckState::Failed, format!("runs are refused: {landlock}")),
+    };
+    let (state, detail) = match (wanted, isolator.store_obstacle()) {
+        (IsolationMode::Off, _) | (_, None) => (state, detail),
+        (IsolationMode::Auto, Some(obstacle)) => (CheckState::Warning, obstacle),
+        (IsolationMode::Namespace | IsolationMode::Landlock, Some(obstacle)) => {
+            (CheckState::Failed, format!("runs are refused: {obstacle}"))
+        }
     };
     Ok(MachineCheck { name: "isolation", state, detail })
 }

@@ -20,6 +20,7 @@ use abide_host::{
     home_folders::HomeFolder,
     processes::{KeeperProcesses, StandbyPolicy},
     retention::{RetentionDeps, RetentionTask},
+    store_folders,
     workspace::LocalWorkspaces,
 };
 use abide_observe::{
@@ -76,6 +77,8 @@ pub(super) async fn assemble_daemon(
     if let Some(warning) = &warning {
         tracing::warn!("{warning}");
     }
+    let store_folders = home::store_folders(home, config);
+    store_folders::record(home, &store_folders).context("cannot record the folder of the database")?;
     let deps = DaemonDeps {
         desk: Arc::new(run_service),
         store,
@@ -85,13 +88,14 @@ pub(super) async fn assemble_daemon(
             directory: HomeFolder::Keepers.path(home),
             launcher: home::launcher_with(groups.clone())?,
             env: home::child_environment(),
-            isolator: Some(home::isolator(home)?.with_unenforced_limits(warning)),
+            isolator: Some(home::isolator(home, store_folders.clone())?.with_unenforced_limits(warning)),
             retained_output_bytes: RETAINED_OUTPUT_BYTES,
             children: Mutex::default(),
             standby: StandbyPolicy::One(Arc::default()),
         }),
         workspaces: Arc::new(LocalWorkspaces {
             home: home.to_owned(),
+            store_folders,
             artifacts_folder: ARTIFACTS_FOLDER,
             skill_patch,
         }),

@@ -106,3 +106,19 @@ fn abides_own_folders_are_no_working_directories_and_nothing_is_made_there() {
     }
     assert_eq!(test_home.model.requests().len(), 0);
 }
+
+/// The daemon records the folder of its database, because its settings are not passed to the agent.
+#[test]
+fn the_folder_of_the_database_is_no_working_directory() {
+    let test_home = AgentTestHome::new(ModelScript::new().with_default(ScriptedAnswer::say("hello")));
+    fs::create_dir_all(test_home.home()).unwrap();
+    let record = serde_json::json!([test_home.workdir()]).to_string();
+    fs::write(test_home.home().join("store-folders.json"), record).unwrap();
+    let agent = test_home.workdir().with_file_name("agent");
+    let words = ["agent", "run", "--agent", agent.to_str().unwrap(), "--isolation", "off", "--message", "hi"];
+    let refused = test_home.abide(&[&words[..], &["--json"]].concat());
+    refused.expect(2);
+    let said = format!("{}{}", refused.stdout, refused.stderr);
+    assert!(said.contains("WORKSPACE_UNUSABLE") && said.contains("database"), "{said}");
+    assert_eq!(test_home.model.requests().len(), 0);
+}

@@ -116,6 +116,7 @@ impl ProgramTestDaemon {
                 processes: processes.clone(),
                 workspaces: Arc::new(LocalWorkspaces {
                     home: home.path().join("abide"),
+                    store_folders: vec![],
                     artifacts_folder: abide_engines::asking::patch::ARTIFACTS_FOLDER,
                     skill_patch: abide_engines::asking::patch::skill_patch,
                 }),

@@ -36,13 +36,15 @@ use abide_ports::workspace::{RunSkill, WorkspaceError, WorkspacePreparation, Wor
 
 use crate::{
     created_dirs::{self, DirPurpose},
-    home_folders,
+    home_folders, store_folders,
 };
 
 /// The workspaces of the runs of one home.
 #[derive(Clone, Debug)]
 pub struct LocalWorkspaces {
     pub home: PathBuf,
+    /// See [`store_folders`].
+    pub store_folders: Vec<PathBuf>,
     /// Folder for files for the person, relative to the workspace and below `.abide`.
     pub artifacts_folder: &'static str,
     /// Returns the text that is appended to a run's copy of a skill.
@@ -72,7 +74,7 @@ const MAX_INSTALL_ATTEMPTS: u32 = 5;
 
 impl Workspaces for LocalWorkspaces {
     fn check(&self, workspace: &str) -> Result<(), WorkspaceError> {
-        match home_folders::refusal(&self.home, Path::new(workspace)) {
+        match self.refusal(Path::new(workspace)) {
             Some(refusal) => Err(WorkspaceError(refusal)),
             None => Ok(()),
         }
@@ -80,7 +82,7 @@ impl Workspaces for LocalWorkspaces {
 
     fn check_skill(&self, workspace: &str, skill: &str) -> Result<(), WorkspaceError> {
         let named = Path::new(workspace).join(skill);
-        let relation = if home_folders::refusal(&self.home, &named).is_some() {
+        let relation = if self.refusal(&named).is_some() {
             "is"
         } else if home_folders::contains_home_folder(&self.home, &named) {
             "contains"
@@ -88,7 +90,8 @@ impl Workspaces for LocalWorkspaces {
             return Ok(());
         };
         Err(WorkspaceError(format!(
-            "the skill {} {relation} Abide's home or one of its own folders; keep skills in another folder",
+            "the skill {} {relation} Abide's home, one of its own folders, or that of its database; keep skills in another \
+             folder",
             named.display()
         )))
     }
@@ -171,6 +174,12 @@ fn write_new(folder: &Directory, name: &str, bytes: &[u8]) -> Result<File, OsErr
 }
 
 impl LocalWorkspaces {
+    /// Returns why no agent may work in this directory.
+    fn refusal(&self, directory: &Path) -> Option<String> {
+        home_folders::refusal(&self.home, directory)
+            .or_else(|| store_folders::refusal(&self.home, &self.store_folders, directory))
+    }
+
     /// Installs the run's copy of its skill.
     fn install_skill(
         &self,

@@ -20,7 +20,7 @@ fn skill_patch(mode: ExecutionMode) -> String {
 }
 
 fn local_workspaces(home: PathBuf) -> LocalWorkspaces {
-    LocalWorkspaces { home, artifacts_folder: ARTIFACTS_FOLDER, skill_patch }
+    LocalWorkspaces { home, store_folders: vec![], artifacts_folder: ARTIFACTS_FOLDER, skill_patch }
 }
 
 /// A workspace and a skill beside it.

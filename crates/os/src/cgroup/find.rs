@@ -7,6 +7,8 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Access, FsWord, access, getxattr, statfs};
 
+use crate::mount_table::unescape;
+
 /// A mount of the hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup2Mount {
@@ -83,25 +85,6 @@ fn parse_mount(line: &[u8]) -> Option<Cgroup2Mount> {
     let path = |field: &[u8]| PathBuf::from(OsString::from_vec(unescape(field)));
     let options = String::from_utf8_lossy(fields.get(5)?).split(',').map(str::to_owned).collect();
     Some(Cgroup2Mount { root: path(fields.get(3)?), mount_point: path(fields.get(4)?), options })
-}
-
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let (mut text, mut rest) = (Vec::new(), field);
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..3).filter(|_| *first == b'\\');
-        let code = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                text.push(byte);
-                rest = after.get(3..).unwrap_or_default();
-            }
-            None => {
-                text.push(*first);
-                rest = after;
-            }
-        }
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Restricts access to files with Landlock.
 //!
 //! Landlock only grants permissions. So a directory is hidden by granting access to everything beside it and beside
-//! each of its parents. Entries created there later are not accessible. Landlock does not restrict connecting to Unix
+//! each of its parents, at every place at which it is mounted. Entries created there later are not accessible. Landlock does not restrict connecting to Unix
 //! sockets, nor reading the names and attributes of files. A restricted process cannot mount anything. To hide a
 //! directory from programs with their own sandboxes, use [`super::namespace`].
 
@@ -16,14 +16,14 @@ use landlock::{
 };
 use rustix::fs::{FileType, fstat};
 
-use super::{ConfineError, HiddenTree, open_resolved};
+use super::{AliasScope, ConfineError, HiddenTree, open_resolved};
 
 const MECHANISM_NAME: &str = "Landlock";
 
 /// The permitted access to files. Access that no field forbids is permitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileRules {
-    /// A directory whose contents can be neither read nor written.
+    /// Directories whose contents can be neither read nor written, even below a writable path.
     pub hidden: Option<HiddenTree>,
     /// If set, only these paths and their contents can be written. They are absolute, without symbolic links. Paths that
     /// do not exist are ignored.
@@ -51,19 +51,22 @@ pub fn restrict(rules: &FileRules) -> Result<(), ConfineError> {
     let all = AccessFs::from_all(NEWEST_ABI);
     let default_access = if rules.writable.is_some() { AccessFs::from_read(NEWEST_ABI) } else { all };
     let mut ruleset = create_ruleset()?;
-    match &rules.hidden {
-        None => ruleset = permit(ruleset, Path::new("/"), default_access)?,
-        Some(tree) => {
-            for path in siblings_of_path(&tree.directory) {
-                ruleset = permit(ruleset, &path, default_access)?;
-            }
-            for path in tree.shown_below() {
-                ruleset = permit_resolved(ruleset, path, default_access)?;
-            }
-        }
+    let places = match &rules.hidden {
+        None => vec![],
+        Some(tree) => tree.places(AliasScope::All)?,
+    };
+    for path in paths_beside(Path::new("/"), &places) {
+        ruleset = permit(ruleset, &path, default_access)?;
     }
-    for path in rules.writable.iter().flatten() {
-        ruleset = permit_resolved(ruleset, path, all)?;
+    let shown: Vec<&Path> = match &rules.hidden {
+        None => vec![],
+        Some(tree) => places.iter().flat_map(|place| tree.shown_below(place)).collect(),
+    };
+    for path in shown.iter().flat_map(|path| paths_beside(path, &places)) {
+        ruleset = permit_resolved(ruleset, &path, default_access)?;
+    }
+    for path in rules.writable.iter().flatten().flat_map(|path| paths_beside(path, &places)) {
+        ruleset = permit_resolved(ruleset, &path, all)?;
     }
     for path in WRITABLE_DEVICES {
         let use_of_device = AccessFs::ReadFile
@@ -126,21 +129,18 @@ fn permit_opened(
     ruleset.add_rule(PathBeneath::new(opened, access)).map_err(unavailable_error)
 }
 
-/// All entries beside a directory and beside each of its parents. Links are left out: their targets have their own
-/// rules.
-fn siblings_of_path(directory: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for inner in directory.ancestors() {
-        let Some(parent) = inner.parent() else { break };
-        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-        let others = entries.filter(|entry| entry.path() != inner);
-        found.extend(
-            others
-                .filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()))
-                .map(|entry| entry.path()),
-        );
+/// The path itself, or if places are below it, all entries beside these places and beside each of their parents. Links
+/// are left out: their targets have their own rules.
+fn paths_beside(path: &Path, places: &[PathBuf]) -> Vec<PathBuf> {
+    if places.iter().any(|place| place == path) {
+        return vec![];
     }
-    found
+    if !places.iter().any(|place| place.starts_with(path)) {
+        return vec![path.to_owned()];
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
+    entries.flat_map(|entry| paths_beside(&entry.path(), places)).collect()
 }
 
 fn unavailable_error(reason: impl ToString) -> ConfineError {

@@ -1,7 +1,7 @@
-//! Hides a directory behind an empty file system, in a user and mount namespace.
+//! Hides directories behind empty file systems, in a user and mount namespace.
 //!
 //! The user namespace does more than to allow the mount. A process in it may not inspect processes outside, even of the
-//! same user: access to their `/proc/PID/root`, `cwd`, `fd`, `environ` and `mem` is refused. So the hidden directory
+//! same user: access to their `/proc/PID/root`, `cwd`, `fd`, `environ` and `mem` is refused. So a hidden directory
 //! cannot be reached through another process either. Signals to those processes are still possible.
 //!
 //! A process of an ordinary user keeps its user and group, and loses all capabilities with the next `execve`. Root
@@ -22,7 +22,7 @@ use rustix::mount::{
 use rustix::process::{getegid, geteuid};
 use rustix::thread::{UnshareFlags, set_no_new_privs};
 
-use super::{ConfineError, HiddenTree, open_resolved, step_error};
+use super::{AliasScope, ConfineError, HiddenTree, open_resolved, step_error};
 use crate::beneath::Directory;
 use crate::cgroup;
 
@@ -44,16 +44,31 @@ pub trait IdMapper {
     fn map(&mut self) -> io::Result<()>;
 }
 
-/// Hides a directory from this process and its future descendants.
+/// Hides directories from this process and its future descendants.
 pub fn hide(tree: &HiddenTree, mapper: &mut impl IdMapper) -> Result<(), ConfineError> {
-    let directory = tree.directory.as_path();
+    let places = tree.places(AliasScope::Reachable)?;
     let working_directory = OpenedDirectory::present()?;
     enter_namespaces(mapper)?;
     // Mounts of the outside propagate inside, but not in the other direction.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .map_err(step_error("change the propagation of", Path::new("/")))?;
+    for place in &places {
+        let found = fs::symlink_metadata(place);
+        let found =
+            found.map_err(|source| ConfineError::Step { action: "hide", path: place.clone(), source })?;
+        if found.is_dir() { hide_directory(tree, place) } else { hide_file(place) }?;
+    }
+    remount_cgroups_read_only();
+    if geteuid().is_root() {
+        enter_namespaces(mapper)?;
+    }
+    working_directory.enter()?;
+    set_no_new_privs(true).map_err(step_error("give up new privileges for", Path::new("this process")))
+}
+
+fn hide_directory(tree: &HiddenTree, directory: &Path) -> Result<(), ConfineError> {
     let shown: Vec<(PathBuf, ShownPathKind, OwnedFd)> = tree
-        .shown_below()
+        .shown_below(directory)
         .filter_map(|path| Some(clone_mount(path).transpose()?.map(|(kind, fd)| (path.to_owned(), kind, fd))))
         .collect::<Result<_, _>>()?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -67,18 +82,26 @@ pub fn hide(tree: &HiddenTree, mapper: &mut impl IdMapper) -> Result<(), Confine
             }
         };
         created.map_err(|source| ConfineError::Step { action: "make", path: path.clone(), source })?;
-        move_mount(&cloned, "", CWD, &path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-            .map_err(step_error("mount", &path))?;
+        attach_mount(&cloned, &path)?;
     }
     // Read-only, so that a program gets an error instead of losing its data.
     mount_remount(directory, flags | MountFlags::BIND | MountFlags::RDONLY, "")
-        .map_err(step_error("make read-only", directory))?;
-    remount_cgroups_read_only();
-    if geteuid().is_root() {
-        enter_namespaces(mapper)?;
-    }
-    working_directory.enter()?;
-    set_no_new_privs(true).map_err(step_error("give up new privileges for", Path::new("this process")))
+        .map_err(step_error("make read-only", directory))
+}
+
+/// Hides a file that is mounted separately.
+fn hide_file(file: &Path) -> Result<(), ConfineError> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let empty = open_tree(CWD, EMPTY_FILE, flags).map_err(step_error("open", Path::new(EMPTY_FILE)))?;
+    attach_mount(&empty, file)
+}
+
+/// The device that replaces a hidden file.
+pub const EMPTY_FILE: &str = "/dev/null";
+
+fn attach_mount(cloned: &OwnedFd, path: &Path) -> Result<(), ConfineError> {
+    move_mount(cloned, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .map_err(step_error("mount", path))
 }
 
 /// The working directory before the mount. It refers to the file system before the mount, so `..` would lead around the
