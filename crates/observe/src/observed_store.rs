@@ -17,8 +17,9 @@ use abide_domain::{
     turn::Turn,
 };
 use abide_ports::store::{
-    ClaimHolder, CommitReceipt, DamagedRun, Journal, JournalCommit, JournalEntry, JournalSeq, ListPage,
-    PageRequest, RunTables, Store, StoreError, StoreFlaw, StoreFuture, StoreMaintenance, StoreQueries,
+    ClaimHolder, CommitReceipt, DamagedRun, Journal, JournalCommit, JournalEntry, JournalPage,
+    JournalPageRequest, JournalSeq, ListPage, PageRequest, RunTables, Store, StoreError, StoreFlaw,
+    StoreFuture, StoreMaintenance, StoreQueries,
 };
 
 /// Intercepts calls to a store.
@@ -61,6 +62,10 @@ impl<W: StoreObserver> Journal for ObservedStore<W> {
 
     fn entries_of(&self, run: RunId, after: JournalSeq, limit: usize) -> StoreFuture<'_, Vec<JournalEntry>> {
         self.observe_read().entries_of(run, after, limit)
+    }
+
+    fn journal_page(&self, request: JournalPageRequest) -> StoreFuture<'_, JournalPage> {
+        self.observe_read().journal_page(request)
     }
 
     fn head(&self) -> StoreFuture<'_, JournalSeq> {

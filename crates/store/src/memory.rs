@@ -23,8 +23,9 @@ use abide_domain::{
     turn::Turn,
 };
 use abide_ports::store::{
-    ClaimHolder, CommitReceipt, Journal, JournalCommit, JournalEntry, JournalSeq, ListPage, PageRequest,
-    RunChange, RunTables, StoreError, StoreFuture, StoreMaintenance, StoreQueries,
+    ClaimHolder, CommitReceipt, Journal, JournalCommit, JournalEntry, JournalPage, JournalPageRequest,
+    JournalSeq, ListPage, PageRequest, RunChange, RunTables, StoreError, StoreFuture, StoreMaintenance,
+    StoreQueries,
 };
 use serde::Serialize;
 
@@ -203,6 +204,24 @@ impl Journal for MemoryStore {
         self.read(|contents| {
             let of_run = contents.journal.iter().filter(|entry| entry.run_id == run && entry.seq > after);
             Ok(of_run.take(limit).cloned().collect())
+        })
+    }
+
+    fn journal_page(&self, request: JournalPageRequest) -> StoreFuture<'_, JournalPage> {
+        let JournalPageRequest { run, after, limit, max_bytes } = request;
+        self.read(|contents| {
+            let skipped = usize::try_from(after.0).unwrap_or(usize::MAX);
+            let is_wanted = |entry: &&JournalEntry| run.is_none_or(|run| run == entry.run_id);
+            let (mut entries, mut bytes) = (Vec::new(), 0_usize);
+            for entry in contents.journal.iter().skip(skipped).filter(is_wanted) {
+                if entries.len() == limit || (bytes >= max_bytes && !entries.is_empty()) {
+                    return Ok(JournalPage { entries, has_more: true });
+                }
+                let event = serde_json::to_vec(&entry.event).unwrap_or_default();
+                bytes = bytes.saturating_add(event.len());
+                entries.push(entry.clone());
+            }
+            Ok(JournalPage { entries, has_more: false })
         })
     }
 

@@ -1,8 +1,8 @@
 //! Memory budgets, per credential and in total: for responses that clients have not yet received, and for large requests
 //! that are being received.
 //!
-//! Bytes are reserved before a response is read or serialised, and released when the client has received nearly all of
-//! it. A request without budget waits. A client that does not read is disconnected by the server's timeout, which
+//! Bytes are reserved before a response is read or serialised, and released when the client's connection has sent the
+//! last of them. A request without budget waits. A client that does not read is disconnected by the server's timeout, which
 //! releases its bytes.
 
 use std::{
@@ -21,9 +21,12 @@ use hyper::body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Limit for all responses together.
-const MAX_TOTAL_BYTES: usize = 48 << 20;
+const MAX_TOTAL_BYTES: usize = 32 << 20;
 /// Limit for the responses of one credential.
-const MAX_CREDENTIAL_BYTES: usize = 24 << 20;
+const MAX_CREDENTIAL_BYTES: usize = 16 << 20;
+/// The same limits for events of streams, which may stay unread for longer than a response.
+const MAX_STREAM_BYTES: usize = 16 << 20;
+const MAX_STREAM_BYTES_OF_ONE: usize = 8 << 20;
 /// The same limits for large requests that are being received.
 const MAX_RECEIVED_BYTES: usize = 16 << 20;
 const MAX_RECEIVED_BYTES_OF_ONE: usize = 8 << 20;
@@ -92,6 +95,10 @@ impl ByteBudget {
         Self::new(MAX_TOTAL_BYTES, MAX_CREDENTIAL_BYTES)
     }
 
+    pub(super) fn of_streams() -> Self {
+        Self::new(MAX_STREAM_BYTES, MAX_STREAM_BYTES_OF_ONE)
+    }
+
     pub(super) fn of_received() -> Self {
         Self::new(MAX_RECEIVED_BYTES, MAX_RECEIVED_BYTES_OF_ONE)
     }
@@ -129,17 +136,34 @@ impl ByteBudget {
     }
 }
 
-/// Creates a body that holds its reservation until its last piece is sent, shrinking it as pieces are sent.
-pub(super) fn reserved_body(bytes: Vec<u8>, mut reservation: Option<ByteReservation>) -> Body {
+/// Creates a body that holds its reservation until its last piece is sent.
+pub(super) fn reserved_body(bytes: Vec<u8>, reservation: Option<ByteReservation>) -> Body {
+    Body::new(ReservedBody { rest: reserved_bytes(bytes, reservation) })
+}
+
+/// Creates bytes that hold their reservation, reduced to their length, until the last slice of them is dropped. The
+/// write buffer of a connection holds slices until they are sent.
+pub(super) fn reserved_bytes(mut bytes: Vec<u8>, mut reservation: Option<ByteReservation>) -> Bytes {
+    bytes.shrink_to_fit();
     if let Some(reservation) = &mut reservation {
         reservation.shrink_to(bytes.len());
     }
-    Body::new(ReservedBody { rest: Bytes::from(bytes), _reservation: reservation })
+    Bytes::from_owner(ReservedBytes { bytes, _reservation: reservation })
+}
+
+struct ReservedBytes {
+    bytes: Vec<u8>,
+    _reservation: Option<ByteReservation>,
+}
+
+impl AsRef<[u8]> for ReservedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 struct ReservedBody {
     rest: Bytes,
-    _reservation: Option<ByteReservation>,
 }
 
 impl HttpBody for ReservedBody {

@@ -2,31 +2,56 @@
 
 use abide_daemon::Daemon;
 use abide_domain::id::RunId;
-use abide_ports::store::{JournalEntry, JournalSeq, StoreError};
+use abide_ports::store::{JournalEntry, JournalPage, JournalPageRequest, JournalSeq, StoreError};
 use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
 
-use super::{
-    budget::{self, ByteReservation},
-    translate,
-};
+use super::{HttpState, budget, guard::RequestCredential, problem::HttpProblem, translate};
 
 /// Target size of a page. The last entry may exceed it.
 pub(super) const MAX_PAGE_BYTES: usize = 1 << 20;
-/// Bytes reserved while a page is read and serialised. The last item may be the longest result of a turn, 4 MiB.
-pub(super) const PAGE_RESERVATION_BYTES: usize = 6 << 20;
-/// Number of entries in the first read, when their size is unknown, and the maximum number per read.
-const FIRST_READ_ENTRIES: usize = 8;
-const MAX_READ_ENTRIES: usize = 128;
+/// Bytes reserved while a page is read and serialised. The last item may be the longest result of a turn, 4 MiB. A
+/// longer page is read again with a reservation of its length.
+const PAGE_RESERVATION_BYTES: usize = 6 << 20;
+/// Maximum number of pages that are read and serialised at a time. Their decoded form is not part of the budget.
+pub(super) const MAX_PAGE_READERS: usize = 2;
 
-/// Builds a response of up to page size with the reservation made before it was read.
-pub(super) fn json_response(value: &impl Serialize, reservation: Option<ByteReservation>) -> Response {
-    // Serialising text, numbers and JSON values does not fail.
-    let text = serde_json::to_vec(value).unwrap_or_default();
-    ([(header::CONTENT_TYPE, "application/json")], budget::reserved_body(text, reservation)).into_response()
+/// Serialises a value that is read after its bytes are reserved. Requests that wait for their bytes hold no value.
+pub(super) async fn json_response<T: Serialize, F: Future<Output = Result<T, HttpProblem>>>(
+    interface: &HttpState,
+    credential: &RequestCredential,
+    read: impl Fn() -> F,
+) -> Result<Response, HttpProblem> {
+    json_text_response(interface, credential, || {
+        let value = read();
+        // Serialising text, numbers and JSON values does not fail.
+        async { Ok(serde_json::to_vec(&value.await?).unwrap_or_default()) }
+    })
+    .await
+}
+
+/// Like [`json_response`], for a value that `read` serialises.
+pub(super) async fn json_text_response<F: Future<Output = Result<Vec<u8>, HttpProblem>>>(
+    interface: &HttpState,
+    credential: &RequestCredential,
+    read: impl Fn() -> F,
+) -> Result<Response, HttpProblem> {
+    let mut expected = PAGE_RESERVATION_BYTES;
+    loop {
+        let reservation = interface.0.budget.reserve(&credential.0, expected).await;
+        // The semaphore is never closed, so `acquire` does not fail.
+        let reader_permit = interface.0.page_readers.acquire().await.ok();
+        let text = read().await?;
+        drop(reader_permit);
+        if text.len() <= expected {
+            let body = budget::reserved_body(text, reservation);
+            return Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response());
+        }
+        expected = text.len();
+    }
 }
 
 /// A journal entry, serialised for clients.
@@ -45,50 +70,18 @@ pub(super) struct EntryPage {
     pub(super) has_more: bool,
 }
 
-/// Reads the entries after a position: at most `most`, about one page of bytes, and at least one if there is one.
-pub(super) async fn read_page(
-    daemon: &Daemon,
-    run: Option<RunId>,
-    after: JournalSeq,
-    most: usize,
-) -> Result<EntryPage, StoreError> {
-    let (mut entries, mut bytes, mut after, mut step) = (Vec::new(), 0, after, FIRST_READ_ENTRIES);
-    loop {
-        // One more than requested, to detect whether there is a next page.
-        let count = step.min(most + 1 - entries.len());
-        let found = load(daemon, run, after, count).await?;
-        let is_end = found.len() < count;
-        let mut largest = 1;
-        for entry in &found {
-            if entries.len() == most || bytes >= MAX_PAGE_BYTES {
-                return Ok(EntryPage { entries, has_more: true });
-            }
-            let json = encode(entry);
-            (bytes, largest, after) = (bytes + json.len(), largest.max(json.len()), entry.seq);
-            entries.push(EncodedEntry { seq: entry.seq, run: entry.run_id, json });
-        }
-        if is_end {
-            return Ok(EntryPage { entries, has_more: false });
-        }
-        // As many as fit if each has the size of the largest one so far.
-        let left = MAX_PAGE_BYTES.saturating_sub(bytes);
-        step = (left / largest + 1).min(step * 4).min(MAX_READ_ENTRIES);
-    }
-}
-
-async fn load(
-    daemon: &Daemon,
-    run: Option<RunId>,
-    after: JournalSeq,
-    most: usize,
-) -> Result<Vec<JournalEntry>, StoreError> {
-    match run {
-        Some(run) => daemon.store().entries_of(run, after, most).await,
-        None => daemon.store().entries(after, most).await,
-    }
+/// Reads the entries after a position: at most `limit`, about `max_bytes`, and at least one if there is one.
+pub(super) async fn read_page(daemon: &Daemon, request: JournalPageRequest) -> Result<EntryPage, StoreError> {
+    let JournalPage { entries, has_more } = daemon.store().journal_page(request).await?;
+    // Each decoded entry is dropped after it is encoded.
+    let encode =
+        |entry: JournalEntry| EncodedEntry { seq: entry.seq, run: entry.run_id, json: encode(&entry) };
+    Ok(EntryPage { entries: entries.into_iter().map(encode).collect(), has_more })
 }
 
 fn encode(entry: &JournalEntry) -> Vec<u8> {
     // Serialising text, numbers and JSON values does not fail, and compact JSON contains no line breaks.
-    serde_json::to_vec(&translate::event(entry)).unwrap_or_default()
+    let mut json = serde_json::to_vec(&translate::event(entry)).unwrap_or_default();
+    json.shrink_to_fit();
+    json
 }

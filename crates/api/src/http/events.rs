@@ -1,19 +1,20 @@
 //! Journal events: a stream of server-sent events with durable cursors, or one page of JSON.
 //!
 //! The `id` of an event is its position in the journal, so a client can resume after a restart of either side. A client
-//! that does not read costs one page and a place in the feed, until the server's timeout disconnects it.
+//! that does not read costs one page and a place in the feed, until the server's timeout disconnects it. Pages of
+//! streams have a budget: a stream reads the store only after it has reserved the bytes of a page.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use abide_domain::id::RunId;
 use abide_observe::metrics::StreamReaderGuard;
-use abide_ports::store::JournalSeq;
+use abide_ports::store::{JournalPageRequest, JournalSeq};
 use abide_wire::{event as wire, service};
 use axum::{
     body::{Body, Bytes},
     extract::{Extension, State},
     http::{HeaderMap, HeaderValue, header},
-    response::{IntoResponse, Response},
+    response::Response,
 };
 use serde::Deserialize;
 use tokio::{
@@ -29,8 +30,9 @@ use utoipa::IntoParams;
 use super::{
     HttpState, StopMode,
     body::{PathParams, QueryParams, validate_limit},
-    budget, entry_pages,
-    feed::{BroadcastEntry, sse_frame},
+    budget::{self, ByteReservation},
+    entry_pages,
+    feed::{BroadcastEntry, sse_frame_bytes, write_sse_frame},
     guard::RequestCredential,
     problem::{HttpProblem, ProblemCode},
     runs::{load_run, parse_run_id},
@@ -128,7 +130,7 @@ async fn respond(
     }
     match negotiate_format(headers)? {
         EventsFormat::Page => page(interface, credential, run, after, most).await,
-        EventsFormat::Stream => stream(interface, run, after).await,
+        EventsFormat::Stream => stream(interface, credential, run, after).await,
     }
 }
 
@@ -183,24 +185,28 @@ async fn page(
     after: JournalSeq,
     most: usize,
 ) -> Result<Response, HttpProblem> {
-    let reservation = interface.0.budget.reserve(&credential.0, entry_pages::PAGE_RESERVATION_BYTES).await;
-    let page = entry_pages::read_page(interface.daemon(), run, after, most).await?;
-    let mut text = Vec::from(b"{\"items\":[");
-    for (number, entry) in page.entries.iter().enumerate() {
-        text.extend_from_slice(if number > 0 { b"," } else { b"" });
-        text.extend_from_slice(&entry.json);
-    }
-    text.extend_from_slice(b"],\"next_cursor\":");
-    match page.entries.last().filter(|_| page.has_more) {
-        Some(last) => text.extend_from_slice(format!("\"{}\"}}", last.seq.0).as_bytes()),
-        None => text.extend_from_slice(b"null}"),
-    }
-    Ok(([(header::CONTENT_TYPE, "application/json")], budget::reserved_body(text, reservation))
-        .into_response())
+    let request = JournalPageRequest { run, after, limit: most, max_bytes: entry_pages::MAX_PAGE_BYTES };
+    entry_pages::json_text_response(interface, credential, || async {
+        let page = entry_pages::read_page(interface.daemon(), request).await?;
+        let end = match page.entries.last().filter(|_| page.has_more) {
+            Some(last) => format!("],\"next_cursor\":\"{}\"}}", last.seq.0),
+            None => "],\"next_cursor\":null}".to_owned(),
+        };
+        let mut text = Vec::from(b"{\"items\":[");
+        for (number, entry) in page.entries.into_iter().enumerate() {
+            text.reserve_exact(entry.json.len() + 1);
+            text.extend_from_slice(if number > 0 { b"," } else { b"" });
+            text.extend_from_slice(&entry.json);
+        }
+        text.extend_from_slice(end.as_bytes());
+        Ok(text)
+    })
+    .await
 }
 
 async fn stream(
     interface: &HttpState,
+    credential: &RequestCredential,
     run: Option<RunId>,
     after: JournalSeq,
 ) -> Result<Response, HttpProblem> {
@@ -219,7 +225,10 @@ async fn stream(
         run,
         last_seq: after,
         caught_up: false,
-        pending: VecDeque::from([Bytes::from_static(b": events\nretry: 1000\n\n")]),
+        pending: Bytes::from_static(b": events\nretry: 1000\n\n"),
+        credential: credential.0.clone(),
+        expected_bytes: READ_RESERVATION_BYTES,
+        waiting_reservation: None,
         heartbeat,
         _permit: permit,
         _reader_guard: interface.0.metrics.stream_reader(),
@@ -240,8 +249,13 @@ async fn stream(
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 /// Delay before reading again from a store that failed.
 const STORE_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Number of entries read from the store at a time for one client.
+/// Maximum number and target size of the entries that are read from the store at a time for one client.
 const READ_ENTRIES: usize = 32;
+const READ_BYTES: usize = 64 << 10;
+/// Bytes reserved before these entries are read. Longer entries are read again with a reservation of their length.
+const READ_RESERVATION_BYTES: usize = 128 << 10;
+
+type WaitingReservation = Pin<Box<dyn Future<Output = Option<ByteReservation>> + Send>>;
 
 /// State of one event stream. It is polled only when its connection has room.
 struct EventStreamReader {
@@ -252,7 +266,13 @@ struct EventStreamReader {
     broadcast: Receiver<BroadcastEntry>,
     /// Whether the stream has caught up with the store and needs only the feed.
     caught_up: bool,
-    pending: VecDeque<Bytes>,
+    /// Bytes to send. Those that were read from the store hold their reservation.
+    pending: Bytes,
+    credential: Arc<str>,
+    /// Bytes to reserve for the next read.
+    expected_bytes: usize,
+    /// The reservation for the next read. The reader holds no entries while it waits.
+    waiting_reservation: Option<WaitingReservation>,
     heartbeat: Interval,
     stop: watch::Receiver<StopMode>,
     _permit: OwnedSemaphorePermit,
@@ -263,14 +283,26 @@ impl EventStreamReader {
     /// Returns the next bytes to send; `None` when the daemon stops.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(frame) = self.pending.pop_front() {
-                return Some(frame);
+            if !self.pending.is_empty() {
+                return Some(std::mem::take(&mut self.pending));
             }
             if *self.stop.borrow() != StopMode::No {
                 return None;
             }
             if !self.caught_up {
-                self.read_from_store().await;
+                let (stream_budget, credential, bytes) =
+                    (self.interface.0.stream_budget.clone(), self.credential.clone(), self.expected_bytes);
+                let waiting = self.waiting_reservation.get_or_insert_with(|| {
+                    Box::pin(async move { stream_budget.reserve(&credential, bytes).await })
+                });
+                tokio::select! {
+                    reservation = waiting => {
+                        self.waiting_reservation = None;
+                        self.read_from_store(reservation).await;
+                    }
+                    _ = self.heartbeat.tick() => return Some(Bytes::from_static(b":\n\n")),
+                    _ = self.stop.changed() => {}
+                }
                 continue;
             }
             tokio::select! {
@@ -287,16 +319,32 @@ impl EventStreamReader {
 
     /// Reads from the store. An empty page means that all later entries arrive by the feed, which was subscribed to
     /// before.
-    async fn read_from_store(&mut self) {
-        match entry_pages::read_page(self.interface.daemon(), self.run, self.last_seq, READ_ENTRIES).await {
+    async fn read_from_store(&mut self, reservation: Option<ByteReservation>) {
+        let (run, after) = (self.run, self.last_seq);
+        let request = JournalPageRequest { run, after, limit: READ_ENTRIES, max_bytes: READ_BYTES };
+        // The semaphore is never closed, so `acquire` does not fail.
+        let reader_permit = self.interface.0.page_readers.acquire().await.ok();
+        let page = entry_pages::read_page(self.interface.daemon(), request).await;
+        match page {
             Ok(page) => {
+                let bytes = page.entries.iter().map(sse_frame_bytes).sum();
+                if bytes > self.expected_bytes {
+                    self.expected_bytes = bytes;
+                    return;
+                }
+                self.expected_bytes = READ_RESERVATION_BYTES;
                 self.caught_up = page.entries.is_empty();
                 if let Some(last) = page.entries.last() {
                     self.last_seq = last.seq;
                 }
-                self.pending.extend(page.entries.iter().map(sse_frame));
+                let mut frames = Vec::with_capacity(bytes);
+                for entry in page.entries {
+                    write_sse_frame(&mut frames, &entry);
+                }
+                self.pending = budget::reserved_bytes(frames, reservation);
             }
             Err(_) => {
+                drop((reader_permit, reservation));
                 tokio::select! {
                     () = tokio::time::sleep(STORE_RETRY_DELAY) => {}
                     _ = self.stop.changed() => {}
@@ -316,7 +364,9 @@ impl EventStreamReader {
             None => self.last_seq = entry.seq,
             Some(frame) => {
                 self.last_seq = entry.seq;
-                self.pending.extend(Some(frame).filter(|_| is_wanted));
+                if is_wanted {
+                    self.pending = frame;
+                }
             }
         }
     }

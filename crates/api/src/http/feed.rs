@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use abide_daemon::Daemon;
 use abide_domain::id::RunId;
-use abide_ports::store::{JournalSeq, StoreError};
+use abide_ports::store::{JournalPageRequest, JournalSeq, StoreError};
 use axum::body::Bytes;
 use tokio::sync::{
     OnceCell,
@@ -36,7 +36,7 @@ pub(super) struct BroadcastEntry {
 /// Capacity of the broadcast, in entries. A subscriber that is further behind reads the store.
 const BROADCAST_CAPACITY: usize = 256;
 /// Maximum size of a broadcast entry, in bytes.
-const MAX_FRAME_BYTES: usize = 64 << 10;
+const MAX_FRAME_BYTES: usize = 16 << 10;
 /// Number of entries read from the store at a time.
 const READ_ENTRIES: usize = 128;
 /// Maximum time between two reads of the journal, in case a change notification is missed.
@@ -88,11 +88,21 @@ async fn catch_up(
         return Ok(head);
     }
     while position < head {
-        let page = entry_pages::read_page(daemon, None, position, READ_ENTRIES).await?;
+        let request = JournalPageRequest {
+            run: None,
+            after: position,
+            limit: READ_ENTRIES,
+            max_bytes: entry_pages::MAX_PAGE_BYTES,
+        };
+        let page = entry_pages::read_page(daemon, request).await?;
         let Some(last) = page.entries.last() else { break };
         position = last.seq;
         for entry in &page.entries {
-            let frame = (entry.json.len() <= MAX_FRAME_BYTES).then(|| sse_frame(entry));
+            let frame = (entry.json.len() <= MAX_FRAME_BYTES).then(|| {
+                let mut frame = Vec::new();
+                write_sse_frame(&mut frame, entry);
+                Bytes::from(frame)
+            });
             // An error means that there is no subscriber.
             sender.send(BroadcastEntry { seq: entry.seq, run: entry.run, frame }).ok();
         }
@@ -100,8 +110,17 @@ async fn catch_up(
     Ok(position)
 }
 
-/// An entry as a server-sent event.
-pub(super) fn sse_frame(entry: &EncodedEntry) -> Bytes {
+/// An upper bound of the length of an entry as a server-sent event.
+pub(super) fn sse_frame_bytes(entry: &EncodedEntry) -> usize {
+    /// Length of the field names, line breaks and the longest id.
+    const FIELD_BYTES: usize = 40;
+    entry.json.len() + FIELD_BYTES
+}
+
+/// Appends an entry as a server-sent event.
+pub(super) fn write_sse_frame(text: &mut Vec<u8>, entry: &EncodedEntry) {
     let head = format!("id: {}\ndata: ", entry.seq.0);
-    Bytes::from([head.as_bytes(), &entry.json, b"\n\n"].concat())
+    for part in [head.as_bytes(), &entry.json, b"\n\n"] {
+        text.extend_from_slice(part);
+    }
 }

@@ -73,13 +73,12 @@ pub(super) async fn inbox(
 ) -> Result<Response, HttpProblem> {
     let InteractionsQuery { state: None | Some(InteractionFilter::Open), cursor, limit } = inbox;
     let page = page_of(cursor, limit)?;
-    let reservation = interface.0.budget.reserve(&credential.0, entry_pages::PAGE_RESERVATION_BYTES).await;
-    let listing = interface.daemon().store().open_interactions(page).await?;
-    let items = listing.items.iter().map(translate::interaction).collect();
-    Ok(entry_pages::json_response(
-        &service::ListResponse { items, next_cursor: listing.next_cursor },
-        reservation,
-    ))
+    entry_pages::json_response(&interface, &credential, || async {
+        let listing = interface.daemon().store().open_interactions(page.clone()).await?;
+        let items: Vec<_> = listing.items.iter().map(translate::interaction).collect();
+        Ok(service::ListResponse { items, next_cursor: listing.next_cursor })
+    })
+    .await
 }
 
 /// Lists the questions of a run, oldest first.
@@ -99,16 +98,15 @@ pub(super) async fn of_run(
     QueryParams(part): QueryParams<PageQuery>,
 ) -> Result<Response, HttpProblem> {
     let (run, page) = (parse_run_id(&id)?, part.page()?);
-    let reservation = interface.0.budget.reserve(&credential.0, entry_pages::PAGE_RESERVATION_BYTES).await;
-    let listing = interface.daemon().store().interactions_of(run, page).await?;
-    if listing.items.is_empty() {
-        load_run(&interface, run).await?;
-    }
-    let items = listing.items.iter().map(translate::interaction).collect();
-    Ok(entry_pages::json_response(
-        &service::ListResponse { items, next_cursor: listing.next_cursor },
-        reservation,
-    ))
+    entry_pages::json_response(&interface, &credential, || async {
+        let listing = interface.daemon().store().interactions_of(run, page.clone()).await?;
+        if listing.items.is_empty() {
+            load_run(&interface, run).await?;
+        }
+        let items: Vec<_> = listing.items.iter().map(translate::interaction).collect();
+        Ok(service::ListResponse { items, next_cursor: listing.next_cursor })
+    })
+    .await
 }
 
 /// Answers a question. The first answer is accepted.

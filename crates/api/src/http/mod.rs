@@ -95,6 +95,10 @@ struct HttpStateInner {
     engines: EngineCache,
     limits: RateLimiter,
     budget: ByteBudget,
+    /// Budget for events of streams that are not yet sent.
+    stream_budget: Arc<ByteBudget>,
+    /// Permits for pages that are being read and serialised.
+    page_readers: Semaphore,
     /// Budget for large requests that are being received, as bodies or messages of WebSockets.
     received: ByteBudget,
     /// Events for WebSockets that are not yet serialised.
@@ -116,6 +120,8 @@ impl HttpState {
             engines: EngineCache::default(),
             limits: RateLimiter::new(settings.requests_per_second),
             budget: ByteBudget::of_responses(),
+            stream_budget: Arc::new(ByteBudget::of_streams()),
+            page_readers: Semaphore::new(entry_pages::MAX_PAGE_READERS),
             received: ByteBudget::of_received(),
             unread: ByteCounter::new(terminal_backlog::MAX_UNREAD_BYTES),
             waiting: ByteCounter::new(terminal_backlog::MAX_WAITING_BYTES),

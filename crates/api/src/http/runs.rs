@@ -157,13 +157,13 @@ pub(super) async fn list(
     QueryParams(runs): QueryParams<RunsQuery>,
 ) -> Result<Response, HttpProblem> {
     let page = page_of(runs.cursor, runs.limit)?;
-    let reservation = interface.0.budget.reserve(&credential.0, entry_pages::PAGE_RESERVATION_BYTES).await;
-    let listing = interface.daemon().store().runs(runs.status.map(translate::status), page).await?;
-    let items = listing.items.iter().map(|run| run_view(&interface, run)).collect();
-    Ok(entry_pages::json_response(
-        &service::ListResponse { items, next_cursor: listing.next_cursor },
-        reservation,
-    ))
+    let status = runs.status.map(translate::status);
+    entry_pages::json_response(&interface, &credential, || async {
+        let listing = interface.daemon().store().runs(status, page.clone()).await?;
+        let items: Vec<_> = listing.items.iter().map(|run| run_view(&interface, run)).collect();
+        Ok(service::ListResponse { items, next_cursor: listing.next_cursor })
+    })
+    .await
 }
 
 /// Shows a run.
@@ -180,9 +180,11 @@ pub(super) async fn show(
     Extension(credential): Extension<RequestCredential>,
     PathParams(id): PathParams<String>,
 ) -> Result<Response, HttpProblem> {
-    let reservation = interface.0.budget.reserve(&credential.0, entry_pages::PAGE_RESERVATION_BYTES).await;
-    let run = load_run(&interface, parse_run_id(&id)?).await?;
-    Ok(entry_pages::json_response(&run_view(&interface, &run), reservation))
+    let run = parse_run_id(&id)?;
+    entry_pages::json_response(&interface, &credential, || async {
+        Ok(run_view(&interface, &load_run(&interface, run).await?))
+    })
+    .await
 }
 
 /// Lists the turns of a run, oldest first.
@@ -202,18 +204,17 @@ pub(super) async fn turns(
     QueryParams(part): QueryParams<PageQuery>,
 ) -> Result<Response, HttpProblem> {
     let (run, page) = (parse_run_id(&id)?, part.page()?);
-    let reservation = interface.0.budget.reserve(&credential.0, entry_pages::PAGE_RESERVATION_BYTES).await;
-    let listing = interface.daemon().store().turns_of(run, page).await?;
-    if listing.items.is_empty() {
-        load_run(&interface, run).await?;
-    }
-    let mut turns = listing.items;
-    turn_exits::add_missing_exits(interface.daemon().store(), run, &mut turns).await?;
-    let items = turns.iter().map(translate::turn).collect();
-    Ok(entry_pages::json_response(
-        &service::ListResponse { items, next_cursor: listing.next_cursor },
-        reservation,
-    ))
+    entry_pages::json_response(&interface, &credential, || async {
+        let listing = interface.daemon().store().turns_of(run, page.clone()).await?;
+        if listing.items.is_empty() {
+            load_run(&interface, run).await?;
+        }
+        let mut turns = listing.items;
+        turn_exits::add_missing_exits(interface.daemon().store(), run, &mut turns).await?;
+        let items: Vec<_> = turns.iter().map(translate::turn).collect();
+        Ok(service::ListResponse { items, next_cursor: listing.next_cursor })
+    })
+    .await
 }
 
 /// Interrupts the running turn.

@@ -1,5 +1,8 @@
-//! Memory of the daemon with many WebSocket clients that request more than they read (SECURITY finding D4).
+//! Memory of the daemon with many clients that request more than they read (SECURITY finding D4).
 
+use std::{io::Write, net::TcpStream, thread, time::Duration};
+
+use abide_testkit::daemon::{DaemonExit, TestHome};
 use serde_json::{Value, json};
 
 use crate::terminals::TerminalSocketClient;
@@ -66,6 +69,66 @@ fn streamed_bytes(client: &mut TerminalSocketClient, session: &str) -> usize {
         }
         bytes += chunk["params"]["data"].as_str().expect("a chunk has data").len();
     }
+}
+
+/// Number of runs with a long prompt, its length in bytes, and the number of clients per path that read nothing.
+const LONG_RUNS: usize = 16;
+const LONG_PROMPT_BYTES: usize = 900_000;
+const UNREAD_CLIENTS: usize = 120;
+
+/// Sends a request whose response is not read.
+fn request_unread(home: &TestHome, path: &str, accept: &str) -> TcpStream {
+    let client = home.client().expect("a daemon was started");
+    let (address, token) = (client.address, client.token.unwrap_or_default());
+    let mut stream = TcpStream::connect(address).expect("the daemon listens");
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\naccept: {accept}\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).expect("the daemon receives the request");
+    stream
+}
+
+/// Streams and pages that clients do not read are bounded for all clients together. Each stream used to hold its own
+/// page of the journal.
+#[test]
+fn unread_event_streams_and_pages_of_long_entries_take_little_memory() {
+    let home = new_home();
+    let daemon = home.start();
+    let prompt = format!("say {}", "a".repeat(LONG_PROMPT_BYTES));
+    let runs: Vec<String> =
+        (0..LONG_RUNS).map(|_| home.create_run(&json!({ "engine": "parrot", "prompt": prompt }))).collect();
+    for run in &runs {
+        home.wait_for_status(run, "succeeded");
+    }
+    assert_eq!(daemon.terminate(), DaemonExit::Exited(Some(0)));
+    let daemon = home.start();
+    let turns = format!("/v1/runs/{}/turns", runs[0]);
+    let requests = [
+        ("/v1/events", "text/event-stream"),
+        ("/v1/events", "application/json"),
+        (&turns, "application/json"),
+    ];
+    let mut clients = Vec::new();
+    for _ in 0..UNREAD_CLIENTS {
+        clients.extend(requests.map(|(path, accept)| request_unread(&home, path, accept)));
+    }
+    // The memory settles when as much is read as the budgets allow.
+    let mut peak = 0;
+    for _ in 0..20 {
+        let reached = daemon.peak_memory() >> 20;
+        assert!(reached < MAX_MEMORY_MIB, "{reached} MiB");
+        if reached == peak {
+            break;
+        }
+        peak = reached;
+        thread::sleep(Duration::from_secs(2));
+    }
+    assert_eq!(home.try_get("/readyz").status, 200);
+    drop(clients);
+    // The streams have released their bytes, so another client receives the whole journal.
+    let created = home.event_stream("/v1/events", 0).filter(|event| event["type"] == "run_created");
+    assert_eq!(created.take(LONG_RUNS).count(), LONG_RUNS);
+    stop(&home, daemon);
 }
 
 /// A request that quotes much of itself in its response, or stays in memory until its reply, is bounded.

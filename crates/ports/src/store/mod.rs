@@ -13,7 +13,7 @@ mod tables;
 pub use commit::{CommitReceipt, JournalCommit, JournalEntry, JournalSeq, RunChange};
 pub use error::StoreError;
 pub use inspection::StoreFlaw;
-pub use page::{ListPage, PageRequest};
+pub use page::{JournalPage, JournalPageRequest, ListPage, PageRequest};
 pub use tables::{JournalMismatch, RunTables};
 
 use std::{collections::BTreeMap, future::Future, path::Path, pin::Pin};
@@ -45,6 +45,9 @@ pub trait Journal {
 
     /// Like [`Journal::entries`], for one run.
     fn entries_of(&self, run: RunId, after: JournalSeq, limit: usize) -> StoreFuture<'_, Vec<JournalEntry>>;
+
+    /// Entries after a position, bounded in bytes. Entries beyond the page are not decoded.
+    fn journal_page(&self, request: JournalPageRequest) -> StoreFuture<'_, JournalPage>;
 
     /// The position of the latest entry, 0 for an empty journal.
     fn head(&self) -> StoreFuture<'_, JournalSeq>;

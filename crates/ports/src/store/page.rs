@@ -1,4 +1,30 @@
-//! Paginated lists, bounded in items and in bytes.
+//! Paginated lists and journal pages, bounded in items and in bytes.
+
+use abide_domain::id::RunId;
+
+use super::{JournalEntry, JournalSeq};
+
+/// The requested part of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalPageRequest {
+    /// Only entries of this run; none for all runs.
+    pub run: Option<RunId>,
+    /// The page begins after this position.
+    pub after: JournalSeq,
+    /// The maximum number of entries.
+    pub limit: usize,
+    /// The page ends with the entry at which the stored size of the events reaches this many bytes. It has at least one
+    /// entry if there is one, so the limit is exceeded by at most one entry.
+    pub max_bytes: usize,
+}
+
+/// Consecutive journal entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalPage {
+    pub entries: Vec<JournalEntry>,
+    /// Whether entries follow the page.
+    pub has_more: bool,
+}
 
 /// The requested part of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]

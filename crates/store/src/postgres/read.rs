@@ -5,7 +5,7 @@
 use std::{str::FromStr, sync::Arc};
 
 use abide_domain::{id::RunId, run::Run};
-use abide_ports::store::{JournalEntry, ListPage, PageRequest, StoreError};
+use abide_ports::store::{JournalEntry, JournalPage, JournalPageRequest, ListPage, PageRequest, StoreError};
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 use tokio_postgres::{Row, types::ToSql};
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     cursor::position,
-    record::{StoredEntry, decode_body, limit_to_db_integer, parse_id},
+    record::{StoredEntry, decode_body, limit_to_db_integer, parse_id, to_db_integer},
 };
 
 pub(super) const SELECT_ENTRY: &str =
@@ -70,6 +70,30 @@ impl PostgresReader {
         values: SqlParams<'_>,
     ) -> Result<Vec<JournalEntry>, StoreError> {
         self.rows(sql, values).await?.iter().map(entry).collect()
+    }
+
+    /// Entries after a position, bounded in bytes. The server does not send entries beyond the page.
+    pub(super) async fn journal_page(&self, request: &JournalPageRequest) -> Result<JournalPage, StoreError> {
+        let after = to_db_integer(request.after.0);
+        let more = limit_to_db_integer(request.limit).saturating_add(1);
+        let max_bytes = limit_to_db_integer(request.max_bytes);
+        let run = request.run.map(|run| run.to_string());
+        let of_run = if run.is_some() { "AND run_id = $4" } else { "" };
+        let sql = format!(
+            "SELECT seq, run_id, revision, at, id_seed, event, checksum, found FROM (
+                 SELECT *, count(*) OVER () AS found,
+                        sum(octet_length(event)) OVER (ORDER BY seq) - octet_length(event) AS before
+                 FROM ({SELECT_ENTRY} WHERE seq > $1 {of_run} ORDER BY seq LIMIT $2) AS looked_up) AS sized
+             WHERE before < $3 OR before = 0 ORDER BY seq"
+        );
+        let mut values: Vec<&(dyn ToSql + Sync)> = vec![&after, &more, &max_bytes];
+        values.extend(run.as_ref().map(|run| run as &(dyn ToSql + Sync)));
+        let rows = self.rows(&sql, &values).await?;
+        let found = rows.first().map_or(0, |row| row.get::<_, i64>(7));
+        let page_rows = rows.get(..rows.len().min(request.limit)).unwrap_or_default();
+        let has_more = found > limit_to_db_integer(page_rows.len());
+        let entries = page_rows.iter().map(entry).collect::<Result<_, _>>()?;
+        Ok(JournalPage { entries, has_more })
     }
 
     /// Values of a query that returns a name and a body.

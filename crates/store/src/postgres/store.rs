@@ -15,8 +15,9 @@ use abide_domain::{
     turn::Turn,
 };
 use abide_ports::store::{
-    ClaimHolder, CommitReceipt, DamagedRun, Journal, JournalCommit, JournalEntry, JournalSeq, ListPage,
-    PageRequest, RunTables, StoreError, StoreFlaw, StoreFuture, StoreMaintenance, StoreQueries,
+    ClaimHolder, CommitReceipt, DamagedRun, Journal, JournalCommit, JournalEntry, JournalPage,
+    JournalPageRequest, JournalSeq, ListPage, PageRequest, RunTables, StoreError, StoreFlaw, StoreFuture,
+    StoreMaintenance, StoreQueries,
 };
 use tokio_postgres::Row;
 
@@ -58,6 +59,10 @@ impl Journal for PostgresStore {
                 .entries(&sql, &[&run.to_string(), &to_db_integer(after.0), &limit_to_db_integer(limit)])
                 .await
         })
+    }
+
+    fn journal_page(&self, request: JournalPageRequest) -> StoreFuture<'_, JournalPage> {
+        Box::pin(async move { self.reader.journal_page(&request).await })
     }
 
     fn head(&self) -> StoreFuture<'_, JournalSeq> {

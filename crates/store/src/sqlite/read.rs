@@ -12,7 +12,8 @@ use abide_domain::{
     time::Timestamp,
 };
 use abide_ports::store::{
-    ClaimHolder, DamagedRun, JournalEntry, JournalSeq, ListPage, PageRequest, RunTables, StoreError,
+    ClaimHolder, DamagedRun, JournalEntry, JournalPage, JournalPageRequest, JournalSeq, ListPage,
+    PageRequest, RunTables, StoreError,
 };
 use rusqlite::{Connection, Params, Row};
 use serde::de::DeserializeOwned;
@@ -29,11 +30,20 @@ use crate::{
 
 type ReadResult<T> = Result<T, StoreError>;
 
+const ENTRIES_SQL: &str = "SELECT seq, run_id, revision, at, id_seed, event, checksum FROM journal
+    WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+
+/// Indexed entries are found by `journal_by_run`; the latest entries are not indexed yet and are scanned.
+const ENTRIES_OF_RUN_SQL: &str = "SELECT seq, run_id, revision, at, id_seed, event, checksum FROM journal
+    WHERE seq IN (SELECT seq FROM journal_by_run WHERE run_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3)
+    UNION ALL
+    SELECT seq, run_id, revision, at, id_seed, event, checksum FROM journal
+    WHERE seq > max(?2, (SELECT seq FROM journal_by_run_end)) AND run_id = ?1
+    ORDER BY seq LIMIT ?3";
+
 /// Entries after a position.
 pub(super) fn entries(connection: &Connection, after: i64, limit: i64) -> ReadResult<Vec<JournalEntry>> {
-    let sql = "SELECT seq, run_id, revision, at, id_seed, event, checksum FROM journal
-               WHERE seq > ?1 ORDER BY seq LIMIT ?2";
-    rows(connection, sql, (after, limit), entry)
+    rows(connection, ENTRIES_SQL, (after, limit), entry)
 }
 
 /// Entries of one run after a position.
@@ -43,14 +53,29 @@ pub(super) fn entries_of(
     after: i64,
     limit: i64,
 ) -> ReadResult<Vec<JournalEntry>> {
-    // Indexed entries are found by `journal_by_run`; the latest entries are not indexed yet and are scanned.
-    let sql = "SELECT seq, run_id, revision, at, id_seed, event, checksum FROM journal
-               WHERE seq IN (SELECT seq FROM journal_by_run WHERE run_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3)
-               UNION ALL
-               SELECT seq, run_id, revision, at, id_seed, event, checksum FROM journal
-               WHERE seq > max(?2, (SELECT seq FROM journal_by_run_end)) AND run_id = ?1
-               ORDER BY seq LIMIT ?3";
-    rows(connection, sql, (run.to_string(), after, limit), entry)
+    rows(connection, ENTRIES_OF_RUN_SQL, (run.to_string(), after, limit), entry)
+}
+
+/// Entries after a position, bounded in bytes. Rows are read one by one, so rows beyond the page are not decoded.
+pub(super) fn journal_page(connection: &Connection, request: &JournalPageRequest) -> ReadResult<JournalPage> {
+    let (after, more) =
+        (seq_to_db_integer(request.after), limit_to_db_integer(request.limit).saturating_add(1));
+    let sql = if request.run.is_some() { ENTRIES_OF_RUN_SQL } else { ENTRIES_SQL };
+    let mut query = connection.prepare_cached(sql).map_err(read_error)?;
+    let cursor = match request.run {
+        Some(run) => query.query((run.to_string(), after, more)),
+        None => query.query((after, more)),
+    };
+    let mut cursor = cursor.map_err(read_error)?;
+    let (mut entries, mut bytes) = (Vec::new(), 0_usize);
+    while let Some(row) = cursor.next().map_err(read_error)? {
+        if entries.len() == request.limit || (bytes >= request.max_bytes && !entries.is_empty()) {
+            return Ok(JournalPage { entries, has_more: true });
+        }
+        bytes = bytes.saturating_add(row.get_ref(5).map_err(read_error)?.as_bytes().map_or(0, <[u8]>::len));
+        entries.push(entry(row).map_err(read_error)??);
+    }
+    Ok(JournalPage { entries, has_more: false })
 }
 
 fn entry(row: &Row<'_>) -> rusqlite::Result<ReadResult<JournalEntry>> {

@@ -15,8 +15,9 @@ use abide_domain::{
     turn::Turn,
 };
 use abide_ports::store::{
-    ClaimHolder, CommitReceipt, DamagedRun, Journal, JournalCommit, JournalEntry, JournalSeq, ListPage,
-    PageRequest, RunTables, StoreError, StoreFlaw, StoreFuture, StoreMaintenance, StoreQueries,
+    ClaimHolder, CommitReceipt, DamagedRun, Journal, JournalCommit, JournalEntry, JournalPage,
+    JournalPageRequest, JournalSeq, ListPage, PageRequest, RunTables, StoreError, StoreFlaw, StoreFuture,
+    StoreMaintenance, StoreQueries,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -52,6 +53,10 @@ impl Journal for SqliteStore {
         self.query(move |connection| {
             read::entries_of(connection, run, read::seq_to_db_integer(after), limit_to_db_integer(limit))
         })
+    }
+
+    fn journal_page(&self, request: JournalPageRequest) -> StoreFuture<'_, JournalPage> {
+        self.query(move |connection| read::journal_page(connection, &request))
     }
 
     fn head(&self) -> StoreFuture<'_, JournalSeq> {

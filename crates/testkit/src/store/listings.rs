@@ -10,7 +10,9 @@ use abide_domain::{
     slots::SlotOccupancy,
     time::Timestamp,
 };
-use abide_ports::store::{JournalSeq, PageRequest, Store, StoreError};
+use abide_ports::store::{
+    JournalEntry, JournalPage, JournalPageRequest, JournalSeq, PageRequest, Store, StoreError,
+};
 
 use super::{
     TestStoreProvider,
@@ -122,6 +124,7 @@ async fn bytes(store: &dyn Store, generator: &HistoryGenerator) {
         let deliveries = store.deliveries_of(run, everything.clone()).await.unwrap().items;
         assert_eq!(pages_of(one(), |page| store.deliveries_of(run, page)).await, deliveries);
     }
+    journal_bytes(store, generator).await;
     let open = store.open_interactions(everything.clone()).await.unwrap().items;
     assert_eq!(pages_of(one(), |page| store.open_interactions(page)).await, open);
 }
@@ -137,6 +140,33 @@ async fn effects(store: &dyn Store, generator: &HistoryGenerator) {
     assert_eq!(store.pending_effects(Some((*run, last.number)), 9).await.unwrap(), vec![]);
     let before = EffectNumber(last.number.0 - 1);
     assert_eq!(store.pending_effects(Some((*run, before)), 9).await.unwrap(), [(*run, last.clone())]);
+}
+
+/// A journal page ends with the entry that reaches its byte limit, and says whether entries follow.
+async fn journal_bytes(store: &dyn Store, generator: &HistoryGenerator) {
+    for run in generator.runs().keys().copied().map(Some).chain([None]) {
+        let all = match run {
+            Some(run) => store.entries_of(run, JournalSeq(0), 10_000).await.unwrap(),
+            None => store.entries(JournalSeq(0), 10_000).await.unwrap(),
+        };
+        let request = JournalPageRequest { run, after: JournalSeq(0), limit: 10_000, max_bytes: usize::MAX };
+        let whole = JournalPage { entries: all.clone(), has_more: false };
+        assert_eq!(store.journal_page(request).await.unwrap(), whole);
+        let by_number = store.journal_page(JournalPageRequest { limit: 1, ..request }).await.unwrap();
+        assert_eq!((&by_number.entries[..], by_number.has_more), (&all[..1], all.len() > 1));
+        let stored = |entry: &JournalEntry| serde_json::to_string(&entry.event).unwrap().len();
+        let first_two: usize = all.iter().take(2).map(stored).sum();
+        for (max_bytes, expected) in [(0, 1), (1, 1), (first_two - 1, 2), (first_two, 2), (first_two + 1, 3)]
+        {
+            let page = store.journal_page(JournalPageRequest { max_bytes, ..request }).await.unwrap();
+            let expected = expected.min(all.len());
+            assert_eq!(page.entries, all[..expected], "{max_bytes} of {first_two} bytes");
+            assert_eq!(page.has_more, expected < all.len());
+        }
+        let after = all.last().map_or(JournalSeq(0), |entry| entry.seq);
+        let end = store.journal_page(JournalPageRequest { after, ..request }).await.unwrap();
+        assert_eq!(end, JournalPage { entries: vec![], has_more: false });
+    }
 }
 
 async fn unknown_names(store: &dyn Store) {
