@@ -93,7 +93,7 @@ struct KeeperWatchdog {
     interrupted: bool,
 }
 
-/// What to do about a keeper that has not answered.
+/// The action for a keeper that has not answered.
 #[derive(Debug, PartialEq, Eq)]
 enum KeeperWatch {
     Waiting,
