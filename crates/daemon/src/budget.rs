@@ -17,8 +17,9 @@ const PROCESS: BudgetLimit = BudgetLimit { entries: 20_000, bytes: 16 << 20 };
 const TURN_REQUESTS: BudgetLimit = BudgetLimit { entries: 1_000, bytes: 16 << 20 };
 /// Maximum size that is counted for a request. Longer text is not stored in the journal.
 const MAX_REQUEST_BYTES: u64 = 80 << 10;
-/// Maximum length of the answer of a turn.
-pub(crate) const MAX_RESULT_BYTES: usize = 4 << 20;
+/// Maximum length of the answer of a turn as JSON text, without its quotes. A commit writes an answer several times as
+/// JSON, in which a control character takes six bytes.
+pub(crate) const MAX_RESULT_BYTES: usize = 2 << 20;
 /// Maximum length of a failure message.
 const MAX_FAILURE_BYTES: usize = 8 << 10;
 /// The number of omitted entries is journalled from this number on, each time that it has doubled.
@@ -129,11 +130,26 @@ pub(crate) fn bounded(ending: TurnOutcome) -> TurnOutcome {
 }
 
 fn result(text: String) -> String {
-    cut(text, MAX_RESULT_BYTES, |more| {
+    cut_at(text, json_prefix_bytes, |more| {
         format!(
-            "\n[{more} more bytes of this answer are left out: an answer has at most {MAX_RESULT_BYTES} bytes]"
+            "\n[{more} more bytes of this answer are left out: an answer has at most {MAX_RESULT_BYTES} bytes as JSON]"
         )
     })
+}
+
+/// The length of the longest beginning of a text that has at most [`MAX_RESULT_BYTES`] as JSON.
+fn json_prefix_bytes(text: &str) -> usize {
+    let mut json_bytes = 0;
+    let exceeds = |byte: u8| {
+        json_bytes += match byte {
+            b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+            0..0x20 => 6,
+            _ => 1,
+        };
+        json_bytes > MAX_RESULT_BYTES
+    };
+    let end = text.bytes().position(exceeds).unwrap_or(text.len());
+    text.floor_char_boundary(end)
 }
 
 fn shortened(text: String, at: OutputPosition) -> String {
@@ -148,11 +164,20 @@ fn offset(at: OutputPosition) -> u64 {
 }
 
 /// Truncates a text to `most` bytes and appends a note about the rest.
-fn cut(mut text: String, most: usize, note: impl FnOnce(usize) -> String) -> String {
-    if text.len() <= most {
+fn cut(text: String, most: usize, note: impl FnOnce(usize) -> String) -> String {
+    cut_at(text, |text| text.floor_char_boundary(most), note)
+}
+
+/// Truncates a text to the length that `prefix_bytes` returns and appends a note about the rest.
+fn cut_at(
+    mut text: String,
+    prefix_bytes: impl FnOnce(&str) -> usize,
+    note: impl FnOnce(usize) -> String,
+) -> String {
+    let kept = prefix_bytes(&text);
+    if kept >= text.len() {
         return text;
     }
-    let kept = text.floor_char_boundary(most);
     let note = note(text.len() - kept);
     text.truncate(kept);
     text.push_str(&note);
@@ -224,12 +249,23 @@ mod tests {
         else {
             panic!("another ending")
         };
-        assert!(text.len() < MAX_RESULT_BYTES + 200 && text.ends_with("bytes]"), "{}", text.len());
+        assert!(text.len() < MAX_RESULT_BYTES + 200 && text.ends_with("bytes as JSON]"), "{}", text.len());
         let whole = "x".repeat(MAX_RESULT_BYTES);
         assert_eq!(
             bounded(TurnOutcome::Completed { text: whole.clone() }),
             TurnOutcome::Completed { text: whole }
         );
+        for (piece, json_bytes) in [("\u{1}", 6), ("\u{1f}", 6), ("\n", 2), ("\"", 2), ("\u{7f}", 1)] {
+            let TurnOutcome::Completed { text } =
+                bounded(TurnOutcome::Completed { text: piece.repeat(MAX_RESULT_BYTES) })
+            else {
+                panic!("another ending")
+            };
+            let kept = text.chars().filter(|character| piece.starts_with(*character)).count();
+            assert!(kept >= MAX_RESULT_BYTES / json_bytes, "{kept} of {piece:?}");
+            let encoded = serde_json::to_string(&text).unwrap().len();
+            assert!(encoded < MAX_RESULT_BYTES + 200, "{encoded} bytes of JSON");
+        }
         let failure = RunFailure::new(FailureCode::EngineFailed, "x".repeat(1 << 20));
         let TurnOutcome::Failed { failure } = bounded(TurnOutcome::Failed { failure }) else {
             panic!("another ending")

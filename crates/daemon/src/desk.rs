@@ -9,7 +9,7 @@ use std::{
 };
 
 use abide_domain::{
-    event::{KeyClaim, NewRun, RunEvent},
+    event::{KeyClaim, NewRun, RunEvent, TurnOutcome},
     id::RunId,
     inbound::InboundMessage,
     refused::RequestRefused,
@@ -24,13 +24,14 @@ use abide_ports::{
     clock::Clock,
     store::{ClaimHolder, JournalCommit, RunChange, Store, StoreError},
 };
+use tokio::sync::Semaphore;
 
 use crate::{
     board::AdmissionControl,
     error::RequestError,
     lanes::StripedRunLocks,
     pressure::{DiskShortage, SpaceLimit},
-    recent::RecentRuns,
+    recent::{self, RecentRuns},
     tell::EventLogLine,
 };
 
@@ -50,6 +51,8 @@ pub struct RunService {
     lanes: StripedRunLocks,
     board: AdmissionControl,
     recent: RecentRuns,
+    /// Permit for a change with a long text. Its copies, as states and as rows, take several times its size.
+    long_text: Semaphore,
     cached_probes: RwLock<Option<CachedProbeResult>>,
     space: RwLock<SpaceLimit>,
 }
@@ -74,8 +77,29 @@ enum RunSource {
     Stored,
 }
 
+/// Changes of runs with more bytes of text are made one at a time.
+const LONG_TEXT_BYTES: usize = 256 << 10;
+
 /// Maximum number of attempts after conflicts with other writers.
 const CONFLICT_TRIES: usize = 16;
+
+/// The size of the text of an event that has no small bound.
+fn event_text_bytes(event: &RunEvent) -> usize {
+    if let RunEvent::RunCreated(new) = event {
+        return new.message.text.len();
+    }
+    if let RunEvent::MessageArrived { message, .. } = event {
+        return message.text.len();
+    }
+    if let RunEvent::TurnEnded {
+        outcome: TurnOutcome::Completed { text } | TurnOutcome::Asked { text, .. },
+        ..
+    } = event
+    {
+        return text.len();
+    }
+    0
+}
 
 impl RunService {
     /// Opens the service. The runs that hold or wait for a slot are loaded before the first event.
@@ -106,6 +130,7 @@ impl RunService {
             lanes,
             board,
             recent: RecentRuns::default(),
+            long_text: Semaphore::new(1),
             cached_probes: RwLock::default(),
             space: RwLock::new(SpaceLimit::none()),
         })
@@ -280,6 +305,10 @@ impl RunService {
         let creates = basis == RunSource::Remembered && matches!(events, [RunEvent::RunCreated(_), ..]);
         let guessed = creates || remembered.is_some();
         let mut before = if guessed { remembered } else { self.stored(run_id).await? };
+        let text_bytes = before.as_deref().map_or(0, recent::text_bytes)
+            + events.iter().map(event_text_bytes).sum::<usize>();
+        // The semaphore is never closed, so `acquire` does not fail.
+        let _permit = if text_bytes > LONG_TEXT_BYTES { self.long_text.acquire().await.ok() } else { None };
         let mut changes = self.apply(before.as_deref(), events);
         if guessed && !matches!(&changes, Ok(changes) if !changes.is_empty()) {
             // Without a commit, a conflict with another writer would not be detected, so the store is read.

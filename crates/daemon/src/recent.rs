@@ -17,21 +17,31 @@ use abide_domain::{
 /// Maximum number of cached runs. It exceeds the number of concurrently active runs; runs that wait for people are read
 /// again.
 const MOST: usize = 1024;
+/// Maximum size of the texts of all cached runs, in bytes: prompts, answers and questions.
+const MAX_TEXT_BYTES: usize = 16 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct RecentRuns(Mutex<RecentRunMap>);
 
 #[derive(Debug, Default)]
 struct RecentRunMap {
-    runs: BTreeMap<RunId, Arc<Run>>,
+    runs: BTreeMap<RunId, CachedRun>,
+    /// The size of the texts of the cached runs.
+    text_bytes: usize,
     /// The run of each open question, for the cached runs.
     askers: BTreeMap<InteractionId, RunId>,
+}
+
+#[derive(Debug)]
+struct CachedRun {
+    run: Arc<Run>,
+    text_bytes: usize,
 }
 
 impl RecentRuns {
     /// The last committed state, if it is cached.
     pub(crate) fn look(&self, run: RunId) -> Option<Arc<Run>> {
-        self.known().runs.get(&run).cloned()
+        self.known().runs.get(&run).map(|cached| cached.run.clone())
     }
 
     /// The run of this question, if it is cached. It never changes.
@@ -53,11 +63,17 @@ impl RecentRuns {
         if let Some(question) = run.pending_interaction_id() {
             known.askers.insert(question, run.run_id);
         }
-        known.runs.insert(run.run_id, run);
-        if known.runs.len() > MOST {
+        let (run_id, text_bytes) = (run.run_id, text_bytes(&run));
+        known.text_bytes += text_bytes;
+        if let Some(replaced) = known.runs.insert(run_id, CachedRun { run, text_bytes }) {
+            known.text_bytes -= replaced.text_bytes;
+        }
+        while known.runs.len() > MOST || known.text_bytes > MAX_TEXT_BYTES {
             // Ids are in the order of creation. The oldest run has most likely waited longest.
             let oldest = known.runs.first_key_value().map(|(run, _)| *run);
-            oldest.and_then(|oldest| known.remove(oldest));
+            if oldest.and_then(|oldest| known.remove(oldest)).is_none() {
+                break;
+            }
         }
     }
 
@@ -68,10 +84,25 @@ impl RecentRuns {
 
 impl RecentRunMap {
     fn remove(&mut self, run: RunId) -> Option<Arc<Run>> {
-        let known = self.runs.remove(&run)?;
+        let CachedRun { run: known, text_bytes } = self.runs.remove(&run)?;
+        self.text_bytes -= text_bytes;
         if let Some(question) = known.pending_interaction_id() {
             self.askers.remove(&question);
         }
         Some(known)
     }
+}
+
+/// The size of the texts of a run that have no small bound.
+pub(crate) fn text_bytes(run: &Run) -> usize {
+    let turns = run.turns.iter().map(|turn| turn.prompt.len() + turn.reply.as_ref().map_or(0, String::len));
+    let messages = run.inbox.iter().map(|inbound| inbound.message.text.len());
+    let questions = run.interactions.iter().map(|interaction| interaction.question.prompt.len());
+    let requests = run.waiting_gates.iter().map(|interaction| interaction.question.prompt.len());
+    let next_prompt = match &run.state {
+        RunState::Queued { next, .. } => next.prompt.len(),
+        RunState::Running(_) | RunState::WaitingUser(_) | RunState::Idle { .. } | RunState::Finished(_) => 0,
+    };
+    let result = run.result.as_ref().map_or(0, String::len);
+    turns.chain(messages).chain(questions).chain(requests).sum::<usize>() + next_prompt + result
 }

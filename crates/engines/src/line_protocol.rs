@@ -247,9 +247,12 @@ struct InterpreterState<T> {
     protocol: T,
 }
 
-/// Appends a chunk to an answer, up to the size limit of a line, so that memory is bounded.
+/// Maximum length of an answer that is collected from chunks, in bytes. The daemon records at most as much of an answer.
+const MAX_COLLECTED_BYTES: usize = 2 << 20;
+
+/// Appends a chunk to an answer, up to the size limit, so that memory is bounded.
 pub(crate) fn append_bounded(answer: &mut String, piece: &str) {
-    if answer.len() + piece.len() <= MAX_LINE_BYTES {
+    if answer.len() + piece.len() <= MAX_COLLECTED_BYTES {
         answer.push_str(piece);
     } else if !answer.ends_with(TRUNCATION_NOTE) {
         answer.push_str(TRUNCATION_NOTE);

@@ -21,9 +21,9 @@ use hyper::body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Limit for all responses together.
-const MAX_TOTAL_BYTES: usize = 32 << 20;
+const MAX_TOTAL_BYTES: usize = 48 << 20;
 /// Limit for the responses of one credential.
-const MAX_CREDENTIAL_BYTES: usize = 16 << 20;
+const MAX_CREDENTIAL_BYTES: usize = 24 << 20;
 /// The same limits for events of streams, which may stay unread for longer than a response.
 const MAX_STREAM_BYTES: usize = 16 << 20;
 const MAX_STREAM_BYTES_OF_ONE: usize = 8 << 20;

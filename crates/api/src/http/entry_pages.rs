@@ -13,7 +13,7 @@ use super::{HttpState, budget, guard::RequestCredential, problem::HttpProblem, t
 
 /// Target size of a page. The last entry may exceed it.
 pub(super) const MAX_PAGE_BYTES: usize = 1 << 20;
-/// Bytes reserved while a page is read and serialised. The last item may be the longest result of a turn, 4 MiB. A
+/// Bytes reserved while a page is read and serialised. The last item may be a run, which has its result twice. A
 /// longer page is read again with a reservation of its length.
 const PAGE_RESERVATION_BYTES: usize = 6 << 20;
 /// Maximum number of pages that are read and serialised at a time. Their decoded form is not part of the budget.

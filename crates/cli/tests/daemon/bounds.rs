@@ -103,6 +103,28 @@ echo '{"type":"result","text":"done"}'
     assert!(memory < MAX_MEMORY_BYTES, "the daemon had {memory} bytes");
 }
 
+/// Answers of control characters, which take six bytes each as JSON, in four runs at once. A commit writes an answer
+/// several times.
+#[test]
+fn long_answers_of_several_runs_are_bounded_by_their_size_as_json() {
+    let (_folder, command) = hostile_engine(
+        r#"
+printf '{"type":"result","text":"'; yes '\u0001' | head -n 2000000 | tr -d '\n'; echo '"}'
+"#,
+    );
+    let home = DaemonTestHome::with_env(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
+    let runs: Vec<String> = (0..4).map(|_| home.create("parrot", "anything", json!({}))).collect();
+    for run in &runs {
+        let done = home.wait_for_status(run, "succeeded");
+        let text = done["result"]["text"].as_str().expect("there is an answer");
+        assert!(text.ends_with("bytes as JSON]"), "the omitted bytes are counted");
+        let encoded = serde_json::to_string(text).expect("it is text").len();
+        assert!((2 << 20..(2 << 20) + 200).contains(&encoded), "{encoded} bytes of JSON");
+    }
+    let memory = home.peak_memory();
+    assert!(memory < MAX_MEMORY_BYTES, "the daemon had {memory} bytes");
+}
+
 /// A request in one line that exceeds the line limit of 16 MiB. It is refused, and the turn continues.
 #[test]
 fn a_request_in_a_line_beyond_the_bound_is_refused_and_the_turn_continues() {
