@@ -1,8 +1,11 @@
 //! Memory of the daemon with many clients that request more than they read (SECURITY finding D4).
 
-use std::{io::Write, net::TcpStream, thread, time::Duration};
+use std::{io::Write, net::TcpStream, time::Duration};
 
-use abide_testkit::daemon::{DaemonExit, TestHome};
+use abide_testkit::{
+    daemon::{DaemonExit, TestHome},
+    wait,
+};
 use serde_json::{Value, json};
 
 use crate::terminals::TerminalSocketClient;
@@ -121,7 +124,7 @@ fn unread_event_streams_and_pages_of_long_entries_take_little_memory() {
             break;
         }
         peak = reached;
-        thread::sleep(Duration::from_secs(2));
+        wait::sleep(Duration::from_secs(2));
     }
     assert_eq!(home.try_get("/readyz").status, 200);
     drop(clients);
