@@ -3,7 +3,7 @@
 //! Each step derives the next action from the journal's state, executes it and records it. There is no other state, so
 //! a run that was killed at any point continues like one that was not.
 //!
-//! Recovery after a crash is in `recovery`, and the meaning of commands is in `intake`.
+//! Recovery after a crash is in `recovery`, and the meaning of commands is in `run_plan`.
 
 mod model_step;
 mod tool_step;

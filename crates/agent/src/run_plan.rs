@@ -64,8 +64,8 @@ pub(crate) enum AgentStartMode {
     ReturnRecorded,
 }
 
-/// Decides about a command, or returns the reason why it is invalid in this state. `shown` is the question in the
-/// question file, if there is one. `last_answer` has the text without tokens, if it is still known.
+/// Decides about a command, or returns the reason why it is invalid in this state. `shown_question` is the question in
+/// the question file, if there is one. `last_answer` has the text without tokens, if it is still known.
 pub(crate) fn plan_run(
     journal: &JournalState,
     run_request: &AgentRunRequest,
@@ -87,7 +87,7 @@ pub(crate) fn plan_run(
     Ok(AgentRunPlan { start_mode, answer, message })
 }
 
-/// Turns `said` into an answer or a message. It is an answer only if the open question was shown.
+/// Turns `answer_or_message` into an answer or a message. It is an answer only if the open question was shown.
 fn resolve_answer_or_message(
     run_request: &AgentRunRequest,
     journal: &JournalState,

@@ -374,7 +374,7 @@ fn parse_child_group_name(name: &str) -> Option<KeeperKey> {
     let mut next = || numbers.next()?.parse::<u64>().ok();
     let (namespace, pid, start_time) = (next()?, u32::try_from(next()?).ok()?, next()?);
     let keeper = KeeperKey { namespace, pid, start_time };
-    // Accepts only the exact format of `leaf_name`: no sign, no leading zero, no suffix.
+    // Accepts only the exact format of `child_group_name`: no sign, no leading zero, no suffix.
     (child_group_name(keeper) == name).then_some(keeper)
 }
 

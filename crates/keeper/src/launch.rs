@@ -297,7 +297,7 @@ pub fn resume_stopped_keeper(keeper_dir: &KeeperDir) {
 ///
 /// The keeper is stopped first and killed last. While it exists, it stays the ancestor of its descendants, and none is
 /// reparented. They are stopped before they are killed, so that they start no processes in between. Takes at most
-/// `KILL_MS`.
+/// `KILL_TIMEOUT_MS`.
 pub fn kill_keeper(keeper_dir: &KeeperDir, excluded_keepers_dir: Option<&Path>) {
     let record = read_identity_record(keeper_dir);
     let Some(identity) = recorded_keeper(keeper_dir) else { return };

@@ -2,7 +2,7 @@
 //!
 //! Absolute figures depend mostly on the disk. All loops write the same number of bytes per commit and take turns, so
 //! that other load on the machine affects all of them equally. The benchmark fails if group commit is not faster by the
-//! factor `LEAST`.
+//! factor `MIN_SPEEDUP`.
 
 use std::{
     collections::BTreeMap,

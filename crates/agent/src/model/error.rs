@@ -26,7 +26,7 @@ pub enum ModelError {
     /// The account has no quota left, so waiting does not help.
     #[error("the account has no quota left: {message}; add credit, or choose another model or key")]
     Quota { message: String },
-    /// All attempts were rate-limited, or the server requests a wait longer than `longest_asked`.
+    /// All attempts were rate-limited, or the server requests a wait longer than `max_retry_after`.
     #[error(
         "the model server limits the rate ({attempts} attempts): {message}; run the same command again later"
     )]

@@ -253,7 +253,7 @@ impl AccessRegistry {
         self.lock().unsaved_since.is_some_and(|since| now.seconds_since(since) >= LAST_USE_RESOLUTION)
     }
 
-    /// Saves last-use times if the oldest unsaved one is at least `USE_PRECISION` old. A failure is retried later.
+    /// Saves last-use times if the oldest unsaved one is at least `LAST_USE_RESOLUTION` old. A failure is retried later.
     pub fn save_uses(&self, now: Timestamp) {
         let mut state = self.lock();
         if state.unsaved_since.is_some_and(|since| now.seconds_since(since) >= LAST_USE_RESOLUTION)

@@ -87,7 +87,7 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_HEADERS: usize = 100;
 /// Time limit for responses in progress at shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
-/// Authentication timeout of a connection, unless `patience_sec` is shorter.
+/// Authentication timeout of a connection, unless `idle_timeout_sec` is shorter.
 const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before the next accept after a failure, such as no free file descriptors.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);

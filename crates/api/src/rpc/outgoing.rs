@@ -40,7 +40,7 @@ impl RpcServer {
         Ok(())
     }
 
-    /// Writes at most `WRITE` bytes, which a writable descriptor accepts without blocking.
+    /// Writes at most `PIPE_WRITE_BYTES` bytes, which a writable descriptor accepts without blocking.
     pub(super) fn write_bounded(&mut self, output: impl AsFd) -> std::io::Result<()> {
         let end = self.connection.output.len().min(self.written_bytes + PIPE_WRITE_BYTES);
         match rustix::io::write(

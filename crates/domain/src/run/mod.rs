@@ -2,7 +2,7 @@
 //!
 //! [`apply`] takes a run and an event and returns the new state and the requested effects. It is called by the daemon
 //! before every commit, by the store when it rebuilds its tables, and by the simulator. The events are handled in
-//! separate files; shared operations are in `draft.rs`. The sources of events and the execution of effects are not part
+//! separate files; shared operations are in `transition.rs`. The sources of events and the execution of effects are not part
 //! of the domain.
 
 mod admission;

@@ -19,7 +19,7 @@ pub(super) const MAX_REPAIRS: u8 = 3;
 /// The reason for a new shell if new pipes cannot be shared with the present one.
 const PIPES_LOST_REASON: &str =
     "a program in the session ended or stopped the process that holds the shell's pipes";
-/// Number of checks on a shell that has not restored its output yet. The first `YIELDS` checks follow at once, later
+/// Number of checks on a shell that has not restored its output yet. The first `YIELDING_STREAM_CHECKS` checks follow at once, later
 /// ones after a pause.
 const MAX_STREAM_CHECKS: usize = 20_000;
 const YIELDING_STREAM_CHECKS: usize = 4;

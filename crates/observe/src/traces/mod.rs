@@ -77,7 +77,7 @@ impl TraceExporter {
         Ok(Some(Self { queue, metrics: metrics.clone() }))
     }
 
-    /// Waits up to `FLUSH` until all queued spans are sent.
+    /// Waits up to `FLUSH_TIMEOUT` until all queued spans are sent.
     pub fn flush(&self) {
         let (done, flushed) = sync_channel(1);
         if self.queue.try_send(TraceItem::Flush(done)).is_ok() {

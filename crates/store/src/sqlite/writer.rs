@@ -242,7 +242,7 @@ fn refuse(
     }
 }
 
-/// The next request, if one arrives within `OFFERS` yields.
+/// The next request, if one arrives within `MAX_IDLE_YIELDS` yields.
 fn poll_next(queue: &mut mpsc::Receiver<SqliteWriteRequest>) -> Option<SqliteWriteRequest> {
     for _ in 0..MAX_IDLE_YIELDS {
         if let Ok(request) = queue.try_recv() {

@@ -1,7 +1,7 @@
 //! Random but valid histories: sequences of events that the domain accepts.
 //!
 //! A generator writes only about its own runs, so several generators can write to one store at once. The same seed
-//! gives the same history. `guess.rs` proposes the events; the domain decides their effect.
+//! gives the same history. `event_guess.rs` proposes the events; the domain decides their effect.
 
 mod event_guess;
 mod texts;

@@ -21,7 +21,7 @@ enum BodyStep {
     CloseConnection,
 }
 
-/// Creates a body that is sent as `manner` specifies, and records how it ended.
+/// Creates a body that is sent as `pacing` specifies, and records how it ended.
 pub(super) fn body(pieces: Vec<String>, pacing: &AnswerPacing, ending: AnswerEndGuard) -> Body {
     let steps = steps(pieces, pacing);
     Body::from_stream(stream::unfold((steps, ending), |(mut steps, mut ending)| async move {
