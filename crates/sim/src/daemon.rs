@@ -193,12 +193,17 @@ impl SimWorld {
                     let failure = RunFailure::new(FailureCode::EngineNotFound, "it would not start");
                     return RunEvent::LaunchFailed { attempt: *attempt, failure, retry };
                 }
-                let state =
-                    now(self.store.run(run)).ok().flatten().expect("a run that requires effects is stored");
-                let turn = state.turns.last().expect("a launch has a turn");
-                let record = turn.attempts.iter().find(|record| record.attempt == *attempt);
-                let session =
-                    record.and_then(|record| record.session.as_ref()).expect("a launch has a session");
+                let state = now(self.store.run(run)).ok().flatten();
+                let turn = state.as_ref().and_then(|state| state.turns.last());
+                let record =
+                    turn.and_then(|turn| turn.attempts.iter().find(|record| record.attempt == *attempt));
+                let session = record.and_then(|record| record.session.as_ref());
+                let (Some(turn), Some(session)) = (turn, session) else {
+                    // The daemon also finds no parameters for a launch that its run does not expect.
+                    let failure =
+                        RunFailure::new(FailureCode::EngineFailed, "the ledger does not contain the launch");
+                    return RunEvent::LaunchFailed { attempt: *attempt, failure, retry: LaunchRetry::Never };
+                };
                 let (turn_id, prompt) = (turn.turn_id, turn.prompt.as_str());
                 let order = SimLaunch { run, attempt: *attempt, turn: turn_id, session, prompt };
                 let keeper = self.engines.launch(&order, &plan, &mut self.dice);
