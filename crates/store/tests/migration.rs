@@ -193,7 +193,7 @@ fn start_and_kill(path: &Path, log_bytes: u64, delay: Duration) {
 async fn damage_from_before_the_migration_is_still_found_after_it() {
     let damages = [
         (
-            "UPDATE journal SET event = replace(event, '\"type\"', '\"tipe\"') WHERE seq = 40",
+            "UPDATE journal SET event = replace(event, '\"type\"', '\"kind\"') WHERE seq = 40",
             "entry 40 of the journal",
         ),
         ("UPDATE journal SET chain = chain + 1 WHERE seq = 50", "entry 50 of the journal does not continue"),
