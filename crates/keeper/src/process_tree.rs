@@ -1,6 +1,6 @@
 //! Finds and signals the descendants of a process. It only reads `/proc` and starts no processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -242,6 +242,13 @@ pub(crate) fn descriptor_limit(pid: u32) -> Option<u64> {
     let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// The open descriptors of a process, with their `/proc` link targets.
+pub(crate) fn open_descriptors(pid: u32) -> BTreeSet<(u32, std::path::PathBuf)> {
+    let numbers = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().filter_map(Result::ok);
+    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter_map(|number| Some((number, fd_link_target(pid, number)?))).collect()
 }
 
 /// The working directory of a process.

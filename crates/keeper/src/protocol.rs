@@ -122,11 +122,6 @@ pub struct ShellTemplates {
     pub guard: String,
     /// SIGINT makes the shell return to its script or prompt, without a report.
     pub is_interruptible: bool,
-    /// True if a shell that is stopped while it expands a substitution runs its trap only after the word. Without a
-    /// free descriptor, it can start no program and open no file. The trap raises the limit again.
-    pub needs_descriptor_limit: bool,
-    /// True if a signal that interrupts the opening of a FIFO runs the trap only after the next word.
-    pub defers_trap_in_open: bool,
 }
 
 /// The owner of a keeper.

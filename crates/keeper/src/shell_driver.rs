@@ -350,21 +350,9 @@ impl ShellDriver {
             && own.into_iter().all(|end| fd_link_target(end) != Some(found.clone()))
     }
 
-    /// Whether the shell is blocked in opening a FIFO, and would run its trap only after the next word.
-    pub(crate) fn is_opening_fifo(&self, shell: u32) -> bool {
-        self.templates.defers_trap_in_open
-            && current_syscall(shell).is_some_and(|(number, _)| OPEN_SYSCALLS.contains(&number.as_str()))
-            && std::fs::read_to_string(format!("/proc/{shell}/wchan")).is_ok_and(|at| at == FIFO_WAIT_CHANNEL)
-    }
-
     /// Whether SIGINT makes this shell return to its script or prompt, without a report.
     pub(crate) fn is_interruptible(&self) -> bool {
         self.templates.is_interruptible
-    }
-
-    /// Whether a descriptor limit must keep this shell from executing the next word.
-    pub(crate) fn needs_descriptor_limit(&self) -> bool {
-        self.templates.needs_descriptor_limit
     }
 
     /// Leaves the present slot and those that the shell has passed.
@@ -462,12 +450,6 @@ fn current_syscall(pid: u32) -> Option<(String, String)> {
 
 /// The number of `read` in `/proc/PID/syscall`.
 const READ_SYSCALL: &str = if cfg!(target_arch = "x86_64") { "0" } else { "63" };
-
-/// The numbers of `open` and `openat`. Only x86_64 has both.
-const OPEN_SYSCALLS: [&str; 2] = if cfg!(target_arch = "x86_64") { ["2", "257"] } else { ["56", "56"] };
-
-/// The kernel function in which opening a FIFO waits for the other end.
-const FIFO_WAIT_CHANNEL: &str = "wait_for_partner";
 
 const MAX_REPORT_BYTES: usize = 64 << 10;
 

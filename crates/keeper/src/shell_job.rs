@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 use crate::process_tree::ProcessKey;
 use crate::protocol::JobId;
@@ -32,6 +33,8 @@ pub(crate) struct ShellJob {
     pub(crate) input_ends: bool,
     /// Offset in the terminal output at which the output of the job begins.
     pub(crate) pty_start_offset: Option<u64>,
+    /// The shell's descriptors when a command on a terminal begins.
+    pub(crate) pty_start_descriptors: BTreeSet<(u32, PathBuf)>,
     /// Offset at which it ends, if the shell was interrupted.
     pub(crate) pty_end_offset: Option<u64>,
     /// The keeper's script lines may appear in its stderr.
@@ -45,6 +48,8 @@ pub(crate) struct ShellJob {
     pub(crate) shell_ignores_recall: bool,
     /// The shell stays stopped until the processes of the command have ended.
     pub(crate) shell_is_held: bool,
+    /// The shell was recalled, so its later output is not the command's.
+    pub(crate) discards_output: bool,
     /// The shell was expanding a substitution when it was stopped.
     pub(crate) was_expanding: bool,
     /// Time of the last recall of the shell, and the number of recalls.

@@ -70,10 +70,10 @@ impl ShellDialect {
             }
             Self::Bash => {
                 let line = "\\builtin . {s}\n";
-                (BASH_INIT, line, BASH_PREPARED_LINE, BUILTIN_REPAIR, "\\builtin set -x; ", BASH_BEGIN_REPORT)
+                (BASH_INIT, line, BASH_PREPARED_LINE, BASH_REPAIR, "\\builtin set -x; ", BASH_BEGIN_REPORT)
             }
             Self::Zsh => {
-                (ZSH_INIT, "", ZSH_PREPARED_LINE, BUILTIN_REPAIR, "\\builtin set -x; ", ZSH_BEGIN_REPORT)
+                (ZSH_INIT, "", ZSH_PREPARED_LINE, ZSH_REPAIR, "\\builtin set -x; ", ZSH_BEGIN_REPORT)
             }
         };
         // The number of files through which a command is sourced before its own text begins.
@@ -90,13 +90,20 @@ impl ShellDialect {
             (Self::Posix | Self::Zsh, ShellIo::Pipes) => ("", String::new()),
         };
         let inner = if depth == "2" { "3" } else { "1" };
-        let (descriptor_limit, reopen) = match io {
-            ShellIo::Terminal => ("3", ZSH_REOPEN),
-            ShellIo::Pipes => ("0", ""),
+        let (descriptor_limit, reopen, bash_error_trap, zsh_error_trap) = match io {
+            ShellIo::Terminal => ("3", ZSH_REOPEN, "-", "builtin trap - ZERR"),
+            ShellIo::Pipes => ("0", "", r#"\"\${__abide_err-}\""#, ZSH_ERROR_TRAP),
         };
         let fill = |text: &str| {
             let text = text.replace("{depth}", depth).replace("{inner}", inner);
+            let text = text.replace("{bash_error_trap}", bash_error_trap);
+            let text = text.replace("{zsh_error_trap}", zsh_error_trap);
             text.replace("{kept}", descriptor_limit).replace("{reopen}", reopen)
+        };
+        let rescue = match self {
+            Self::Posix => POSIX_RESCUE,
+            Self::Bash => BASH_RESCUE,
+            Self::Zsh => ZSH_RESCUE,
         };
         ShellTemplates {
             init: fill(init),
@@ -104,12 +111,10 @@ impl ShellDialect {
             slot: prepared_line.to_owned(),
             repair: repair.to_owned(),
             trace: trace.to_owned(),
-            rescue: if self == Self::Posix { POSIX_RESCUE } else { RESCUE }.to_owned(),
+            rescue: fill(rescue),
             began: begin_report.to_owned(),
             guard: fill(&guard),
             is_interruptible: self == Self::Posix || (self == Self::Bash && io == ShellIo::Terminal),
-            needs_descriptor_limit: matches!(self, Self::Bash | Self::Zsh),
-            defers_trap_in_open: self == Self::Zsh,
         }
     }
 
@@ -140,18 +145,25 @@ fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
+/// A macro, so that the script and the rescue text have one definition at compile time.
+macro_rules! posix_stop {
+    () => {
+        "trap '\\unset -f command; \
+         case ${__abide_on-} in 1) \\set -i +e; \\trap - INT; \\command \\kill -INT $$;; esac' URG\n"
+    };
+}
+
 /// An interrupted interactive shell leaves everything that it executes and reads the next line of its script. No part
 /// of a command can intervene, so the trap interrupts the shell. A SIGINT trap of the command is removed. `__abide_on`
 /// is set only while a command is sourced; between two commands the signal has no effect.
 ///
 /// While the shell expands a substitution, no trap runs before the word itself. The keeper then sends SIGINT directly.
-const POSIX_INIT: &str = "trap '\\unset -f command; \
-     case ${__abide_on-} in 1) \\set -i +e; \\trap - INT; \\command \\kill -INT $$;; esac' URG\n";
+const POSIX_INIT: &str = posix_stop!();
 
 /// On a terminal the shell reports first and then waits before it is interrupted, because its prompt is not output of
-/// the command.
+/// the command. The keeper has lowered the descriptor limit, and the report needs descriptors.
 const POSIX_TYPED_STOP: &str = "trap '\\unset -f command; \
-     case ${__abide_on-} in 1) \\set +e; \\command -V \"/{n} 143 $-\" >|{r} || \\:; \\. {w}; \\trap - INT; \\command \\kill -INT $$;; esac' URG; ";
+     case ${__abide_on-} in 1) \\set +e; \\command \\ulimit -S -n 16; \\command -V \"/{n} 143 $-\" >|{r} || \\:; \\. {w}; \\trap - INT; \\command \\kill -INT $$;; esac' URG; ";
 
 /// Assembles the slot at compile time, for pipes and for terminals.
 macro_rules! posix_prepared_line {
@@ -172,26 +184,21 @@ const POSIX_TYPED_PREPARED_LINE: &str = concat!(posix_prepared_line!(), "\n");
 
 const POSIX_BEGIN_REPORT: &str = "\\command -V '/{n} began' >|{r} || \\:; ";
 
-/// Removes functions that hide the builtins of our lines.
-const RESCUE: &str = "\\unset -f builtin command\n";
-
-/// The same, and restores the option that an interrupted slot left set.
-const POSIX_RESCUE: &str = "\\set +i; \\unset -f builtin command\n";
-
 const POSIX_REPAIR: &str = "\\set +e +x +v; \\exec <{i} >|{o} 2>|{e}";
 
 /// A macro, so that the handler for pipes and for terminals has one definition at compile time.
 macro_rules! bash_stop {
     () => {
-        r#"trap '\builtin eval "if (( \${#BASH_SOURCE[@]} > {depth} )); then \builtin set +e; \builtin ulimit -S -n hard; \builtin return 143\`\builtin kill -URG \$\$\`; fi"' URG"#
+        r#"trap '\builtin eval "if (( \${#BASH_SOURCE[@]} > {depth} )); then \builtin set +e; \builtin trap - DEBUG RETURN CHLD; \builtin trap {bash_error_trap} ERR; \builtin ulimit -S -n hard; \builtin return 143\`\builtin kill -URG \$\$\`; fi"' URG"#
     };
 }
 
 /// A `return` in the trap leaves one function or sourced file. The signal is sent again by a substitution in the same
 /// command. So the trap runs again before the next word of the level above, until our own line is reached. The `eval`
 /// takes the status. It also makes bash forget that `wait` was its last builtin, because a signal that arrives then
-/// would end the next `wait`. The keeper may have lowered the descriptor limit, and the substitution needs a pipe. With
-/// `set -e`, the status of the command would end the shell at our own line.
+/// would end the next `wait`. The keeper has lowered the descriptor limit, and the substitution needs a pipe. The traps
+/// that the command has set are removed first, because their bodies could then start programs. With `set -e`, the
+/// status of the command would end the shell at our own line.
 const BASH_STOP: &str = bash_stop!();
 
 /// The ERR trap makes `set -e` end the command instead of the session. Every level returns its status, which is an
@@ -200,7 +207,7 @@ const BASH_INIT: &str = concat!(
     "set +o history; set +H +m -E; unset HISTFILE TMOUT PROMPT_COMMAND; PS1= PS2=\n",
     bash_stop!(),
     "\n",
-    r#"trap '\builtin eval "if [[ \$- == *e* && \$BASHPID == \$\$ ]]; then [[ \${FUNCNAME+x}\${#BASH_SOURCE[@]} == {inner} ]] && \builtin set +e; \builtin return $?; fi"' ERR"#,
+    r#"__abide_err='\builtin eval "if [[ \$- == *e* && \$BASHPID == \$\$ ]]; then [[ \${FUNCNAME+x}\${#BASH_SOURCE[@]} == {inner} ]] && \builtin set +e; \builtin return $?; fi"'; trap "$__abide_err" ERR"#,
     "\n",
 );
 
@@ -214,15 +221,28 @@ const BASH_GUARD: &str = "[[ ${FUNCNAME+x}${#BASH_SOURCE[@]} == {inner} ]] || ((
 const BASH_BEGIN_REPORT: &str = "(( @{n} began )) 2>|{r} || (( 1 )); ";
 
 /// Only an `exec` without a prefix keeps its redirections, so a function of that name is removed.
-const BUILTIN_REPAIR: &str =
+const BASH_REPAIR: &str =
     "\\builtin set +e +x +v; \\builtin unset -f exec 2>/dev/null; \\exec <{i} >|{o} 2>|{e}";
+
+/// The same. In zsh, removing a function that does not exist fails, which would run the command's ZERR trap.
+const ZSH_REPAIR: &str = "\\builtin set +e +x +v; [[ -z ${functions[exec]-} ]] || \\builtin unset -f exec; \
+     \\exec <{i} >|{o} 2>|{e}";
+
+/// Makes `set -e` end the command instead of the session.
+macro_rules! zsh_error_trap {
+    () => {
+        r#"TRAPZERR() { builtin eval "if [[ -o errexit && \$ZSH_SUBSHELL == 0 ]]; then builtin unsetopt errexit; __abide_rc=$?; return 1; fi; return 0"; }"#
+    };
+}
+
+const ZSH_ERROR_TRAP: &str = zsh_error_trap!();
 
 macro_rules! zsh_stop {
     () => {
         "builtin zmodload zsh/rlimits zsh/parameter; \
-         TRAPURG() { if (( ${#funcstack[@]} > 1 )); then builtin unsetopt errexit; __abide_unwind; return 143; fi; builtin unlimit -s descriptors; return 0; }; \
+         TRAPURG() { if (( ${#funcstack[@]} > 1 )); then builtin unsetopt errexit; builtin trap - CHLD; {zsh_error_trap}; __abide_unwind; return 143; fi; builtin unlimit -s descriptors; return 0; }; \
          __abide_unwind() { builtin ulimit -S -n {kept}; \
-         TRAPDEBUG() { if (( ${#funcstack[@]} > 1 )); then builtin setopt errexit; else builtin unset -f TRAPDEBUG; builtin unlimit -s descriptors; {reopen}fi; }; }"
+         TRAPDEBUG() { if (( ${#funcstack[@]} > 1 )); then builtin setopt errexit; else builtin unset -f TRAPDEBUG; builtin setopt localoptions posixtraps; builtin trap - EXIT; builtin unlimit -s descriptors; {reopen}fi; }; }"
     };
 }
 
@@ -232,6 +252,9 @@ macro_rules! zsh_stop {
 /// The DEBUG trap does not run before the words behind `. FILE ||`. A descriptor limit keeps those from starting a
 /// program and from opening a file. It is lifted at our own line, and the keeper restores the original limit. The
 /// modules are loaded beforehand, because loading opens a file.
+///
+/// The command's traps on CHLD and ZERR are removed before the shell unwinds. A trap on EXIT is removed at our own line;
+/// otherwise it would run there. With `posixtraps` it is the shell's trap and not that of the function.
 ///
 /// A redirection that the limit interrupts may close a standard stream. On pipes the keeper repairs the streams after a
 /// stop; on a terminal the shell reopens closed streams.
@@ -245,7 +268,7 @@ const ZSH_INIT: &str = concat!(
     "unset HISTFILE TMOUT; PS1= PS2=\n",
     zsh_stop!(),
     "\n",
-    r#"TRAPZERR() { builtin eval "if [[ -o errexit && \$ZSH_SUBSHELL == 0 ]]; then builtin unsetopt errexit; __abide_rc=$?; return 1; fi; return 0"; }"#,
+    zsh_error_trap!(),
     "\n",
 );
 
@@ -256,3 +279,12 @@ const ZSH_PREPARED_LINE: &str = "__abide_rc=; { \\builtin . {c}; } always { [[ -
      \\builtin \\printf '%s\\n' \"{n} ${${?:#126}:-${__abide_rc:-126}} $-\" >|{r}${functions[builtin]:+/}\n";
 
 const ZSH_BEGIN_REPORT: &str = "\\builtin \\printf '%s\\n' '{n} began' >|{r}${functions[builtin]:+/}; ";
+
+/// Removes functions that hide the builtins of our lines, and restores the trap that a command may have replaced.
+const BASH_RESCUE: &str = concat!("\\unset -f builtin command\n", bash_stop!(), "\n");
+const ZSH_RESCUE: &str = concat!("\\unset -f builtin command\n", zsh_stop!(), "\n");
+
+/// The same, and restores the option that an interrupted slot left set. The shell may not have run our trap, because the
+/// body of another trap failed first. It would run it in the next command, so it runs it here, where it has no effect.
+const POSIX_RESCUE: &str =
+    concat!("\\set +i; \\unset -f builtin command\n", posix_stop!(), "\\command \\kill -URG $$\n");

@@ -115,6 +115,48 @@ fn c5_c6_no_further_word_of_a_stopped_command_runs_and_the_session_is_kept() {
     });
 }
 
+/// Commands that set a trap for the end of a command or a function, and the shells that know it.
+const TRAPS: &[(&str, &str)] = &[
+    ("bash zsh", "trap 'touch {after}; : > {after}' ERR; sleep 61"),
+    ("bash zsh", "trap 'echo $(touch {after})' ERR; f() { sleep 61; }; f; touch {after}"),
+    ("bash zsh", "trap 'touch {after}' ERR; sleep 61 | cat"),
+    ("bash zsh", "trap 'touch {after}' ERR; line=$(sleep 61)"),
+    ("bash zsh", "set -e; trap 'touch {after}' ERR; f() { sleep 61; }; f"),
+    ("bash", "f() { trap 'touch {after}' RETURN; sleep 61; }; f"),
+    ("sh bash zsh", "trap ': > {after}' CHLD; rm -f {after}; sleep 61"),
+    ("sh bash zsh", "f() { trap 'touch {after}' EXIT; sleep 61; }; f"),
+    ("sh bash zsh", "trap 'touch {after}' EXIT; sleep 61"),
+    ("sh bash zsh", "(trap 'touch {after}' EXIT TERM; sleep 61)"),
+];
+
+#[test]
+fn c5_c6_no_body_of_a_trap_runs_after_a_stop() {
+    on_every_session(|rpc, session, context, home| {
+        let after = home.join("after");
+        rpc.run(session, "kept=1; cd /usr");
+        for (shells, template) in TRAPS {
+            if !shells.split(' ').any(|shell| context.contains(&format!("{shell} on"))) {
+                continue;
+            }
+            let command = template.replace("{after}", after.to_str().unwrap());
+            let stopped = run_and_cancel(rpc, session, home, &command);
+            assert_eq!(
+                (&stopped["cancelled"], &stopped["shell_restarted"], &stopped["stdout"]),
+                (&json!(true), &json!(false), &json!("")),
+                "{context}: {template}: {stopped}"
+            );
+            // The trap on CHLD also runs at the end of programs before and after the stop.
+            if !template.contains("CHLD") {
+                assert!(!after.exists(), "{context}: {template}");
+            }
+            let reset = "trap - EXIT CHLD; echo $kept $PWD";
+            assert_eq!(stdout_of(rpc, session, reset), "1 /usr\n", "{context}: {template}");
+            std::fs::remove_file(&after).ok();
+        }
+        assert!(!is_running("sleep 61"), "{context}");
+    });
+}
+
 #[test]
 fn c5_a_shell_that_does_not_listen_is_replaced_in_the_same_directory() {
     on_every_session(|rpc, session, context, home| {

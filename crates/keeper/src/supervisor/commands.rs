@@ -15,6 +15,7 @@ use super::{ChildSupervisor, PollSource};
 use crate::child::ChildIo;
 use crate::clock::{boottime_micros, unix_micros};
 use crate::launch::FIRST_RESPONSE_TAG;
+use crate::process_tree;
 use crate::protocol::{
     ChildExit, CommandInput, CommandResult, ExecOutcome, JobOutputRange, KeeperRefusal, KeeperResponse,
     OutputStream, ShellCommand,
@@ -141,6 +142,7 @@ impl ChildSupervisor {
             unsent_input,
             input_ends,
             pty_start_offset: None,
+            pty_start_descriptors: BTreeSet::new(),
             pty_end_offset: None,
             may_trace: self.repair.restores_trace || may_enable_tracing(&command.text),
             stop_sequence: StopSequence::new(now, command.timeout_ms),
@@ -148,6 +150,7 @@ impl ChildSupervisor {
             reported_exit: None,
             shell_ignores_recall: false,
             shell_is_held: false,
+            discards_output: false,
             was_expanding: false,
             last_recall_at: None,
             recalls: 0,
@@ -260,6 +263,7 @@ impl ChildSupervisor {
                 let at = self.spool.stream_bytes(0)[0];
                 if let Some(job) = &mut self.job {
                     job.pty_start_offset = Some(at);
+                    job.pty_start_descriptors = process_tree::open_descriptors(self.child.pid);
                 }
                 if self.job.as_ref().is_some_and(|job| job.stop_sequence.reason().is_some()) {
                     return self.perform_stop_step(StopStep::Recall);

@@ -75,6 +75,11 @@ impl ChildSupervisor {
             match read {
                 Some(PipeRead::Bytes(count)) => {
                     let bytes = buffer.get(..count).unwrap_or_default();
+                    let discards = self.job.as_ref().is_some_and(|job| job.discards_output);
+                    if number == self.current_pipes && discards {
+                        self.buffer = buffer;
+                        continue;
+                    }
                     if number == self.current_pipes && stream == OutputStream::Stderr {
                         let bytes = self.remove_trace_lines(stream, bytes);
                         self.record_output(job, stream, &bytes);

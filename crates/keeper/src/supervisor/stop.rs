@@ -65,8 +65,6 @@ impl ChildSupervisor {
         if step == StopStep::Recall && recalled_recently {
             return;
         }
-        let is_opening_fifo =
-            self.shell_driver.as_ref().is_some_and(|driver| driver.is_opening_fifo(self.child.pid));
         let frozen = self.freeze();
         // A report written before the freeze ends the command normally.
         self.read_reports();
@@ -84,9 +82,9 @@ impl ChildSupervisor {
             }
         }
         let frozen_pids: Vec<u32> = frozen.iter().map(|process| process.pid).collect();
-        job.was_expanding |= is_opening_fifo
-            || self.shell_driver.as_ref().is_some_and(|driver| driver.is_expanding(self.child.pid))
-            || process_tree::reads_output_of(self.child.pid, &frozen_pids);
+        job.was_expanding |=
+            self.shell_driver.as_ref().is_some_and(|driver| driver.is_expanding(self.child.pid))
+                || process_tree::reads_output_of(self.child.pid, &frozen_pids);
         self.last_directory = process_tree::working_directory(self.child.pid).or(self.last_directory.take());
         match step {
             StopStep::Terminate | StopStep::Recall => self.terminate_processes(&frozen),
@@ -181,23 +179,25 @@ impl ChildSupervisor {
         if matches!(self.child_io, ChildIo::Pty(_)) {
             driver.release_typed_command();
         }
-        if driver.needs_descriptor_limit() {
-            self.limit_descriptors(is_expanding);
+        if is_expanding || self.tolerates_descriptor_limit() {
+            self.limit_descriptors();
         }
-        // All output of the command has arrived. Later output of an interrupted shell is an empty line and a prompt.
+        // All output of the command has arrived. Later output is of the shell: prompts, and messages of its traps.
         match &self.child_io {
-            ChildIo::Pty(_) if interrupts => {
+            ChildIo::Pty(_) => {
                 self.drain_terminal_until_quiet();
                 let printed = self.spool.stream_bytes(0)[0];
                 if let Some(job) = &mut self.job {
                     job.pty_end_offset.get_or_insert(printed);
                 }
             }
-            ChildIo::Shell if is_interruptible => {
+            ChildIo::Shell => {
                 self.drain_all_pipes();
-                self.discards_trace = true;
+                if let Some(job) = &mut self.job {
+                    job.discards_output = true;
+                }
             }
-            ChildIo::Pty(_) | ChildIo::Shell | ChildIo::Pipes(_) => {}
+            ChildIo::Pipes(_) => {}
         }
         if interrupts {
             self.signal_child(Signal::INT);
@@ -236,10 +236,27 @@ impl ChildSupervisor {
         matches!(found, InputReadState::BlockedInRead(reader) | InputReadState::BlockedInPoll(reader) if reader.thread == shell)
     }
 
-    /// Lowers the descriptor limit of a shell that expands a substitution. When the processes of the substitution end,
-    /// such a shell executes the word with the partial output before its trap runs: `rm -r "/tmp/$(slow)"` must not
-    /// run. The trap raises the limit as far as permitted. The original limit is restored after the command.
-    fn limit_descriptors(&mut self, is_expanding: bool) {
+    /// Whether a lower descriptor limit cannot disconnect the shell from its standard streams. On pipes the keeper
+    /// restores them. On a terminal, a shell that is redirecting a stream may be unable to restore it.
+    fn tolerates_descriptor_limit(&self) -> bool {
+        match (&self.child_io, &self.job) {
+            // A substitution in PS4 that cannot make a pipe would end bash.
+            (ChildIo::Pty(_), Some(job)) if job.may_trace => false,
+            (ChildIo::Pty(_), Some(job)) => {
+                let before = &job.pty_start_descriptors;
+                let terminal = before.iter().find_map(|(number, target)| (*number == 0).then_some(target));
+                let mut now = process_tree::open_descriptors(self.child.pid).into_iter();
+                now.all(|descriptor| before.contains(&descriptor) || Some(&descriptor.1) == terminal)
+            }
+            (ChildIo::Pty(_) | ChildIo::Shell | ChildIo::Pipes(_), _) => true,
+        }
+    }
+
+    /// Lowers the descriptor limit of the shell, so that it can start no program and open no file until its trap runs.
+    /// Before that, a shell executes the bodies of traps that the command has set, and the word whose substitution it
+    /// expands: `rm -r "/tmp/$(slow)"` must not run. The trap raises the limit as far as necessary. The original limit
+    /// is restored after the command.
+    fn limit_descriptors(&mut self) {
         let Some(shell) = i32::try_from(self.child.pid).ok().and_then(Pid::from_raw) else { return };
         // Only once per command: a later substitution belongs to the trap, and the limit would not be raised again.
         if self.original_fd_limit.is_some() {
@@ -248,11 +265,8 @@ impl ChildSupervisor {
         let maximum = process_tree::descriptor_limit(self.child.pid);
         let kept = if matches!(self.child_io, ChildIo::Pty(_)) { STANDARD_STREAMS } else { 0 };
         let limit = Rlimit { current: Some(kept), maximum };
-        let before = prlimit(Some(shell), Resource::Nofile, limit).ok();
-        if let Some(before) = before.filter(|_| !is_expanding) {
-            prlimit(Some(shell), Resource::Nofile, before).ok();
-        }
-        self.original_fd_limit = before;
+        // The shell may have exited.
+        self.original_fd_limit = prlimit(Some(shell), Resource::Nofile, limit).ok();
     }
 
     /// Restores the descriptor limit of the shell.
