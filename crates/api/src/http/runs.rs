@@ -293,7 +293,7 @@ pub(super) fn run_view(interface: &HttpState, run: &Run) -> wire::RunView {
     let daemon = interface.daemon();
     let mut view = translate::run(run, daemon.queue_position(run.run_id), daemon.stalled_since(run));
     if view.status == wire::RunStatusValue::Queued {
-        view.held_back = daemon.shortage(Some(&run.settings.workspace)).map(|shortage| shortage.to_string());
+        view.blocked_reason = daemon.shortage(Some(&run.settings.workspace)).map(|shortage| shortage.to_string());
     }
     view
 }
