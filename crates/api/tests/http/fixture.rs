@@ -26,8 +26,8 @@ use abide_ports::{
         ProcessInterpreter, ProcessSignal, ProcessSpec, UnsupportedOperation,
     },
     processes::{
-        OutputFollower, OutputOffsets, ProcessLookup, ProcessStart, ProcessUnreachable, Processes,
-        StartError, StdinWrite,
+        OutputFollower, OutputOffsets, ProcessLookup, ProcessUnreachable, Processes, StartError,
+        StartRequest, StdinWrite,
     },
     store::StoreQueries,
     workspace::{WorkspaceError, WorkspacePreparation, Workspaces},
@@ -316,7 +316,7 @@ impl Engine for NoopPorts {
 }
 
 impl Processes for NoopPorts {
-    fn start(&self, name: &str, _: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
+    fn start(&self, name: &str, _: &StartRequest<'_>) -> Result<ProcessBinding, StartError> {
         Err(StartError::SystemError(name.to_owned()))
     }
 
