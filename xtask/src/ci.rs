@@ -20,6 +20,8 @@ pub(crate) enum CiStep {
     Tidy,
     /// No lint fires in any target.
     Clippy,
+    /// The binary compiles for aarch64; nothing is run there.
+    CrossCheck,
     /// The tests of all crates, on a throw-away Postgres and with every agent program.
     Test,
     /// The HTTP interface does what its document says, asked from outside.
@@ -91,6 +93,10 @@ impl CiStep {
             Self::Clippy => {
                 cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])
                     .run()?;
+            }
+            Self::CrossCheck => {
+                tools::for_cross_check(workspace)?;
+                cargo(&["check", "--quiet", "--package", "abide", "--target", tools::CROSS_TARGET]).run()?;
             }
             Self::Test => test::tests(workspace, &[], MissingPolicy::Required)?,
             Self::Schemathesis => schemathesis::run(workspace, &[])?,

@@ -63,6 +63,23 @@ const FOR_PEERS: &[SystemTool] = &[SystemTool {
     present: || which("tmux").is_some(),
 }];
 
+/// The requirements of compiling the C parts of dependencies (SQLite, ring) for [`CROSS_TARGET`].
+const FOR_CROSS_CHECK: &[SystemTool] = &[
+    SystemTool {
+        package: "gcc-aarch64-linux-gnu",
+        why: "the C parts of dependencies are compiled for aarch64 with it",
+        present: || which("aarch64-linux-gnu-gcc").is_some(),
+    },
+    SystemTool {
+        package: "libc6-dev-arm64-cross",
+        why: "these C parts include the headers of the C library",
+        present: || Path::new("/usr/aarch64-linux-gnu/include/stdio.h").is_file(),
+    },
+];
+
+/// The platform that is checked but not tested.
+pub(crate) const CROSS_TARGET: &str = "aarch64-unknown-linux-gnu";
+
 /// A program from the crates registry at a fixed version, because its result depends on the version.
 pub(crate) struct CrateTool {
     package: &'static str,
@@ -86,6 +103,20 @@ pub(crate) fn for_tests() -> Result<()> {
 /// Installs missing requirements of the terminal's peers.
 pub(crate) fn for_peers() -> Result<()> {
     install(FOR_PEERS)
+}
+
+/// Installs missing requirements of compiling for [`CROSS_TARGET`].
+pub(crate) fn for_cross_check(workspace: &CargoWorkspace) -> Result<()> {
+    install(FOR_CROSS_CHECK)?;
+    let sysroot = EchoedCommand::new("rustc").args(["--print", "sysroot"]).dir(&workspace.root).read()?;
+    if Path::new(sysroot.trim()).join("lib/rustlib").join(CROSS_TARGET).is_dir() {
+        return Ok(());
+    }
+    EchoedCommand::new("rustup")
+        .args(["target", "add", CROSS_TARGET])
+        .dir(&workspace.root)
+        .run()
+        .with_context(|| format!("the standard library for {CROSS_TARGET} is missing"))
 }
 
 fn install(tools: &[SystemTool]) -> Result<()> {

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use abide_agent::definition::{
-    self, AgentDefinition, DefinitionError, InitError, ParameterInjection, ParameterKind, ToolParameter,
-    ToolPty, schema_text,
+    self, AgentDefinition, ConfigError, InitError, ParameterInjection, ParameterKind, ToolParameter, ToolPty,
+    schema_text,
 };
 use expect_test::{Expect, expect};
 use tempfile::TempDir;
@@ -18,7 +18,7 @@ fn folder(config: &str) -> TempDir {
     folder
 }
 
-fn load_with(folder: &Path, variables: &[(&str, &str)]) -> Result<AgentDefinition, DefinitionError> {
+fn load_with(folder: &Path, variables: &[(&str, &str)]) -> Result<AgentDefinition, ConfigError> {
     let environment =
         |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
     AgentDefinition::load(folder, &environment)

@@ -1,4 +1,5 @@
-//! Runs the command line and maps its result to an exit code. All exit codes are decided here.
+//! Runs the command line and maps its result to an exit code. All exit codes of commands are decided here. The parrot and
+//! keepers, which are programs of their own, have theirs.
 
 use std::process::ExitCode;
 
@@ -109,6 +110,11 @@ pub(crate) fn waiting() -> ExitCode {
 pub(crate) const INTERRUPTED_CODE: u8 = 130;
 pub(crate) fn interrupted() -> ExitCode {
     ExitCode::from(INTERRUPTED_CODE)
+}
+
+/// Returns the exit code of a program that a command ran, as the system reports it: its lowest byte.
+pub(crate) fn program_exit_code(code: i32) -> ExitCode {
+    ExitCode::from(code.to_le_bytes()[0])
 }
 
 /// Returns the exit code for the status of a run that is no longer followed.

@@ -70,17 +70,17 @@ fn lines(status: &DaemonStatus, url: &str) -> Vec<String> {
         plain("sessions", status.sessions.to_string()),
     ];
     if let Some(pressure) = &status.resource_pressure {
-        let held_back = format!(
+        let blocked_text = format!(
             "{}; no run starts and no new input is accepted until then",
             terminal_text::one_line(pressure)
         );
-        rows.push(row("disk space", TextStyle::Error.cell(held_back)));
+        rows.push(row("disk space", TextStyle::Error.cell(blocked_text)));
     }
     if !status.stalled.is_empty() {
         let silent = format!("no output: {}", status.stalled.join(", "));
         rows.push(row("stalled", TextStyle::Warning.cell(silent)));
     }
-    for (run, reason) in &status.troubled {
+    for (run, reason) in &status.unprocessable_runs {
         let damage_text = format!(
             "{}: {}; see `abide verify`",
             terminal_text::one_line(run),
@@ -128,12 +128,12 @@ pub(crate) fn down(arguments: &DownArguments, given: &[GivenSetting]) -> anyhow:
         writeln!(out, "stopped; sessions and running turns continue, and the next `abide up` takes over")?;
         return Ok(SUCCEEDED);
     }
-    let StopDaemonResponse { turns, waits, runs, sessions } = &stopping;
+    let StopDaemonResponse { turns, waiting_runs, runs, sessions } = &stopping;
     writeln!(
         out,
         "stopped; ended {} turns, {} waiting processes, {sessions} sessions",
         turns.len(),
-        waits.len()
+        waiting_runs.len()
     )?;
     for run in runs {
         writeln!(out, "{}: {}", run.run_id, describe_stopped_run(run))?;
@@ -147,13 +147,13 @@ fn describe_stopped_run(run: &StoppedRunView) -> String {
         return "its process did not end in time; its keeper supervises it until the next daemon takes over"
             .to_owned();
     }
-    let before = match run.was.as_str() {
+    let before = match run.activity_before_stop.as_str() {
         "turn" => "its turn was stopped",
         "wait" => "the process that waited was ended",
         _ => "its turn had not started",
     };
     let now = match run.status.as_str() {
-        "waiting_user" if run.was == "wait" => {
+        "waiting_user" if run.activity_before_stop == "wait" => {
             "its request is void, and it asks whether to continue or stop".to_owned()
         }
         "waiting_user" => "it asks whether to continue or stop".to_owned(),

@@ -21,7 +21,7 @@ use serde_json::json;
 
 use crate::args::SessionsCommand;
 use crate::config::{self, GivenSetting};
-use crate::exit::SUCCEEDED;
+use crate::exit::{SUCCEEDED, program_exit_code};
 use crate::home;
 use crate::terminal_text;
 
@@ -120,7 +120,7 @@ fn exec(session: &str, command: String, timeout: Option<f64>, json: bool) -> any
             bail!(why);
         }
         writeln!(std::io::stdout(), "{}", describe_result(&end.result))?;
-        return exit_with(exit.exit_code);
+        return Ok(program_exit_code(exit.exit_code));
     }
     std::io::stdout().flush()?;
     if exit.timed_out {
@@ -132,7 +132,7 @@ fn exec(session: &str, command: String, timeout: Option<f64>, json: bool) -> any
     if let Some(why) = end.lost {
         bail!(why);
     }
-    exit_with(exit.exit_code)
+    Ok(program_exit_code(exit.exit_code))
 }
 
 fn describe_result(result: &ExecResult) -> serde_json::Value {
@@ -160,10 +160,6 @@ fn refused(session: &str, error: DirectSessionError) -> anyhow::Error {
         | DirectSessionError::OutputUnwritable(_)
         | DirectSessionError::Keeper(_)) => other.into(),
     }
-}
-
-fn exit_with(code: i32) -> anyhow::Result<ExitCode> {
-    Ok(ExitCode::from(u8::try_from(code.rem_euclid(256)).unwrap_or(1)))
 }
 
 fn remove(sessions: &[String], force: bool, json: bool) -> anyhow::Result<ExitCode> {

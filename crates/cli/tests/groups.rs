@@ -24,7 +24,7 @@ use abide_keeper::{
 use abide_os::cgroup::{ControlGroup, ControlGroupLimits, find::own_group};
 use abide_ports::{
     engine::{IsolationMode, ProcessSpec, ProcessStdin},
-    processes::{OutputOffsets, ProcessOutput, ProcessStart, Processes, StartError},
+    processes::{OutputOffsets, ProcessOutput, Processes, StartError, StartRequest},
 };
 use abide_testkit::{daemon::TestHome, skip::skip, wait};
 use rustix::process::{Pid, Signal, kill_process};
@@ -147,7 +147,7 @@ impl GroupDaemonFixture {
         };
         let at = |name: &str| self.folder.path().join(name).to_string_lossy().into_owned();
         let (workspace, private) = (at("workspaces/mine"), at("runs/mine"));
-        let start = ProcessStart {
+        let start = StartRequest {
             spec: &launch,
             workspace: &workspace,
             private_dir: &private,

@@ -11,7 +11,7 @@ use abide_keeper::{
 };
 use abide_ports::{
     engine::{IsolationMode, ProcessSpec, ProcessStdin},
-    processes::{OutputOffsets, ProcessLookup, ProcessOutput, ProcessStart, Processes, StartError},
+    processes::{OutputOffsets, ProcessLookup, ProcessOutput, Processes, StartError, StartRequest},
 };
 use abide_testkit::wait;
 use rustix::process::Pid;
@@ -59,7 +59,7 @@ fn start_script(
     let folder = home.path().to_string_lossy().into_owned();
     let started = keepers.start(
         name,
-        &ProcessStart {
+        &StartRequest {
             spec: &launch,
             workspace: &folder,
             private_dir: &folder,
@@ -105,7 +105,7 @@ fn an_appended_variable_keeps_the_configured_value() {
     keepers
         .start(
             "run-1",
-            &ProcessStart {
+            &StartRequest {
                 spec: &launch,
                 workspace: &folder,
                 private_dir: &folder,
@@ -152,7 +152,7 @@ fn security_24_a_process_gets_the_variables_of_a_list_and_no_others() {
         ProcessSpec { env: vec![("SET".to_owned(), "y".to_owned())], ..script("env | cut -d= -f1 | sort") };
     let folder = home.path().to_string_lossy().into_owned();
     let pass_env = ["MY_*", "OURS"].map(str::to_owned);
-    let start = ProcessStart {
+    let start = StartRequest {
         spec: &launch,
         workspace: &folder,
         private_dir: &folder,

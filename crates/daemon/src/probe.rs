@@ -12,7 +12,7 @@ use abide_domain::process::ExitStatus;
 use abide_ports::{
     catalogue::InstalledEngine,
     engine::{EngineHealth, IsolationMode, ProbeCommand, ProbeResult, ProcessSpec, ProcessStdin},
-    processes::{OutputOffsets, ProcessOutput, ProcessStart, Processes, StartError},
+    processes::{OutputOffsets, ProcessOutput, Processes, StartError, StartRequest},
 };
 
 /// The parameters of a probe.
@@ -165,7 +165,7 @@ fn observe(
     let directory = examination.directory;
     let pass_env = &entry.installation.pass_env;
     // A check runs in an empty directory and asks only for a version or a help text.
-    let start = ProcessStart {
+    let start = StartRequest {
         spec: &launch,
         workspace: directory,
         private_dir: directory,

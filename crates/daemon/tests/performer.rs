@@ -22,7 +22,7 @@ use abide_domain::{
 use abide_ports::{
     clock::Clock,
     engine::{EngineFact, IsolationMode, ProcessSpec, ProcessStdin},
-    processes::{ProcessOutput, ProcessStart, Processes},
+    processes::{ProcessOutput, Processes, StartRequest},
     store::{Journal, JournalSeq, PageRequest, StoreQueries},
     workspace::{WorkspaceError, WorkspacePreparation, Workspaces},
 };
@@ -381,7 +381,7 @@ async fn started_by_hand(desk: &RunService, actors: &FakeProcesses, run_id: RunI
         not_before: None,
         surviving_keepers_dir: None,
     };
-    let start = ProcessStart {
+    let start = StartRequest {
         spec: &launch,
         workspace: "w",
         private_dir: "p",

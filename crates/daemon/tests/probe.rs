@@ -20,8 +20,8 @@ use abide_ports::{
     catalogue::InstalledEngine,
     engine::{EngineHealth, ProcessSignal},
     processes::{
-        OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, ProcessStart, ProcessUnreachable,
-        Processes, StartError, StdinWrite,
+        OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, ProcessUnreachable, Processes,
+        StartError, StartRequest, StdinWrite,
     },
 };
 
@@ -72,7 +72,7 @@ impl OutputFollower for ScriptedOutput {
 }
 
 impl Processes for ScriptedMachine {
-    fn start(&self, name: &str, _: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
+    fn start(&self, name: &str, _: &StartRequest<'_>) -> Result<ProcessBinding, StartError> {
         {
             let mut started = self.started.lock().unwrap();
             assert!(!started.contains(&name.to_owned()), "every check has a name of its own");

@@ -1,7 +1,7 @@
 //! Directories that Abide created for runs, and the proof of it: a note in the home with device, inode and birth time.
 //!
 //! Retention deletes a directory only if its note matches. A directory, mount or link that was put in its place is
-//! never deleted. The notes are in the folder `made` of the home, out of reach of workspaces.
+//! never deleted. The notes are in the folder `created-dirs` of the home, out of reach of workspaces.
 
 use std::{
     ffi::OsStr,
@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, StatxFlags, openat, re
 use crate::home_folders::HomeFolder;
 
 /// Folder of the notes, relative to the home.
-const FOLDER: &str = HomeFolder::Made.name();
+const FOLDER: &str = HomeFolder::CreatedDirs.name();
 /// Name prefix of a directory until its note is written.
 const UNFINISHED_PREFIX: &str = ".new-";
 

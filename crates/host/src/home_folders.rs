@@ -22,17 +22,17 @@ pub enum HomeFolder {
     /// Contents of long questions.
     Contents,
     CrashGuard,
+    /// Notes about directories that Abide created.
+    CreatedDirs,
     /// Directories of keepers.
     Keepers,
     Logs,
-    /// Notes about directories that Abide created.
-    Made,
-    /// Notes about keepers that outlive their process.
-    Outliving,
     /// Session files of the parrot.
     Parrot,
     /// Private files of runs.
     Runs,
+    /// Notes about keepers that survive their process.
+    SurvivingKeepers,
     /// Directories that await deletion.
     Trash,
     /// Workspaces of runs that name no directory. The only folder in which agents work.
@@ -46,12 +46,12 @@ impl HomeFolder {
         Self::Backups,
         Self::Contents,
         Self::CrashGuard,
+        Self::CreatedDirs,
         Self::Keepers,
         Self::Logs,
-        Self::Made,
-        Self::Outliving,
         Self::Parrot,
         Self::Runs,
+        Self::SurvivingKeepers,
         Self::Trash,
     ];
 
@@ -61,12 +61,12 @@ impl HomeFolder {
             Self::Backups => "backups",
             Self::Contents => "contents",
             Self::CrashGuard => "crash-guard",
+            Self::CreatedDirs => "created-dirs",
             Self::Keepers => "keepers",
             Self::Logs => "logs",
-            Self::Made => "made",
-            Self::Outliving => "outliving",
             Self::Parrot => "parrot",
             Self::Runs => "runs",
+            Self::SurvivingKeepers => "surviving-keepers",
             Self::Trash => "trash",
             Self::Workspaces => "workspaces",
         }

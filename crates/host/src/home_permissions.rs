@@ -11,7 +11,7 @@ use std::{
 
 use abide_os::private_file::{self, MODE_OTHERS};
 
-use crate::{HostError, home_folders::HomeFolder};
+use crate::{HostError, former_folders, home_folders::HomeFolder};
 
 /// Whether other users had access to the home before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ const OWN_FILE_PREFIXES: [&str; 7] =
 /// Returns whether an entry of the home is Abide's own. A folder with a suffix is an unfinished one. Other entries are
 /// left unchanged.
 fn is_own_entry(name: &str) -> bool {
-    let folders = HomeFolder::PRIVATE.iter().map(|folder| folder.name());
+    let folders = HomeFolder::PRIVATE.iter().map(|folder| folder.name()).chain(former_folders::names());
     OWN_FILE_PREFIXES.into_iter().chain(folders).any(|own| name.starts_with(own))
 }
 

@@ -6,7 +6,8 @@
 //! - [`retention`]: deletion of the files of finished runs, on [`created_dirs`], the proof that a directory is Abide's.
 //! - [`isolation`] and [`control_groups`]: which mechanisms confine and limit a program.
 //! - [`crash_record`] and [`content_files`]: files of the crash guard and of long questions.
-//! - [`home_folders`] and [`home_permissions`]: the folders of the home and their modes.
+//! - [`home_folders`], [`former_folders`] and [`home_permissions`]: the folders of the home, their names in earlier
+//!   versions, and their modes.
 //! - [`store_folders`]: the folders of a database outside the home.
 //! - [`clock`], [`disk_space`] and [`machine`]: time, free space, cores and memory.
 //!
@@ -19,6 +20,7 @@ pub mod control_groups;
 pub mod crash_record;
 pub mod created_dirs;
 pub mod disk_space;
+pub mod former_folders;
 pub mod home_folders;
 pub mod home_permissions;
 pub mod isolation;

@@ -21,7 +21,7 @@
 //! - [`program_lookup`] finds a program in a search path.
 //! - [`failpoint`] marks positions at which a crash test can interrupt the program.
 //! - [`sse`] parses server-sent events.
-//! - [`suggestion`] finds the name that was probably meant.
+//! - [`suggestion`] finds the name that was probably meant, [`config_problem`] reports mistakes in configuration files.
 //!
 //! The caller knows the meaning of the files, and decides which directory may be deleted.
 
@@ -34,6 +34,7 @@ pub mod atomic_file;
 pub mod beneath;
 pub mod cgroup;
 pub mod clock;
+pub mod config_problem;
 pub mod confine;
 pub mod failpoint;
 pub mod file_lock;

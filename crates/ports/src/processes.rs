@@ -16,10 +16,10 @@ use crate::engine::{EngineInstallation, IsolationMode, ProcessSignal, ProcessSpe
 /// Starts and controls processes that outlive the daemon. Calls block.
 pub trait Processes: Send + Sync {
     /// Starts a process under this name, or returns the one that was started under it before.
-    fn start(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError>;
+    fn start(&self, name: &str, start: &StartRequest<'_>) -> Result<ProcessBinding, StartError>;
 
     /// A warning for people about such a start, for example that this machine does not support the isolation.
-    fn warning(&self, _start: &ProcessStart<'_>) -> Option<String> {
+    fn warning(&self, _start: &StartRequest<'_>) -> Option<String> {
         None
     }
 
@@ -75,9 +75,9 @@ pub struct FileIdentity {
     pub modified: (i64, i64),
 }
 
-/// The parameters of a process start.
+/// The request to start a process: the specification of the adapter, and its surroundings, which the daemon chooses.
 #[derive(Clone, Copy, Debug)]
-pub struct ProcessStart<'a> {
+pub struct StartRequest<'a> {
     pub spec: &'a ProcessSpec,
     /// The working directory.
     pub workspace: &'a str,

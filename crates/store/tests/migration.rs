@@ -12,7 +12,6 @@ use std::{
     process::{Command, Stdio},
     sync::Arc,
     thread,
-    time::Duration,
 };
 
 use abide_domain::run::{RunState, RunStatus};
@@ -150,12 +149,13 @@ async fn a_crash_before_the_witness_is_rewritten_is_recovered() {
 #[tokio::test]
 async fn a_kill_during_the_migration_leaves_a_store_that_opens() {
     let old_witness = fs::read(fixture().join("abide.db-witness")).unwrap();
+    let (_folder, path) = copy_of_fixture();
+    let complete_log_bytes = kill_at_log_length(&path, u64::MAX);
     let mut killed_at = BTreeMap::new();
-    for round in 0..30 {
+    for round in 0..=KILLS {
         let (_folder, path) = copy_of_fixture();
-        // The log becomes longer than 64 KiB with the COMMIT of the migration, shortly before the witness is written.
-        let log_bytes = [0, 1, 64 << 10][round % 3];
-        start_and_kill(&path, log_bytes, Duration::from_micros(200 * round as u64));
+        // The COMMIT of the migration writes most of the log. The witness is written shortly afterwards.
+        kill_at_log_length(&path, complete_log_bytes * round / KILLS);
         let migrations: i64 = Connection::open(&path)
             .unwrap()
             .query_row("SELECT count(*) FROM migrations", [], |row| row.get(0))
@@ -168,11 +168,19 @@ async fn a_kill_during_the_migration_leaves_a_store_that_opens() {
         assert_eq!(store.notes(), Vec::<String>::new());
     }
     println!("kills by migrations and whether the witness was the old one: {killed_at:?}");
+    assert!(
+        killed_at.keys().any(|(migrations, _)| *migrations < 3),
+        "no kill was before the end: {killed_at:?}"
+    );
 }
 
-/// Opens a store in another process, and kills that process some time after the log of the database has this length.
+/// The number of kills, at equal distances of the log's length.
+const KILLS: u64 = 30;
+
+/// Opens a store in another process, and kills that process when the log of the database has this length, or when the
+/// process has exited. Returns the greatest length that was seen.
 #[expect(clippy::disallowed_methods, reason = "the process is killed by this test")]
-fn start_and_kill(path: &Path, log_bytes: u64, delay: Duration) {
+fn kill_at_log_length(path: &Path, log_bytes: u64) -> u64 {
     let test = std::env::current_exe().unwrap();
     let committer = test.parent().unwrap().with_file_name("examples").join("committer");
     assert!(committer.exists(), "`cargo build -p abide-store --examples` makes {}", committer.display());
@@ -180,13 +188,18 @@ fn start_and_kill(path: &Path, log_bytes: u64, delay: Duration) {
     let mut child =
         Command::new(committer).args([&url, "1", "0", "0"]).stdout(Stdio::null()).spawn().unwrap();
     let log = path.with_file_name("abide.db-wal");
-    let log_length = || fs::metadata(&log).map_or(0, |file| file.len());
-    while log_length() < log_bytes && child.try_wait().unwrap().is_none() {
+    let mut greatest_length = 0;
+    loop {
+        let length = fs::metadata(&log).map_or(0, |file| file.len());
+        greatest_length = greatest_length.max(length);
+        if length >= log_bytes || child.try_wait().unwrap().is_some() {
+            break;
+        }
         thread::yield_now();
     }
-    thread::sleep(delay);
     child.kill().unwrap();
     child.wait().unwrap();
+    greatest_length
 }
 
 #[tokio::test]

@@ -185,7 +185,7 @@ pub struct RunView {
     pub stalled_since: Option<String>,
     /// Reason why a queued run does not start although a slot may be free: too little disk space.
     #[serde(default)]
-    pub held_back: Option<String>,
+    pub blocked_reason: Option<String>,
     pub created_at: String,
     pub updated_at: String,
 }

@@ -49,7 +49,7 @@ pub struct DaemonStatus {
     pub stalled: Vec<String>,
     /// Runs that cannot be processed at present, each with the reason.
     #[serde(default)]
-    pub troubled: BTreeMap<String, String>,
+    pub unprocessable_runs: BTreeMap<String, String>,
     /// Reason why no run starts and no new input is accepted: too little disk space in the home.
     #[serde(default)]
     pub resource_pressure: Option<String>,
@@ -87,7 +87,7 @@ pub struct StopDaemonResponse {
     /// Runs whose turn was interrupted.
     pub turns: Vec<String>,
     /// Runs whose waiting process was ended.
-    pub waits: Vec<String>,
+    pub waiting_runs: Vec<String>,
     /// Each run that held a process or was about to start one.
     #[serde(default)]
     pub runs: Vec<StoppedRunView>,
@@ -99,9 +99,8 @@ pub struct StopDaemonResponse {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StoppedRunView {
     pub run_id: String,
-    /// Activity before the stop: `turn` (a turn was running), `wait` (a process waited for an answer) or `start` (no
-    /// process was started yet).
-    pub was: String,
+    /// `turn` (a turn was running), `wait` (a process waited for an answer) or `start` (no process was started yet).
+    pub activity_before_stop: String,
     /// Status after the stop.
     pub status: String,
     /// Set if the run failed.

@@ -2,17 +2,17 @@
 //!
 //! This is not a general JSON Schema validator. It supports the keywords of our schema and has its own messages.
 
-use abide_os::suggestion::nearest;
+use abide_os::{
+    config_problem::{ConfigProblem, ConfigSuggestion},
+    suggestion::nearest,
+};
 use serde_json::{Map, Value, json};
 use serde_saphyr::Location;
 
-use super::{
-    problem::DefinitionProblem,
-    yaml::{YamlDocument, YamlNode, YamlValue},
-};
+use super::yaml::{YamlDocument, YamlNode, YamlValue};
 
 /// Converts a tree to JSON that matches the schema, and lists the problems.
-pub(super) fn check(document: &YamlDocument<'_>, schema: &Value) -> (Value, Vec<DefinitionProblem>) {
+pub(super) fn check(document: &YamlDocument<'_>, schema: &Value) -> (Value, Vec<ConfigProblem>) {
     let mut checking = SchemaCheck { document, problems: Vec::new() };
     let value = match &document.root.value {
         YamlValue::Null => json!({}),
@@ -28,7 +28,7 @@ pub(super) fn check(document: &YamlDocument<'_>, schema: &Value) -> (Value, Vec<
 
 struct SchemaCheck<'a> {
     document: &'a YamlDocument<'a>,
-    problems: Vec<DefinitionProblem>,
+    problems: Vec<ConfigProblem>,
 }
 
 impl SchemaCheck<'_> {
@@ -43,11 +43,7 @@ impl SchemaCheck<'_> {
             YamlValue::Map(_) => self.check_map(name, node, schema),
             YamlValue::List(items) => {
                 if items.len() < min_bound(schema, "minItems") {
-                    self.report(
-                        node.location,
-                        format!("{}expected at least one", message_prefix(name)),
-                        None,
-                    );
+                    self.report(node.location, name, "expected at least one", None);
                 }
                 let each = items.iter().enumerate();
                 let kind = &schema["items"];
@@ -68,22 +64,17 @@ impl SchemaCheck<'_> {
             }
             YamlValue::Text(text) => {
                 if text.trim().is_empty() && min_bound(schema, "minLength") > 0 {
-                    self.report(node.location, format!("{}must not be empty", message_prefix(name)), None);
+                    self.report(node.location, name, "must not be empty", None);
                 }
                 let words = allowed_values(schema);
                 if !words.is_empty() && !words.contains(&text.as_str()) {
                     let synonym = VALUE_SYNONYMS.iter().find(|(other, _)| text.eq_ignore_ascii_case(other));
                     let synonym = synonym.map(|(_, word)| *word).filter(|word| words.contains(word));
-                    let suggestion = synonym
-                        .or_else(|| nearest(&text.to_lowercase(), words.iter().copied()))
-                        .map(did_you_mean);
-                    let exact = words
-                        .iter()
-                        .find(|word| text.eq_ignore_ascii_case(word))
-                        .map(|word| did_you_mean(word));
-                    let message =
-                        format!("{}expected {}, not {text:?}", message_prefix(name), join_with_or(&words));
-                    self.report(node.location, message, exact.or(suggestion));
+                    let exact = words.iter().copied().find(|word| text.eq_ignore_ascii_case(word));
+                    let similar =
+                        exact.or(synonym).or_else(|| nearest(&text.to_lowercase(), words.iter().copied()));
+                    let reason = format!("expected {}, not {text:?}", join_with_or(&words));
+                    self.report(node.location, name, reason, similar.map(similar_name));
                 }
                 Value::from(text.as_str())
             }
@@ -111,8 +102,8 @@ impl SchemaCheck<'_> {
                 // An optional key without a value counts as absent.
                 YamlValue::Null if !is_required => {}
                 YamlValue::Null => {
-                    let suggestion = suggest_example(kind).unwrap_or("write one behind the colon").to_owned();
-                    self.report(key.referenced, format!("{path} has no value"), Some(suggestion));
+                    let advice = suggest_example(kind).unwrap_or("write one behind the colon");
+                    self.report(key.referenced, "", format!("{path} has no value"), Some(to_advice(advice)));
                 }
                 YamlValue::Bool(_)
                 | YamlValue::Integer(_)
@@ -127,22 +118,23 @@ impl SchemaCheck<'_> {
         }
         for is_required in required(schema) {
             if node.key_location(is_required).is_none() {
-                let message = format!("{}{is_required} is missing", message_prefix(name));
-                self.report(node.location, message, None);
+                self.report(node.location, name, format!("{is_required} is missing"), None);
             }
         }
         Value::Object(map)
     }
 
     fn report_unknown_key(&mut self, at: Location, name: &str, key: &str, properties: &Map<String, Value>) {
-        let similar = nearest(&key.to_lowercase(), properties.keys().map(String::as_str)).map(did_you_mean);
+        let similar = nearest(&key.to_lowercase(), properties.keys().map(String::as_str));
         let synonym =
             KEY_SYNONYMS.iter().find(|(wrong, right)| *wrong == key && properties.contains_key(*right));
-        let synonym = synonym.map(|(_, right)| did_you_mean(right));
+        let synonym = synonym.map(|(_, right)| *right);
         let all: Vec<&str> = properties.keys().map(String::as_str).collect();
-        let suggestion = synonym.or(similar).unwrap_or_else(|| format!("there are {}", all.join(", ")));
+        let suggestion = synonym
+            .or(similar)
+            .map_or_else(|| ConfigSuggestion::Advice(format!("there are {}", all.join(", "))), similar_name);
         let location = if name.is_empty() { String::new() } else { format!(" in {name}") };
-        self.report(at, format!("unknown key {key}{location}"), Some(suggestion));
+        self.report(at, "", format!("unknown key {key}{location}"), Some(suggestion));
     }
 
     fn report_type_mismatch(&mut self, name: &str, node: &YamlNode, schema: &Value) {
@@ -171,23 +163,32 @@ impl SchemaCheck<'_> {
             | YamlValue::List(_)
             | YamlValue::Map(_) => None,
         };
-        let suggestion = suggestion.or_else(|| suggest_example(schema).map(str::to_owned));
+        let advice = suggestion.or_else(|| suggest_example(schema).map(str::to_owned));
         let name = if name.is_empty() { "the file" } else { name };
-        self.report(node.location, format!("{name}: expected {expected}, not {found}"), suggestion);
+        let reason = format!("expected {expected}, not {found}");
+        self.report(node.location, name, reason, advice.map(ConfigSuggestion::Advice));
     }
 
     fn check_range(&mut self, name: &str, node: &YamlNode, schema: &Value, number: f64) {
         let (minimum, maximum) = (schema["minimum"].as_f64(), schema["maximum"].as_f64());
-        let message = match (minimum, maximum) {
-            (Some(minimum), _) if number < minimum => format!("{name}: expected at least {minimum}"),
-            (_, Some(maximum)) if number > maximum => format!("{name}: expected at most {maximum}"),
+        let reason = match (minimum, maximum) {
+            (Some(minimum), _) if number < minimum => format!("expected at least {minimum}"),
+            (_, Some(maximum)) if number > maximum => format!("expected at most {maximum}"),
             (_, _) => return,
         };
-        self.report(node.location, message, None);
+        self.report(node.location, name, reason, None);
     }
 
-    fn report(&mut self, at: Location, message: String, suggestion: Option<String>) {
-        self.problems.push(self.document.problem(at, message).with_suggestion(suggestion));
+    /// Adds a problem. An empty key stands for none.
+    fn report(
+        &mut self,
+        at: Location,
+        key: &str,
+        reason: impl Into<String>,
+        suggestion: Option<ConfigSuggestion>,
+    ) {
+        let problem = self.document.problem(at, reason).with_key(key);
+        self.problems.push(problem.with_suggestion(suggestion));
     }
 }
 
@@ -233,12 +234,12 @@ const VALUE_SYNONYMS: &[(&str, &str)] = &[
     ("input", "stdin"),
 ];
 
-fn did_you_mean(word: &str) -> String {
-    format!("did you mean {word}?")
+fn similar_name(name: &str) -> ConfigSuggestion {
+    ConfigSuggestion::Name(name.to_owned())
 }
 
-fn message_prefix(name: &str) -> String {
-    if name.is_empty() { String::new() } else { format!("{name}: ") }
+fn to_advice(text: &str) -> ConfigSuggestion {
+    ConfigSuggestion::Advice(text.to_owned())
 }
 
 /// The alternatives of a schema; the schema itself if it has none.

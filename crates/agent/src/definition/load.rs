@@ -5,7 +5,11 @@
 
 use std::path::{Path, PathBuf};
 
-use abide_os::{OsError, beneath::Directory};
+use abide_os::{
+    OsError,
+    beneath::Directory,
+    config_problem::{self, ConfigError, ConfigOrigin, ConfigProblem},
+};
 
 use super::{
     AgentDefinition, AgentLimits, ModelConfig, ParameterInjection, ParameterKind, ToolDefinition,
@@ -14,7 +18,6 @@ use super::{
         self, DefinitionFile, FileCommand, FileInject, FileParameter, FileParameterKind, FilePty, FileSize,
         FileTool,
     },
-    problem::{DefinitionError, DefinitionProblem},
     rules,
     yaml::YamlDocument,
 };
@@ -40,7 +43,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 
 impl AgentDefinition {
     /// Reads and checks the agent in `folder`.
-    pub fn load(folder: &Path, environment: EnvironmentLookup<'_>) -> Result<Self, DefinitionError> {
+    pub fn load(folder: &Path, environment: EnvironmentLookup<'_>) -> Result<Self, ConfigError> {
         let mut problems = Vec::new();
         let prompt = read_system_prompt(folder).map_err(|problem| problems.push(problem)).ok();
         let path = folder.join(CONFIG_FILE);
@@ -62,16 +65,16 @@ impl AgentDefinition {
                 system_prompt,
                 folder: folder.to_owned(),
             }),
-            (Ok(_), None) => Err(DefinitionError(problems)),
+            (Ok(_), None) => Err(ConfigError::new(problems)),
             (Err(mut of_config), _) => {
                 of_config.append(&mut problems);
-                Err(DefinitionError(of_config))
+                Err(ConfigError::new(of_config))
             }
         }
     }
 
     /// The API key, if one is configured. The error for an unset variable contains the remedy.
-    pub fn api_key(&self, environment: EnvironmentLookup<'_>) -> Result<Option<ApiKey>, DefinitionError> {
+    pub fn api_key(&self, environment: EnvironmentLookup<'_>) -> Result<Option<ApiKey>, ConfigError> {
         let given = |name: &str| environment(name).filter(|key| !key.trim().is_empty());
         if let Some(key) = given(API_KEY_VARIABLE) {
             return Ok(Some(ApiKey::new(&key, API_KEY_VARIABLE)));
@@ -80,12 +83,13 @@ impl AgentDefinition {
         match given(name) {
             Some(key) => Ok(Some(ApiKey::new(&key, name.as_str()))),
             None => {
-                let message = format!("model.api_key_env: the variable {name} is not set");
+                let message = format!("the variable {name} is not set");
                 let suggestion =
                     format!("export {name}=…, or {API_KEY_VARIABLE}; remove api_key_env if none is wanted");
-                let problem = DefinitionProblem::new(self.folder.join(CONFIG_FILE), message)
-                    .with_suggestion(Some(suggestion));
-                Err(DefinitionError(vec![problem]))
+                let problem = ConfigProblem::new(ConfigOrigin::file(self.folder.join(CONFIG_FILE)), message)
+                    .with_key("model.api_key_env")
+                    .with_advice(Some(suggestion));
+                Err(ConfigError::new(vec![problem]))
             }
         }
     }
@@ -95,24 +99,24 @@ fn parse(
     path: &Path,
     text: &str,
     environment: EnvironmentLookup<'_>,
-) -> Result<(DefinitionFile, ModelConfig), Vec<DefinitionProblem>> {
+) -> Result<(DefinitionFile, ModelConfig), Vec<ConfigProblem>> {
     let document = YamlDocument::parse(path, text).map_err(|problem| vec![problem])?;
     let (value, mut problems) = check::check(&document, &file::schema());
     problems.extend(rules::check(&document));
     // In the order of the file.
-    problems.sort_by_key(|problem| problem.location.as_ref().map(|place| (place.line, place.column)));
+    config_problem::sort_by_position(&mut problems);
     let file: DefinitionFile = match serde_json::from_value(value) {
         Ok(file) => file,
         // The check has already reported the cause of this error.
         Err(error) if problems.is_empty() => {
-            return Err(vec![DefinitionProblem::new(path, error.to_string())]);
+            return Err(vec![ConfigProblem::new(ConfigOrigin::file(path), error.to_string())]);
         }
         Err(_) => return Err(problems),
     };
     let at = document.root.get("model").map_or(document.root.location, |node| node.location);
     let missing = |key: &str, variable: &str, example: &str| {
         let problem = document.problem(at, format!("model.{key} is missing"));
-        problem.with_suggestion(Some(format!("write {key}: {example}, or set {variable}")))
+        problem.with_advice(Some(format!("write {key}: {example}, or set {variable}")))
     };
     let env_value =
         |name: &str| environment(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
@@ -120,7 +124,8 @@ fn parse(
     if let Some(url) = &base_url
         && let Err(error) = model::check_base_url(url)
     {
-        problems.push(DefinitionProblem::new(BASE_URL_VARIABLE, error));
+        let origin = ConfigOrigin::Environment { variable: BASE_URL_VARIABLE.to_owned() };
+        problems.push(ConfigProblem::new(origin, error));
     }
     // The key belongs to the server in the file. It is not sent to another one.
     let is_other_server =
@@ -197,25 +202,26 @@ fn to_tool_parameter(parameter: FileParameter) -> ToolParameter {
     }
 }
 
-fn read_system_prompt(folder: &Path) -> Result<String, DefinitionProblem> {
+fn read_system_prompt(folder: &Path) -> Result<String, ConfigProblem> {
     let path = folder.join(SYSTEM_PROMPT_FILE);
     let text = read(folder, SYSTEM_PROMPT_FILE)?;
     if text.trim().is_empty() {
-        let problem = DefinitionProblem::new(path, "it is empty");
-        return Err(problem
-            .with_suggestion(Some("write the role of the model and the rules for its work".to_owned())));
+        let problem = ConfigProblem::new(ConfigOrigin::file(path), "it is empty");
+        return Err(
+            problem.with_advice(Some("write the role of the model and the rules for its work".to_owned()))
+        );
     }
     Ok(text)
 }
 
-fn read(folder: &Path, name: &str) -> Result<String, DefinitionProblem> {
+fn read(folder: &Path, name: &str) -> Result<String, ConfigProblem> {
     let path = folder.join(name);
-    let wrong = |message: String| DefinitionProblem::new(&path, message);
+    let wrong = |message: String| ConfigProblem::new(ConfigOrigin::file(&path), message);
     let bytes = Directory::open(folder).and_then(|folder| folder.read_bounded(name, MAX_FILE_BYTES));
     let bytes = bytes.map_err(|error| match error {
         OsError::System { .. } if error.is_not_found() => {
             let example = "`abide agent init DIR` writes an example".to_owned();
-            wrong("there is no such file".to_owned()).with_suggestion(Some(example))
+            wrong("there is no such file".to_owned()).with_advice(Some(example))
         }
         OsError::System { source, .. } => wrong(format!("cannot be read: {source}")),
         OsError::SymbolicLink { .. } => {
@@ -234,18 +240,18 @@ fn read(folder: &Path, name: &str) -> Result<String, DefinitionProblem> {
 }
 
 /// Suggests a file with a similar name, if the expected one is missing.
-fn suggest_similar_file(folder: &Path, problem: DefinitionProblem) -> DefinitionProblem {
+fn suggest_similar_file(folder: &Path, problem: ConfigProblem) -> ConfigProblem {
     let other =
         ["config.yml", "agent.yaml", "config.json"].into_iter().find(|name| folder.join(name).is_file());
     if !folder.is_dir() {
-        let missing_folder = DefinitionProblem::new(folder, "there is no such folder");
-        return missing_folder.with_suggestion(Some("--agent names the folder of a definition".to_owned()));
+        let missing_folder = ConfigProblem::new(ConfigOrigin::file(folder), "there is no such folder");
+        return missing_folder.with_advice(Some("--agent names the folder of a definition".to_owned()));
     }
     match (folder.join(CONFIG_FILE).exists(), other) {
         (false, Some(other)) => {
             let path: PathBuf = folder.join(CONFIG_FILE);
-            DefinitionProblem::new(path, "there is no such file")
-                .with_suggestion(Some(format!("rename {other} to {CONFIG_FILE}")))
+            ConfigProblem::new(ConfigOrigin::file(path), "there is no such file")
+                .with_advice(Some(format!("rename {other} to {CONFIG_FILE}")))
         }
         (true | false, _) => problem,
     }

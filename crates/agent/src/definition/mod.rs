@@ -1,7 +1,8 @@
 //! The definition of an agent: model, limits, tools and system prompt.
 //!
 //! Reading order: the types here, `load` (from a folder and the environment to a definition), `file` (the file format
-//! and its schema), `check` and `rules` (validation), `yaml` and `problem` (locations and messages), `example`.
+//! and its schema), `check` and `rules` (validation), `yaml` (values with their locations), `example`.
+//! Mistakes are reported as [`ConfigError`].
 //!
 //! The execution of tools is in [`crate::tool`].
 
@@ -10,7 +11,6 @@ mod example;
 mod file;
 mod keys;
 mod load;
-mod problem;
 mod rules;
 mod tool_schema;
 mod yaml;
@@ -18,12 +18,12 @@ mod yaml;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+pub use abide_os::config_problem::ConfigError;
 pub use example::{InitError, InitializedFiles, init, schema_text};
 pub use keys::ModelKeys;
 pub use load::{
     API_KEY_VARIABLE, BASE_URL_VARIABLE, CONFIG_FILE, EnvironmentLookup, MODEL_VARIABLE, SYSTEM_PROMPT_FILE,
 };
-pub use problem::{DefinitionError, DefinitionProblem, FileLocation};
 pub use tool_schema::{SESSION_ID_PARAMETER, tool_json};
 
 /// A loaded and checked agent folder.

@@ -3,11 +3,11 @@
 //!
 //! The checks use the tree and not the converted values, so that all problems are reported together.
 
+use abide_os::config_problem::{ConfigProblem, looks_secret};
 use serde_saphyr::Location;
 
 use super::{
     ParameterInjection, SESSION_ID_PARAMETER,
-    problem::{DefinitionProblem, looks_secret},
     yaml::{YamlDocument, YamlNode, YamlValue},
 };
 use crate::model;
@@ -15,7 +15,7 @@ use crate::model;
 /// Names of built-in tools.
 const BUILT_IN_TOOLS: [&str; 3] = ["ask_human", "session_end", "session.end"];
 
-pub(super) fn check(document: &YamlDocument<'_>) -> Vec<DefinitionProblem> {
+pub(super) fn check(document: &YamlDocument<'_>) -> Vec<ConfigProblem> {
     let mut rules = RuleCheck { document, problems: Vec::new() };
     rules.check_model();
     let tools = document.root.get("tools").map_or(&[][..], YamlNode::items);
@@ -28,7 +28,7 @@ pub(super) fn check(document: &YamlDocument<'_>) -> Vec<DefinitionProblem> {
 
 struct RuleCheck<'a> {
     document: &'a YamlDocument<'a>,
-    problems: Vec<DefinitionProblem>,
+    problems: Vec<ConfigProblem>,
 }
 
 impl RuleCheck<'_> {
@@ -37,19 +37,19 @@ impl RuleCheck<'_> {
         if let Some((node, url)) = text_entry(model, "base_url")
             && let Err(error) = model::check_base_url(url)
         {
-            self.report(node.location, format!("model.base_url: {error}"), None);
+            self.report_key(node.location, "model.base_url", error, None);
         }
         if let Some((node, name)) = text_entry(model, "api_key_env") {
             if looks_secret(name) {
-                let message = "model.api_key_env: this looks like a key itself";
+                let message = "this looks like a key itself";
                 let suggestion =
                     "put the key into a variable, and the variable's name here: api_key_env: OPENAI_API_KEY";
-                self.report(node.location, message, Some(suggestion.to_owned()));
+                self.report_key(node.location, "model.api_key_env", message, Some(suggestion.to_owned()));
             } else if !is_variable(name) {
                 let suggestion =
                     name.strip_prefix('$').map(|name| format!("write {}", name.trim_matches(['{', '}'])));
-                let message = "model.api_key_env: expected the name of a variable, such as OPENAI_API_KEY";
-                self.report(node.location, message, suggestion);
+                let message = "expected the name of a variable, such as OPENAI_API_KEY";
+                self.report_key(node.location, "model.api_key_env", message, suggestion);
             }
         }
     }
@@ -94,7 +94,8 @@ impl RuleCheck<'_> {
         if let Some(env) = tool.get("env") {
             for (name, _) in env.entries() {
                 if name.value.is_empty() || name.value.contains(['=', '\0']) {
-                    self.report(name.referenced, format!("env: {:?} cannot be a variable", name.value), None);
+                    let reason = format!("{:?} cannot be a variable", name.value);
+                    self.report_key(name.referenced, "env", reason, None);
                 }
             }
         }
@@ -106,21 +107,18 @@ impl RuleCheck<'_> {
             (YamlValue::Text(text), false) => {
                 let words: Vec<String> = text.split_whitespace().map(|word| format!("{word:?}")).collect();
                 let suggestion = format!("write [{}], or add shell: true", words.join(", "));
-                self.report(
-                    command.location,
-                    "command: expected a list of words, not a text",
-                    Some(suggestion),
-                );
+                let message = "expected a list of words, not a text";
+                self.report_key(command.location, "command", message, Some(suggestion));
             }
             (YamlValue::List(words), true) if words.len() > 1 => {
-                let message = "command: with shell: true it is one text for sh";
+                let message = "with shell: true it is one text for sh";
                 let suggestion = "write it as one text, or remove shell: true";
-                self.report(command.location, message, Some(suggestion.to_owned()));
+                self.report_key(command.location, "command", message, Some(suggestion.to_owned()));
             }
             (YamlValue::List(words), _) => {
                 let first = words.first().and_then(YamlNode::text);
                 if first.is_some_and(|program| program.trim().is_empty()) {
-                    self.report(command.location, "command: the program has no name", None);
+                    self.report_key(command.location, "command", "the program has no name", None);
                 }
             }
             (
@@ -188,8 +186,9 @@ impl RuleCheck<'_> {
         }
         if !option.starts_with('-') || option.contains(char::is_whitespace) {
             let bare: String = option.chars().filter(|c| !c.is_whitespace()).collect();
-            let message = format!("option_name: {option:?} is not an option");
-            self.report(node.location, message, Some(format!("write --{}", bare.trim_start_matches('-'))));
+            let message = format!("{option:?} is not an option");
+            let suggestion = format!("write --{}", bare.trim_start_matches('-'));
+            self.report_key(node.location, "option_name", message, Some(suggestion));
         }
     }
 
@@ -220,8 +219,13 @@ impl RuleCheck<'_> {
         }
     }
 
-    fn report(&mut self, at: Location, message: impl Into<String>, suggestion: Option<String>) {
-        self.problems.push(self.document.problem(at, message).with_suggestion(suggestion));
+    fn report(&mut self, at: Location, reason: impl Into<String>, advice: Option<String>) {
+        self.report_key(at, "", reason, advice);
+    }
+
+    fn report_key(&mut self, at: Location, key: &str, reason: impl Into<String>, advice: Option<String>) {
+        let problem = self.document.problem(at, reason).with_key(key);
+        self.problems.push(problem.with_advice(advice));
     }
 }
 

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::path::Path;
 
+use abide_os::config_problem::{ConfigOrigin, ConfigProblem, FilePosition};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Location, Spanned};
-
-use super::problem::{DefinitionProblem, FileLocation};
 
 /// The text and tree of a file.
 #[derive(Debug)]
@@ -36,24 +35,24 @@ pub(super) enum YamlValue {
 
 impl<'a> YamlDocument<'a> {
     /// Parses the text of a file.
-    pub(super) fn parse(path: &'a Path, text: &'a str) -> Result<Self, DefinitionProblem> {
+    pub(super) fn parse(path: &'a Path, text: &'a str) -> Result<Self, ConfigProblem> {
         let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
         match serde_saphyr::from_str_with_options::<YamlNode>(text, options) {
             Ok(root) => Ok(Self { path, text, root }),
             Err(error) => {
-                let (message, suggestion) = explain_parse_error(&error);
-                let problem = DefinitionProblem::new(path, message).with_suggestion(suggestion);
-                Err(DefinitionProblem { location: error.location().map(|at| locate(text, at)), ..problem })
+                let (reason, advice) = explain_parse_error(&error);
+                let origin = match error.location() {
+                    Some(at) => ConfigOrigin::file_at(path, position(text, at)),
+                    None => ConfigOrigin::file(path),
+                };
+                Err(ConfigProblem::new(origin, reason).with_advice(advice))
             }
         }
     }
 
     /// A problem at a location of this file.
-    pub(super) fn problem(&self, at: Location, message: impl Into<String>) -> DefinitionProblem {
-        DefinitionProblem {
-            location: Some(locate(self.text, at)),
-            ..DefinitionProblem::new(self.path, message)
-        }
+    pub(super) fn problem(&self, at: Location, reason: impl Into<String>) -> ConfigProblem {
+        ConfigProblem::new(ConfigOrigin::file_at(self.path, position(self.text, at)), reason)
     }
 
     /// The original spelling of the value at a location.
@@ -202,11 +201,8 @@ fn explain_parse_error(error: &serde_saphyr::Error) -> (String, Option<String>) 
     (format!("invalid YAML: {message}"), found.map(|(_, advice)| (*advice).to_owned()))
 }
 
-fn locate(text: &str, at: Location) -> FileLocation {
+fn position(text: &str, at: Location) -> FilePosition {
     let number = |number: u64| usize::try_from(number).unwrap_or(1).max(1);
-    let (line, column) = (number(at.line()), number(at.column()));
-    let text = text.lines().nth(line - 1).unwrap_or_default().to_owned();
-    let rest = text.chars().count().saturating_sub(column - 1).max(1);
-    let length = usize::try_from(at.span().len()).unwrap_or(1).clamp(1, rest);
-    FileLocation { line, column, length, text }
+    let marked_chars = usize::try_from(at.span().len()).unwrap_or(1);
+    FilePosition::with_excerpt(text, number(at.line()), number(at.column()), marked_chars)
 }

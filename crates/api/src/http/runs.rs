@@ -1,12 +1,14 @@
 //! Routes for runs: create, list, show, interrupt and cancel; and the ledger of their turns.
 
-use abide_daemon::{RequestError, RequestOutcome};
+use std::borrow::Borrow;
+
+use abide_daemon::{Daemon, RequestError, RequestOutcome};
 use abide_domain::{
     event::{IdempotencyClaim, NewRun},
     id::RunId,
     inbound::{InboundMessage, MessageKey},
     refused::RequestRefused,
-    run::Run,
+    run::{Run, RunStatus},
 };
 use abide_ports::{engine::IsolationMode, store::PageRequest, workspace::RunSkill};
 use abide_wire::{access::Permission, run as wire, service};
@@ -128,10 +130,10 @@ pub(super) async fn create(
     match daemon.create(new).await? {
         RequestOutcome::Changed(run) => {
             let location = [(header::LOCATION, format!("/v1/runs/{run_id}"))];
-            Ok((StatusCode::CREATED, location, Json(run_view(&interface, &run))).into_response())
+            Ok((StatusCode::CREATED, location, Json(run_view(&interface, run).await?)).into_response())
         }
         RequestOutcome::Repeated(run_id) => {
-            let view = run_view(&interface, &load_run(&interface, run_id).await?);
+            let view = run_view(&interface, load_run(&interface, run_id).await?).await?;
             let may_read = principal.permissions.includes(Permission::Read);
             let view = if may_read { view } else { translate::run_at_creation(view) };
             Ok(Json(view).into_response())
@@ -160,7 +162,7 @@ pub(super) async fn list(
     let status = runs.status.map(translate::status);
     entry_pages::json_response(&interface, &credential, || async {
         let listing = interface.daemon().store().runs(status, page.clone()).await?;
-        let items: Vec<_> = listing.items.iter().map(|run| run_view(&interface, run)).collect();
+        let items = run_views(&interface, listing.items).await?;
         Ok(service::ListResponse { items, next_cursor: listing.next_cursor })
     })
     .await
@@ -182,7 +184,7 @@ pub(super) async fn show(
 ) -> Result<Response, HttpProblem> {
     let run = parse_run_id(&id)?;
     entry_pages::json_response(&interface, &credential, || async {
-        Ok(run_view(&interface, &load_run(&interface, run).await?))
+        run_view(&interface, load_run(&interface, run).await?).await
     })
     .await
 }
@@ -289,11 +291,39 @@ pub(super) async fn load_run(interface: &HttpState, run: RunId) -> Result<Run, H
 }
 
 /// Converts a run to its wire view, with the values that only the daemon has.
-pub(super) fn run_view(interface: &HttpState, run: &Run) -> wire::RunView {
-    let daemon = interface.daemon();
+pub(super) async fn run_view<R>(interface: &HttpState, run: R) -> Result<wire::RunView, HttpProblem>
+where
+    R: Borrow<Run> + Send + 'static,
+{
+    let views = run_views(interface, vec![run]).await?;
+    views.into_iter().next().ok_or_else(|| HttpProblem::internal("the run has no view"))
+}
+
+/// Converts runs to their wire views. The time of the last output and the free disk space come from the file system, so
+/// they are read on a blocking thread.
+pub(super) async fn run_views<R>(
+    interface: &HttpState,
+    runs: Vec<R>,
+) -> Result<Vec<wire::RunView>, HttpProblem>
+where
+    R: Borrow<Run> + Send + 'static,
+{
+    let reads_files = |run: &R| matches!(run.borrow().status(), RunStatus::Queued | RunStatus::Running);
+    if !runs.iter().any(reads_files) {
+        return Ok(runs.iter().map(|run| view_with_files(interface.daemon(), run.borrow())).collect());
+    }
+    let daemon = interface.daemon().clone();
+    let convert = move || runs.iter().map(|run| view_with_files(&daemon, run.borrow())).collect();
+    tokio::task::spawn_blocking(convert)
+        .await
+        .map_err(|_| HttpProblem::internal("the state of the runs could not be read"))
+}
+
+fn view_with_files(daemon: &Daemon, run: &Run) -> wire::RunView {
     let mut view = translate::run(run, daemon.queue_position(run.run_id), daemon.stalled_since(run));
     if view.status == wire::RunStatusValue::Queued {
-        view.held_back = daemon.shortage(Some(&run.settings.workspace)).map(|shortage| shortage.to_string());
+        view.blocked_reason =
+            daemon.shortage(Some(&run.settings.workspace)).map(|shortage| shortage.to_string());
     }
     view
 }

@@ -83,7 +83,7 @@ pub(super) async fn status(
         open_interactions: daemon.store().count_open_interactions().await?,
         runs: STATUSES.into_iter().map(count).collect(),
         stalled: stalled.iter().map(ToString::to_string).collect(),
-        troubled: daemon.troubled().await?,
+        unprocessable_runs: daemon.troubled().await?,
         resource_pressure: daemon.shortage(None).map(|shortage| shortage.to_string()),
         store_error: daemon.store().health().err().map(|error| error.to_string()),
         sessions: sessions(&interface).await,
@@ -140,13 +140,13 @@ pub(super) async fn stop(
     let stopped =
         stopping.await.map_err(|_| HttpProblem::internal("the shutdown failed; see the daemon's log"))?;
     let (stopped, sessions) = stopped?;
-    let names = |was: ActivityBeforeStop| {
-        let runs = stopped.runs.iter().filter(move |stopped| stopped.was == was);
+    let names = |activity: ActivityBeforeStop| {
+        let runs = stopped.runs.iter().filter(move |stopped| stopped.was == activity);
         runs.map(|stopped| stopped.run.run_id.to_string()).collect()
     };
     Ok(Json(wire::StopDaemonResponse {
         turns: names(ActivityBeforeStop::Turn),
-        waits: names(ActivityBeforeStop::Wait),
+        waiting_runs: names(ActivityBeforeStop::Wait),
         runs: stopped.runs.iter().map(stopped_run).collect(),
         sessions,
     }))
@@ -154,14 +154,14 @@ pub(super) async fn stop(
 
 fn stopped_run(stopped: &StoppedRun) -> wire::StoppedRunView {
     let run = &stopped.run;
-    let was = match stopped.was {
+    let activity = match stopped.was {
         ActivityBeforeStop::Turn => "turn",
         ActivityBeforeStop::Wait => "wait",
         ActivityBeforeStop::Start => "start",
     };
     wire::StoppedRunView {
         run_id: run.run_id.to_string(),
-        was: was.to_owned(),
+        activity_before_stop: activity.to_owned(),
         status: run.status().name().to_owned(),
         error: run.error().map(translate::failure),
         pending_interaction_id: run.pending_interaction_id().map(|id| id.to_string()),

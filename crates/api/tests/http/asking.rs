@@ -92,7 +92,7 @@ async fn a_run_is_shown_with_everything_that_it_was_asked_to_be() {
             "wait_deadline_at": null,
             "auto_decision_count": 0, "last_auto_decision_at": null, "conversation_ref": "c", "result": null,
             "labels": { "team": "red" }, "options": options, "skill": null, "queue_position": 1, "stalled_since": null,
-            "held_back": null,
+            "blocked_reason": null,
             "created_at": made["created_at"], "updated_at": made["created_at"],
         })
     );

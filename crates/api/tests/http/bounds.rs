@@ -1,11 +1,16 @@
 //! Tests of limits: excess requests are rejected while other clients are served.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Condvar, Mutex},
+    time::Duration,
+};
 
 use abide_domain::interaction::InteractionKind;
+use abide_ports::space::DiskSpace;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    sync::Notify,
     time::{Instant, timeout},
 };
 
@@ -188,4 +193,55 @@ async fn an_overlong_head_is_refused() {
     let ask = many.iter().fold(TestRequest::get("/healthz"), |ask, name| ask.header(name, "x"));
     assert_eq!(fixture.send(ask).await.status, 431, "too many lines");
     assert_eq!(fixture.get("/healthz").await.status, 200);
+}
+
+/// A file system that does not respond while it is stopped.
+#[derive(Debug, Default)]
+struct StoppableDisk {
+    is_stopped: Mutex<bool>,
+    resumed: Condvar,
+    blocked: Notify,
+}
+
+impl StoppableDisk {
+    fn set_stopped(&self, is_stopped: bool) {
+        *self.is_stopped.lock().expect("no thread panics") = is_stopped;
+        self.resumed.notify_all();
+    }
+}
+
+impl DiskSpace for StoppableDisk {
+    fn free_bytes(&self, _: &str) -> Option<u64> {
+        let is_stopped = self.is_stopped.lock().expect("no thread panics");
+        if *is_stopped {
+            self.blocked.notify_one();
+        }
+        let limit = Duration::from_secs(10);
+        let waited = self
+            .resumed
+            .wait_timeout_while(is_stopped, limit, |stopped| *stopped)
+            .expect("no thread panics")
+            .1;
+        assert!(!waited.timed_out(), "the disk was not resumed");
+        Some(u64::MAX)
+    }
+}
+
+/// The runtime of this test has one thread, so a blocked handler would block the second request.
+#[tokio::test]
+async fn a_file_system_that_does_not_respond_does_not_block_other_requests() {
+    let disk = Arc::new(StoppableDisk::default());
+    let fixture = HttpFixture::with_disk_space(disk.clone()).await;
+    let run = fixture.create_queued_run("x").await;
+    for path in [format!("/v1/runs/{run}"), "/v1/runs".to_owned()] {
+        disk.set_stopped(true);
+        let others = async {
+            disk.blocked.notified().await;
+            let other = TestRequest::get("/healthz").send(fixture.address).await;
+            disk.set_stopped(false);
+            other.status
+        };
+        let (shown, other) = tokio::join!(fixture.get(&path), others);
+        assert_eq!((shown.status, other), (200, 200), "{path}");
+    }
 }

@@ -6,7 +6,7 @@ use abide_api::{
     access::{AccessRegistry, NoStorage},
     http::{HttpConfig as Bounds, HttpService, StopMode, serve},
 };
-use abide_daemon::{Daemon, DaemonConfig, DaemonDeps, RequestOutcome, RunService};
+use abide_daemon::{Daemon, DaemonConfig, DaemonDeps, RequestOutcome, RunService, SpaceLimit};
 use abide_domain::{
     engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities as Can},
     event::{NewRun, ProcessAfterTurn, RunEvent, TurnOutcome},
@@ -26,9 +26,10 @@ use abide_ports::{
         ProcessInterpreter, ProcessSignal, ProcessSpec, UnsupportedOperation,
     },
     processes::{
-        OutputFollower, OutputOffsets, ProcessLookup, ProcessStart, ProcessUnreachable, Processes,
-        StartError, StdinWrite,
+        OutputFollower, OutputOffsets, ProcessLookup, ProcessUnreachable, Processes, StartError,
+        StartRequest, StdinWrite,
     },
+    space::DiskSpace,
     store::StoreQueries,
     workspace::{WorkspaceError, WorkspacePreparation, Workspaces},
 };
@@ -63,13 +64,27 @@ impl HttpFixture {
     pub(crate) async fn with_config(change: impl FnOnce(&mut Bounds)) -> Self {
         let mut bounds = Bounds::with_defaults("artifacts");
         change(&mut bounds);
-        Self::start(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), bounds).await.reconciled().await
+        Self::start(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), bounds, SpaceLimit::none())
+            .await
+            .reconciled()
+            .await
+    }
+
+    /// A daemon that reads the free disk space from here.
+    pub(crate) async fn with_disk_space(space: Arc<dyn DiskSpace>) -> Self {
+        let bounds = Bounds::with_defaults("artifacts");
+        let limit = SpaceLimit { space: Some(space), min_free_bytes: 1, home: "/".to_owned() };
+        Self::start(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), bounds, limit)
+            .await
+            .reconciled()
+            .await
     }
 
     /// A daemon that has not yet completed recovery.
     pub(crate) async fn starting() -> Self {
         let bounds = Bounds::with_defaults("artifacts");
-        Self::start(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), bounds).await
+        Self::start(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), bounds, SpaceLimit::none())
+            .await
     }
 
     /// Completes recovery.
@@ -82,10 +97,16 @@ impl HttpFixture {
     pub(crate) async fn reopen(self) -> Self {
         let (store, clock) = (self.store.clone(), self.clock.clone());
         self.close().await;
-        Self::start(store, clock, Bounds::with_defaults("artifacts")).await.reconciled().await
+        let bounds = Bounds::with_defaults("artifacts");
+        Self::start(store, clock, bounds, SpaceLimit::none()).await.reconciled().await
     }
 
-    async fn start(store: Arc<MemoryStore>, clock: Arc<FakeClock>, bounds: Bounds) -> Self {
+    async fn start(
+        store: Arc<MemoryStore>,
+        clock: Arc<FakeClock>,
+        bounds: Bounds,
+        space: SpaceLimit,
+    ) -> Self {
         let place = tempfile::tempdir().expect("there is room");
         let path = |name: &str| place.path().join(name).to_string_lossy().into_owned();
         let desk =
@@ -100,7 +121,7 @@ impl HttpFixture {
             private: path("private"),
             recovery_max: abide_domain::time::Seconds(300),
             contents: Arc::<abide_testkit::fake_engine::ContentsInMemory>::default(),
-            space: abide_daemon::SpaceLimit::none(),
+            space,
         };
         let habits = DaemonConfig { stall_after: Seconds(600), slots: 0, workspaces: path("workspaces") };
         let daemon = Daemon::new(world, habits);
@@ -316,7 +337,7 @@ impl Engine for NoopPorts {
 }
 
 impl Processes for NoopPorts {
-    fn start(&self, name: &str, _: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
+    fn start(&self, name: &str, _: &StartRequest<'_>) -> Result<ProcessBinding, StartError> {
         Err(StartError::SystemError(name.to_owned()))
     }
 

@@ -16,6 +16,10 @@ mod watched;
 
 #[path = "../../tests/engines/dressing.rs"]
 mod dressing;
+#[path = "../../tests/support/in_process.rs"]
+mod in_process;
+#[path = "../../tests/support/program_ports.rs"]
+mod program_ports;
 #[path = "../../tests/engines/programs.rs"]
 mod programs;
 

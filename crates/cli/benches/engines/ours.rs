@@ -6,35 +6,33 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
-use abide_daemon::{DaemonDeps, EffectExecutor, RequestError, RunService};
 use abide_domain::{
     engine::ProfileKind,
-    event::{NewRun, RunEvent},
+    event::RunEvent,
     id::RunId,
-    inbound::{InboundMessage, MessageKey},
     run::{Run, RunStatus},
-    settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
 };
 use abide_engines::catalogue::{EngineCatalogue, EngineConfig};
-use abide_host::{
-    clock::SystemClock,
-    processes::{KeeperProcesses, StandbyPolicy},
-};
-use abide_keeper::launch::KeeperLauncher;
+use abide_host::clock::SystemClock;
 use abide_ports::{
     catalogue::{EngineLookup, InstalledEngine},
     clock::Clock,
-    processes::Processes,
+    engine::IsolationMode,
+    processes::Processes as _,
     store::{JournalEntry, JournalSeq, Store},
 };
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::watched::{OutputTimeKind, ProcessTimes, TimedProcesses};
+use crate::{
+    in_process::{ChosenPorts, InProcessDaemon, new_run},
+    program_ports::{binary, keeper_processes, local_workspaces, program_env, terminate_all},
+    watched::{OutputTimeKind, ProcessTimes, TimedProcesses},
+};
 
 /// The prompt for the agent.
 pub(crate) const PROMPT: &str = "stone 1 of the wall";
@@ -50,8 +48,7 @@ pub(crate) struct BenchDaemon {
     pub(crate) entry: InstalledEngine,
     pub(crate) env: Vec<(String, String)>,
     store: Arc<dyn Store>,
-    run_service: Arc<RunService>,
-    executor: EffectExecutor,
+    daemon: InProcessDaemon,
     processes: Arc<TimedProcesses>,
     runtime: Runtime,
     _ledger: TempDir,
@@ -97,24 +94,7 @@ impl DaemonTurnTimes {
 impl BenchDaemon {
     pub(crate) fn build(engine: &str, home: &Path, config: EngineConfig) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
-        let binary = PathBuf::from(env!("CARGO_BIN_EXE_abide"));
-        let env: Vec<(String, String)> =
-            [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("LANG", "C.UTF-8"), ("TERM", "dumb")]
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .to_vec();
-        let processes = Arc::new(TimedProcesses::new(KeeperProcesses {
-            isolator: None,
-            directory: home.join("keepers"),
-            launcher: KeeperLauncher {
-                program: binary.clone(),
-                arguments: vec!["__keeper".to_owned()],
-                groups: None,
-            },
-            env: env.clone(),
-            retained_output_bytes: 1 << 30,
-            children: Mutex::default(),
-            standby: StandbyPolicy::One(Arc::default()),
-        }));
+        let processes = Arc::new(TimedProcesses::new(keeper_processes(home, None)));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -122,45 +102,27 @@ impl BenchDaemon {
             .map_err(|error| text(&error))?;
         // Next to the build, because the temporary folder may be a tmpfs.
         let ledger = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|error| text(&error))?;
-        let clock = Arc::new(SystemClock);
         let configured = BTreeMap::from([(engine.to_owned(), config)]);
-        let catalogue =
-            Arc::new(EngineCatalogue::new(&configured, &binary, abide_ports::engine::IsolationMode::Off));
+        let catalogue = Arc::new(EngineCatalogue::new(&configured, &binary(), IsolationMode::Off));
         let entry = catalogue.engine(engine).ok_or("unknown engine")?;
-        let (store, desk, performer) = runtime.block_on(async {
-            let url = format!("sqlite:{}", ledger.path().join("abide.db").display());
-            let store = abide_store::registry::open(&url).await.map_err(|error| text(&error))?;
-            let desk =
-                RunService::open(store.clone(), clock.clone(), 4).await.map_err(|error| text(&error))?;
-            let desk = Arc::new(desk);
-            let performer = EffectExecutor::new(DaemonDeps {
-                desk: desk.clone(),
-                store: store.clone(),
-                clock,
-                catalogue,
-                processes: processes.clone(),
-                workspaces: Arc::new(abide_host::workspace::LocalWorkspaces {
-                    home: home.to_owned(),
-                    store_folders: vec![],
-                    artifacts_folder: abide_engines::asking::patch::ARTIFACTS_FOLDER,
-                    skill_patch: abide_engines::asking::patch::skill_patch,
-                }),
-                private: home.join("runs").to_string_lossy().into_owned(),
-                recovery_max: abide_domain::time::Seconds(300),
-                contents: Arc::<abide_testkit::fake_engine::ContentsInMemory>::default(),
-                space: abide_daemon::SpaceLimit::none(),
-            });
-            Ok::<_, String>((store, desk, performer))
-        })?;
+        let url = format!("sqlite:{}", ledger.path().join("abide.db").display());
+        let store = runtime.block_on(abide_store::registry::open(&url)).map_err(|error| text(&error))?;
+        let ports = ChosenPorts {
+            store: store.clone(),
+            catalogue,
+            processes: processes.clone(),
+            workspaces: Arc::new(local_workspaces(home.to_owned())),
+            private_dir: home.join("runs").to_string_lossy().into_owned(),
+        };
+        let daemon = runtime.block_on(InProcessDaemon::assemble(ports, 4));
         let (engine, home) = (engine.to_owned(), home.to_owned());
         Ok(Self {
             engine,
             home,
             entry,
-            env,
+            env: program_env(),
             store,
-            run_service: desk,
-            executor: performer,
+            daemon,
             processes,
             runtime,
             _ledger: ledger,
@@ -171,15 +133,11 @@ impl BenchDaemon {
     pub(crate) fn turn(&self) -> Result<DaemonTurnTimes, String> {
         let run_id = RunId(SystemClock.stamp().id_seed);
         let (run, journal) = self.runtime.block_on(async {
-            let mut changes = self.executor.changes();
+            let mut changes = self.daemon.executor.changes();
             // On a thread of the runtime, as requests are handled in the daemon.
-            let (desk, performer, order) =
-                (self.run_service.clone(), self.executor.clone(), self.new_run(run_id));
-            let created = tokio::spawn(async move {
-                let outcome = desk.create(order).await?;
-                performer.follow_up(&outcome).await;
-                Ok::<_, RequestError>(())
-            });
+            let daemon = self.daemon.clone();
+            let new = new_run(run_id, &self.engine, &self.home.join("workspace").to_string_lossy(), PROMPT);
+            let created = tokio::spawn(async move { daemon.create(new).await });
             created.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
             let run = tokio::time::timeout(TURN_TIMEOUT, self.wait_for_end(run_id, &mut changes))
                 .await
@@ -219,41 +177,11 @@ impl BenchDaemon {
             changes.changed().await.map_err(|error| error.to_string())?;
         }
     }
-
-    fn new_run(&self, run_id: RunId) -> NewRun {
-        let settings = RunSettings {
-            engine: self.engine.clone(),
-            workspace: self.home.join("workspace").to_string_lossy().into_owned(),
-            execution_mode: ExecutionMode::Interactive,
-            conversation_ref: None,
-            unanswered: UnansweredPolicy::Strict,
-            session_timeout_sec: DEFAULT_SESSION_TIMEOUT,
-            turn_timeout_sec: None,
-            on_busy: OnBusy::Queue,
-            model: None,
-            sandbox: None,
-            isolation: None,
-            skill: None,
-            labels: BTreeMap::new(),
-        };
-        let key = MessageKey { channel: "bench".to_owned(), message_id: run_id.to_string() };
-        let message = InboundMessage { key, text: PROMPT.to_owned() };
-        NewRun {
-            run_id,
-            settings,
-            message,
-            idempotency: None,
-            rules: abide_domain::run::CURRENT_RULES_VERSION,
-        }
-    }
 }
 
 impl Drop for BenchDaemon {
     fn drop(&mut self) {
-        for name in self.processes.names() {
-            // Best effort: the temporary home is deleted next.
-            self.processes.terminate(&name).ok();
-        }
+        terminate_all(&*self.processes, &self.processes.names());
     }
 }
 

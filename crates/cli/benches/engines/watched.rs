@@ -18,8 +18,8 @@ use abide_keeper::{keeper_dir::KeeperDir, launch::KeeperConnection};
 use abide_ports::{
     engine::{EngineInstallation, ProcessSignal},
     processes::{
-        FileIdentity, OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, ProcessStart,
-        ProcessUnreachable, Processes, StartError, StdinWrite,
+        FileIdentity, OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, ProcessUnreachable,
+        Processes, StartError, StartRequest, StdinWrite,
     },
 };
 
@@ -85,7 +85,7 @@ impl TimedProcesses {
 }
 
 impl Processes for TimedProcesses {
-    fn start(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
+    fn start(&self, name: &str, start: &StartRequest<'_>) -> Result<ProcessBinding, StartError> {
         let called = now();
         let started = self.keepers.start(name, start);
         let returned = now();

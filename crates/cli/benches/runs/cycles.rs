@@ -1,30 +1,29 @@
 //! The parts of a daemon with a fake engine, and clients that reply at once.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
-use abide_daemon::{DaemonDeps, EffectExecutor, RunService};
 use abide_domain::{
     event::NewRun,
     id::RunId,
-    inbound::{InboundMessage, MessageKey},
     process::ExitStatus,
     reply::{InteractionReply, ReplyAuthor},
     run::{Run, RunStatus},
-    settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
-    time::Seconds,
 };
 use abide_host::clock::SystemClock;
 use abide_observe::observed_store::ObservedStore;
 use abide_ports::{clock::Clock, processes::ProcessOutput};
 use abide_testkit::fake_engine::{FakeCatalogue, FakeLaunch, FakeProcesses, NoopWorkspaces};
 
-use crate::{counted::CountingStore, now};
+use crate::{
+    counted::CountingStore,
+    in_process::{self, ChosenPorts, InProcessDaemon},
+    now,
+};
 
 #[derive(Clone)]
 pub(crate) struct CycleBenchDaemon {
     pub(crate) store: Arc<ObservedStore<CountingStore>>,
-    run_service: Arc<RunService>,
-    executor: EffectExecutor,
+    daemon: InProcessDaemon,
 }
 
 impl CycleBenchDaemon {
@@ -32,22 +31,15 @@ impl CycleBenchDaemon {
     pub(crate) async fn build(folder: &Path, slots: usize) -> Self {
         let url = format!("sqlite:{}/abide.db", folder.display());
         let inner = abide_store::registry::open(&url).await.expect("the store opens");
-        let (store, clock) = (Arc::new(CountingStore::new(inner)), Arc::new(SystemClock));
-        let desk = RunService::open(store.clone(), clock.clone(), slots).await.expect("the desk opens");
-        let desk = Arc::new(desk);
-        let performer = EffectExecutor::new(DaemonDeps {
-            desk: desk.clone(),
+        let store = Arc::new(CountingStore::new(inner));
+        let ports = ChosenPorts {
             store: store.clone(),
-            clock,
             catalogue: Arc::new(FakeCatalogue),
             processes: Arc::new(FakeProcesses::new(ask_once_script)),
             workspaces: Arc::new(NoopWorkspaces),
-            private: "private".to_owned(),
-            recovery_max: abide_domain::time::Seconds(300),
-            contents: Arc::<abide_testkit::fake_engine::ContentsInMemory>::default(),
-            space: abide_daemon::SpaceLimit::none(),
-        });
-        Self { store, run_service: desk, executor: performer }
+            private_dir: "private".to_owned(),
+        };
+        Self { store, daemon: InProcessDaemon::assemble(ports, slots).await }
     }
 
     /// Returns the commits of one cycle, each as the lengths of its rows. A cycle before it has the engine examined.
@@ -84,15 +76,14 @@ impl CycleBenchDaemon {
     async fn cycle(&self) {
         let run_id = RunId(SystemClock.stamp().id_seed);
         let mut updates = self.store.0.watch(run_id);
-        let created = self.run_service.create(new_run(run_id)).await.expect("it is created");
-        self.executor.follow_up(&created).await;
+        self.daemon.create(new_run(run_id)).await.expect("it is created");
         let waiting: Arc<Run> = updates.recv().await.expect("it asks");
         let interaction_id = waiting.pending_interaction_id().expect("it asks");
         let by = ReplyAuthor::Person("ada".to_owned());
         let text = "the second of them, please".to_owned();
         let reply = InteractionReply { interaction_id, text, by, idempotency_key: None };
-        let replied = self.run_service.reply(reply).await.expect("it is taken");
-        self.executor.follow_up(&replied).await;
+        let replied = self.daemon.run_service.reply(reply).await.expect("it is taken");
+        self.daemon.executor.follow_up(&replied).await;
         let finished = updates.recv().await.expect("it finishes");
         assert_eq!(finished.status(), RunStatus::Succeeded);
     }
@@ -110,22 +101,8 @@ fn ask_once_script(launch: FakeLaunch<'_>) -> Vec<ProcessOutput> {
 }
 
 pub(crate) fn new_run(run_id: RunId) -> NewRun {
-    let settings = RunSettings {
-        engine: "actor".to_owned(),
-        workspace: "src/project".to_owned(),
-        execution_mode: ExecutionMode::Interactive,
-        conversation_ref: None,
-        unanswered: UnansweredPolicy::Strict,
-        session_timeout_sec: Seconds(1200),
-        turn_timeout_sec: None,
-        on_busy: OnBusy::Queue,
-        model: None,
-        sandbox: Some("workspace-write".to_owned()),
-        isolation: None,
-        skill: None,
-        labels: BTreeMap::new(),
-    };
-    let key = MessageKey { channel: "api".to_owned(), message_id: run_id.to_string() };
-    let message = InboundMessage { key, text: "write a test for the store, then open a request".to_owned() };
-    NewRun { run_id, settings, message, idempotency: None, rules: abide_domain::run::CURRENT_RULES_VERSION }
+    let prompt = "write a test for the store, then open a request";
+    let mut new = in_process::new_run(run_id, "actor", "src/project", prompt);
+    new.settings.sandbox = Some("workspace-write".to_owned());
+    new
 }

@@ -10,6 +10,9 @@ mod counted;
 mod cycles;
 mod growth;
 
+#[path = "../../tests/support/in_process.rs"]
+mod in_process;
+
 use std::{
     process::ExitCode,
     time::{Duration, Instant},

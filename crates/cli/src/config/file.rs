@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use abide_os::config_problem::{self, ConfigOrigin, ConfigProblem, FilePosition};
 use serde_json::Value;
 use toml::{
     Spanned,
@@ -11,7 +12,6 @@ use toml::{
 use super::{
     keys::{NameMeaning, SettingKeys},
     layers::LocatedSetting,
-    problem::{ConfigProblem, SettingOrigin},
     value,
 };
 
@@ -27,11 +27,8 @@ pub(super) fn read(text: &str, path: &Path, keys: &SettingKeys) -> (Vec<LocatedS
     if reading.problems.is_empty() {
         reading.table("", table.get_ref());
     }
-    // Tables are unordered; problems are sorted by position.
-    reading.problems.sort_by_key(|problem| match problem.origin {
-        SettingOrigin::File { line, column, .. } => (line, column),
-        SettingOrigin::Environment { .. } | SettingOrigin::Flag { .. } | SettingOrigin::Default => (0, 0),
-    });
+    // Tables are unordered.
+    config_problem::sort_by_position(&mut reading.problems);
     (reading.settings, reading.problems)
 }
 
@@ -57,7 +54,7 @@ impl ConfigFileReader<'_> {
             let fault = match (self.keys.resolve(&name), value.get_ref()) {
                 (NameMeaning::Unknown, _) => {
                     let problem = ConfigProblem::new(origin, format!("unknown key {name}"));
-                    self.problems.push(problem.with_suggestion(self.keys.nearest_name(&name)));
+                    self.problems.push(problem.with_similar_name(self.keys.nearest_name(&name)));
                     continue;
                 }
                 (NameMeaning::Section, DeValue::Table(inner)) => {
@@ -76,18 +73,16 @@ impl ConfigFileReader<'_> {
                     None => ("a number that is too large, or a date".to_owned(), None),
                 },
             };
-            let (message, suggestion) = fault;
+            let (reason, suggestion) = fault;
             let origin = self.origin_at(value.span().start);
-            self.problems
-                .push(ConfigProblem::new(origin, format!("{name}: {message}")).with_suggestion(suggestion));
+            let problem = ConfigProblem::new(origin, reason).with_key(name);
+            self.problems.push(problem.with_similar_name(suggestion));
         }
     }
 
-    fn origin_at(&self, offset: usize) -> SettingOrigin {
-        let before = self.text.get(..offset).unwrap_or(self.text);
-        let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().map_or(0, |start| start.chars().count()) + 1;
-        SettingOrigin::File { path: self.path.to_owned(), line, column }
+    fn origin_at(&self, offset: usize) -> ConfigOrigin {
+        // Without an excerpt, because values may be secrets.
+        ConfigOrigin::file_at(self.path, FilePosition::of_byte(self.text, offset))
     }
 }
 

@@ -4,14 +4,16 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use abide_os::suggestion::nearest;
+use abide_os::{
+    config_problem::{ConfigError, ConfigOrigin, ConfigProblem},
+    suggestion::nearest,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
     file,
     keys::{NameMeaning, SettingKey, SettingKeys, VARIABLE_PREFIX, variable_of},
-    problem::{ConfigError, ConfigProblem, SettingOrigin},
     settings::{CliConfig, MachineFacts},
     value,
 };
@@ -22,7 +24,7 @@ use crate::home;
 pub struct LocatedSetting {
     pub name: String,
     pub value: Value,
-    pub origin: SettingOrigin,
+    pub origin: ConfigOrigin,
 }
 
 /// A value from the command line.
@@ -71,18 +73,23 @@ pub fn merge(sources: &ConfigSources) -> Result<(CliConfig, BTreeMap<String, Loc
     add_layer(environment(&sources.variables, &keys, &engines, &mut problems));
     add_layer(flags(&sources.given, &keys, &mut problems));
     for setting in settings.values() {
-        problems.extend(rule(setting).map(|message| {
-            ConfigProblem::new(setting.origin.clone(), format!("{}: {message}", setting.name))
-        }));
+        problems.extend(
+            rule(setting)
+                .map(|reason| ConfigProblem::new(setting.origin.clone(), reason).with_key(&setting.name)),
+        );
     }
     problems.extend(engine_rules(&settings, &sources.built_in));
     if !problems.is_empty() {
-        return Err(ConfigError(problems));
+        return Err(config_error(problems));
     }
     match serde_json::from_value(tree(settings.values())) {
         Ok(config) => Ok((config, settings)),
-        Err(error) => Err(ConfigError(vec![ConfigProblem::new(SettingOrigin::Default, error.to_string())])),
+        Err(error) => Err(config_error(vec![ConfigProblem::new(ConfigOrigin::Default, error.to_string())])),
     }
+}
+
+fn config_error(problems: Vec<ConfigProblem>) -> ConfigError {
+    ConfigError { heading: Some("the configuration cannot be used"), problems }
 }
 
 fn default_settings(facts: &MachineFacts) -> Vec<LocatedSetting> {
@@ -104,7 +111,7 @@ fn flatten(name: &str, value: &Value, settings: &mut Vec<LocatedSetting>) {
             settings.push(LocatedSetting {
                 name: name.to_owned(),
                 value: value.clone(),
-                origin: SettingOrigin::Default,
+                origin: ConfigOrigin::Default,
             });
         }
     }
@@ -119,10 +126,10 @@ fn environment(
     let mut settings = Vec::new();
     // An empty variable counts as unset.
     for (variable, text) in variables.iter().filter(|(name, text)| is_setting(name) && !text.is_empty()) {
-        let origin = SettingOrigin::Environment { variable: variable.clone() };
+        let origin = ConfigOrigin::Environment { variable: variable.clone() };
         let Some(name) = keys.name_of_variable(variable, engines) else {
             let problem = ConfigProblem::new(origin, "no setting has this name");
-            problems.push(problem.with_suggestion(keys.nearest_variable(variable, engines)));
+            problems.push(problem.with_similar_name(keys.nearest_variable(variable, engines)));
             continue;
         };
         if let NameMeaning::Key(key) = keys.resolve(&name) {
@@ -145,14 +152,14 @@ fn flags(
 ) -> Vec<LocatedSetting> {
     let mut settings = Vec::new();
     for GivenSetting { name, text, flag } in given {
-        let origin = SettingOrigin::Flag { flag: flag.clone() };
+        let origin = ConfigOrigin::Flag { flag: flag.clone() };
         match keys.resolve(name) {
             NameMeaning::Key(key) if name.split('.').all(file::is_valid_name_part) => {
                 add_setting(key, name.clone(), text, origin, &mut settings, problems);
             }
             NameMeaning::Key(_) | NameMeaning::Section | NameMeaning::Unknown => {
                 let problem = ConfigProblem::new(origin, format!("unknown key {name}"));
-                problems.push(problem.with_suggestion(keys.nearest_name(name)));
+                problems.push(problem.with_similar_name(keys.nearest_name(name)));
             }
         }
     }
@@ -163,14 +170,14 @@ fn add_setting(
     key: &SettingKey,
     name: String,
     text: &str,
-    origin: SettingOrigin,
+    origin: ConfigOrigin,
     settings: &mut Vec<LocatedSetting>,
     problems: &mut Vec<ConfigProblem>,
 ) {
     let value = value::parse(&key.kind, text);
     match value::check(&key.kind, &value) {
         Some((message, suggestion)) => {
-            problems.push(ConfigProblem::new(origin, message).with_suggestion(suggestion))
+            problems.push(ConfigProblem::new(origin, message).with_similar_name(suggestion))
         }
         None => settings.push(LocatedSetting { name, value, origin }),
     }
@@ -208,28 +215,29 @@ fn engine_rules(settings: &BTreeMap<String, LocatedSetting>, built_in: &[String]
         seen.push(engine);
         let part = |part: &str| settings.get(&format!("engines.{engine}.{part}"));
         match (built_in.iter().any(|name| name == engine), part("protocol"), part("command")) {
-            (true, Some(protocol), _) => problems.push(ConfigProblem::new(
-                protocol.origin.clone(),
-                format!("engines.{engine}.protocol: {engine} is built in and has its own protocol"),
-            )),
+            (true, Some(protocol), _) => {
+                let reason = format!("{engine} is built in and has its own protocol");
+                problems.push(ConfigProblem::new(protocol.origin.clone(), reason).with_key(&protocol.name));
+            }
             (true, None, _) | (false, Some(_), Some(_)) => {}
             (false, Some(protocol), None) => {
                 let variable = variable_of(&format!("engines.{engine}.command"));
-                problems.push(ConfigProblem::new(
-                    protocol.origin.clone(),
-                    format!("engines.{engine}.protocol: needs engines.{engine}.command ({variable}) too"),
-                ));
+                let reason = format!("needs engines.{engine}.command ({variable}) too");
+                problems.push(ConfigProblem::new(protocol.origin.clone(), reason).with_key(&protocol.name));
             }
             (false, None, _) => problems.push(
                 ConfigProblem::new(
                     setting.origin.clone(),
                     format!(
-                        "engines.{engine}: no engine of this name is built in ({}), and one of your own needs \
+                        "no engine of this name is built in ({}), and one of your own needs \
                          protocol = \"acp\" and a command",
                         built_in.join(", ")
                     ),
                 )
-                .with_suggestion(nearest(engine, built_in.iter().cloned()).map(|name| format!("engines.{name}"))),
+                .with_key(format!("engines.{engine}"))
+                .with_similar_name(
+                    nearest(engine, built_in.iter().cloned()).map(|name| format!("engines.{name}")),
+                ),
             ),
         }
     }

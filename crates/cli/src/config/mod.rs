@@ -1,13 +1,12 @@
 //! The configuration: flags override the environment, which overrides `config.toml`, which overrides defaults. Each
 //! value keeps its origin.
 //!
-//! Reading order: [`settings`] (all settings), `layers` (merging), `file` and `value` (parsing), `problem` (errors),
-//! `show` (`abide config`). This file reads the sources; no other crate does.
+//! Reading order: [`settings`] (all settings), `layers` (merging), `file` and `value` (parsing), `show`
+//! (`abide config`). Errors are in [`abide_os::config_problem`]. This file reads the sources; no other crate does.
 
 mod file;
 mod keys;
 mod layers;
-mod problem;
 pub mod settings;
 pub(crate) mod show;
 mod value;
@@ -16,11 +15,11 @@ use std::{collections::BTreeMap, io::ErrorKind, path::PathBuf};
 
 use abide_engines::registry;
 use abide_host::machine;
+pub use abide_os::config_problem::{ConfigError, ConfigOrigin, ConfigProblem};
 use anyhow::Context;
 
 pub(crate) use layers::is_setting;
 pub use layers::{ConfigSources, GivenSetting, LocatedSetting, merge};
-pub use problem::{ConfigError, ConfigProblem, SettingOrigin};
 pub use settings::{CliConfig, MachineFacts};
 
 use crate::home;

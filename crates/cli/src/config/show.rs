@@ -3,10 +3,11 @@
 use std::{io::Write, process::ExitCode};
 
 use abide_engines::registry;
+use abide_os::config_problem::ConfigSuggestion;
 use serde_json::{Value, json};
 
 use super::{
-    ConfigError, ConfigProblem, GivenSetting, LoadedConfig, LocatedSetting, SettingOrigin, load,
+    ConfigError, ConfigOrigin, ConfigProblem, GivenSetting, LoadedConfig, LocatedSetting, load,
     value::mask_secrets,
 };
 use crate::{
@@ -37,10 +38,13 @@ fn show(loaded: &LoadedConfig, json: bool) -> anyhow::Result<ExitCode> {
     let rows = settings.iter().map(|setting| {
         let value = mask_secrets(&setting.value).to_string();
         let (origin, look) = match &setting.origin {
-            SettingOrigin::Default => ("default".to_owned(), TextStyle::Dim),
+            ConfigOrigin::Default => ("default".to_owned(), TextStyle::Dim),
             // The path of the file is always the same, so only the line is printed.
-            SettingOrigin::File { line, .. } => (format!("{}:{line}", super::FILE), TextStyle::Plain),
-            place @ (SettingOrigin::Environment { .. } | SettingOrigin::Flag { .. }) => {
+            ConfigOrigin::File { position, .. } => {
+                let line = position.as_ref().map_or(0, |at| at.line);
+                (format!("{}:{line}", super::FILE), TextStyle::Plain)
+            }
+            place @ (ConfigOrigin::Environment { .. } | ConfigOrigin::Flag { .. }) => {
                 (place.to_string(), TextStyle::Plain)
             }
         };
@@ -60,7 +64,7 @@ fn all_settings(loaded: &LoadedConfig) -> Vec<LocatedSetting> {
     let mut settings = loaded.settings.clone();
     let mut add_default = |engine: &str, part: &str, value: Value| {
         let name = format!("engines.{engine}.{part}");
-        let setting = LocatedSetting { name: name.clone(), value, origin: SettingOrigin::Default };
+        let setting = LocatedSetting { name: name.clone(), value, origin: ConfigOrigin::Default };
         settings.entry(name).or_insert(setting);
     };
     for name in loaded.config.engines.keys() {
@@ -75,14 +79,16 @@ fn all_settings(loaded: &LoadedConfig) -> Vec<LocatedSetting> {
     settings.into_values().collect()
 }
 
-fn origin(place: &SettingOrigin) -> Value {
+fn origin(place: &ConfigOrigin) -> Value {
     match place {
-        SettingOrigin::Default => json!({ "kind": "default" }),
-        SettingOrigin::File { path, line, column } => {
+        ConfigOrigin::Default => json!({ "kind": "default" }),
+        ConfigOrigin::File { path, position } => {
+            let at = position.as_ref().map(|at| (at.line, at.column));
+            let (line, column) = at.unzip();
             json!({ "kind": "file", "path": path, "line": line, "column": column })
         }
-        SettingOrigin::Environment { variable } => json!({ "kind": "environment", "variable": variable }),
-        SettingOrigin::Flag { flag } => json!({ "kind": "flag", "flag": flag }),
+        ConfigOrigin::Environment { variable } => json!({ "kind": "environment", "variable": variable }),
+        ConfigOrigin::Flag { flag } => json!({ "kind": "flag", "flag": flag }),
     }
 }
 
@@ -90,16 +96,17 @@ fn check(loaded: anyhow::Result<LoadedConfig>, json: bool) -> anyhow::Result<Exi
     let problems = match &loaded {
         Ok(_) => vec![],
         Err(error) => match error.downcast_ref::<ConfigError>() {
-            Some(ConfigError(problems)) => problems.clone(),
+            Some(error) => error.problems.clone(),
             None => return loaded.map(|_| SUCCEEDED),
         },
     };
     let mut out = std::io::stdout().lock();
     if json {
         let problem_json = |problem: &ConfigProblem| {
-            json!({
-                "origin": origin(&problem.origin), "message": problem.message, "suggestion": problem.suggestion,
-            })
+            let suggestion = problem.suggestion.as_ref().map(|suggestion| match suggestion {
+                ConfigSuggestion::Name(text) | ConfigSuggestion::Advice(text) => text,
+            });
+            json!({ "origin": origin(&problem.origin), "message": problem.message(), "suggestion": suggestion })
         };
         let problem_json: Vec<Value> = problems.iter().map(problem_json).collect();
         writeln!(out, "{}", json!({ "ok": problems.is_empty(), "problems": problem_json }))?;

@@ -42,7 +42,7 @@ pub(crate) fn ls(arguments: &LsArguments, given: &[GivenSetting]) -> anyhow::Res
 
 fn row(run: &RunView) -> Vec<TableCell> {
     let result = match (&run.error, &run.result, run.queue_position, &run.stalled_since) {
-        _ if run.held_back.is_some() => run.held_back.clone().unwrap_or_default(),
+        _ if run.blocked_reason.is_some() => run.blocked_reason.clone().unwrap_or_default(),
         (_, _, Some(place), _) => format!("{place} in the queue"),
         (_, _, _, Some(since)) => format!("silent for {}", times::elapsed_since(since)),
         (Some(error), ..) => format!("{}: {}", error.code, error.message),

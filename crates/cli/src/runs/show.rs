@@ -121,10 +121,10 @@ impl ShowPage {
         if let Some(place) = run.queue_position {
             rows.push(label_row("queue", &format!("{place} in the queue for a slot")));
         }
-        if let Some(why) = &run.held_back {
+        if let Some(reason) = &run.blocked_reason {
             rows.push(vec![
                 TextStyle::Heading.cell("blocked by"),
-                TextStyle::Warning.cell(terminal_text::one_line(why)),
+                TextStyle::Warning.cell(terminal_text::one_line(reason)),
             ]);
         }
         if let Some(since) = &run.stalled_since {

@@ -19,6 +19,7 @@ use abide_agent::{agent_state::end_if_deleted, provenance::record_first_use};
 use abide_api::http::{self, HttpService, LocalListener, StopMode};
 use abide_daemon::{CrashGuard, Daemon};
 use abide_host::{
+    former_folders,
     home_folders::HomeFolder,
     processes::{OutlivingKeepers, OutlivingTask},
 };
@@ -140,6 +141,8 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
     let home = std::fs::canonicalize(&home).with_context(|| format!("cannot use {}", home.display()))?;
     // Held until the daemon exits.
     let _lock = lock::HomeLock::take(&home)?;
+    former_folders::rename_former_folders(&home)
+        .context("cannot rename the folders of an earlier version")?;
     record_first_use(&HomeFolder::Agents.path(&home))
         .context("cannot record the first use of this version")?;
     let access = Arc::new(access::open(&home)?);

@@ -207,7 +207,7 @@ fn security_1_convincing_keepers_where_an_earlier_version_had_them_are_neither_e
     fixture.wait_for_status(&forging, &["succeeded"]);
     assert!(fixture.workspace("w").join("forged").exists(), "{}", fixture.stderr_of("w"));
     // Simulates a run begun by an earlier version: the daemon looks at this location when the run ends.
-    let note = fixture.home.path().join("outliving").join(&run);
+    let note = fixture.home.path().join("surviving-keepers").join(&run);
     let lines = fs::read_to_string(&note).expect("a native run leaves a note");
     fs::write(&note, format!("{}\n{}", lines.trim_end(), sessions.display())).expect("it is ours");
     fixture.cancel(&run);

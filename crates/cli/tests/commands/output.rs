@@ -45,7 +45,7 @@ fn everything_is_there_as_json_in_the_shapes_of_the_interface() {
     assert_eq!(home.run_json(&["cancel", "last"])["accepted"], false);
     let mut parts = fields(&home.run_json(&["down"])).into_iter().map(str::to_owned).collect::<Vec<_>>();
     parts.sort_unstable();
-    assert_eq!(parts, ["runs", "sessions", "turns", "waits"]);
+    assert_eq!(parts, ["runs", "sessions", "turns", "waiting_runs"]);
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn a_damaged_run_does_not_stop_the_deadlines_of_others() {
     let done = home.wait_for_status(&sound, "succeeded");
     assert_eq!(done["auto_decision_count"], 1);
     let status = home.get("/v1/status");
-    assert!(status["troubled"][&damaged].is_string(), "{status}");
+    assert!(status["unprocessable_runs"][&damaged].is_string(), "{status}");
     assert!(home.run(&["status"]).stdout.contains(&damaged));
     assert!(home.log_text().contains(&damaged));
     // Retries have a backoff.

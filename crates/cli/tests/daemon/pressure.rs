@@ -43,7 +43,7 @@ fn with_too_little_space_no_run_starts_and_new_input_is_refused_until_there_is_m
     let waiting = home.wait_for_status(&resumable, "waiting_user");
     home.reply(&waiting, "red", ReplyPath::Http);
     let queued = home.wait_for_status(&resumable, "queued");
-    assert!(queued["held_back"].as_str().is_some_and(|why| why.contains("bytes are free")), "{queued}");
+    assert!(queued["blocked_reason"].as_str().is_some_and(|why| why.contains("bytes are free")), "{queued}");
 
     home.down(DaemonEnding::Terminated);
     home.up();

@@ -14,7 +14,7 @@ fn stopped_entry<'a>(stopped: &'a Value, run: &str) -> &'a Value {
 }
 
 fn summary(entry: &Value) -> [&str; 3] {
-    ["was", "status", "stopped"].map(|name| match entry[name].as_bool() {
+    ["activity_before_stop", "status", "stopped"].map(|name| match entry[name].as_bool() {
         Some(true) => "yes",
         Some(false) => "no",
         None => entry[name].as_str().unwrap_or_default(),

@@ -5,42 +5,40 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
-use abide_daemon::{DaemonDeps, EffectExecutor, RunService};
 use abide_domain::{
-    event::{NewRun, RunEvent},
+    event::RunEvent,
     id::RunId,
     inbound::{InboundMessage, MessageKey},
     interaction::Interaction,
     reply::{InteractionReply, ReplyAuthor},
     run::{Run, RunStatus},
-    settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
+    settings::{ExecutionMode, OnBusy, RunSettings},
     turn::Turn,
 };
 use abide_engines::catalogue::{EngineCatalogue, EngineConfig};
-use abide_host::{
-    clock::SystemClock,
-    isolation::ProgramIsolator,
-    processes::{KeeperProcesses, StandbyPolicy},
-    workspace::LocalWorkspaces,
-};
-use abide_keeper::launch::KeeperLauncher;
+use abide_host::{clock::SystemClock, isolation::ProgramIsolator, processes::KeeperProcesses};
 use abide_ports::{
     clock::Clock,
     engine::IsolationMode,
-    processes::Processes,
+    processes::Processes as _,
     store::{PageRequest, Store},
 };
 use abide_store::memory::MemoryStore;
-use abide_testkit::model::{ModelScript, ModelServer};
+use abide_testkit::{
+    model::{ModelScript, ModelServer},
+    wait,
+};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::{
     dressing::{API_KEY, write_config},
+    in_process::{ChosenPorts, InProcessDaemon, new_run},
+    program_ports::{binary, keeper_processes, local_workspaces, terminate_all},
     programs::installed,
 };
 
@@ -53,8 +51,7 @@ pub(crate) struct ProgramTestDaemon {
     pub(crate) workspace: PathBuf,
     pub(crate) home: TempDir,
     store: Arc<dyn Store>,
-    run_service: Arc<RunService>,
-    executor: EffectExecutor,
+    daemon: InProcessDaemon,
     processes: Arc<KeeperProcesses>,
     runtime: Runtime,
 }
@@ -83,62 +80,20 @@ impl ProgramTestDaemon {
             .enable_all()
             .build()
             .expect("a runtime can be made");
-        let binary = PathBuf::from(env!("CARGO_BIN_EXE_abide"));
-        let processes = Arc::new(KeeperProcesses {
-            directory: home.path().join("keepers"),
-            launcher: KeeperLauncher {
-                program: binary.clone(),
-                arguments: vec!["__keeper".to_owned()],
-                groups: None,
-            },
-            env: vec![
-                ("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned()),
-                ("LANG".to_owned(), "C.UTF-8".to_owned()),
-                ("TERM".to_owned(), "dumb".to_owned()),
-            ],
-            // Engines run isolated from the keepers' directories.
-            isolator: Some(ProgramIsolator::new(&home.path().join("keepers"), &binary, "/usr/bin:/bin")),
-            retained_output_bytes: 1 << 30,
-            children: Mutex::default(),
-            standby: StandbyPolicy::One(Arc::default()),
-        });
+        // Engines run isolated from the keepers' directories.
+        let isolator = ProgramIsolator::new(&home.path().join("keepers"), &binary(), "/usr/bin:/bin");
+        let processes = Arc::new(keeper_processes(home.path(), Some(isolator)));
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let clock = Arc::new(SystemClock);
         let configured = BTreeMap::from([(engine.to_owned(), config)]);
-        let (desk, performer) = runtime.block_on(async {
-            let desk = RunService::open(store.clone(), clock.clone(), 4).await.expect("the desk opens");
-            let desk = Arc::new(desk);
-            let performer = EffectExecutor::new(DaemonDeps {
-                desk: desk.clone(),
-                store: store.clone(),
-                clock,
-                catalogue: Arc::new(EngineCatalogue::new(&configured, &binary, IsolationMode::Auto)),
-                processes: processes.clone(),
-                workspaces: Arc::new(LocalWorkspaces {
-                    home: home.path().join("abide"),
-                    store_folders: vec![],
-                    artifacts_folder: abide_engines::asking::patch::ARTIFACTS_FOLDER,
-                    skill_patch: abide_engines::asking::patch::skill_patch,
-                }),
-                private: home.path().join("runs").to_string_lossy().into_owned(),
-                recovery_max: abide_domain::time::Seconds(300),
-                contents: Arc::<abide_testkit::fake_engine::ContentsInMemory>::default(),
-                space: abide_daemon::SpaceLimit::none(),
-            });
-            (desk, performer)
-        });
-        let engine = engine.to_owned();
-        Some(Self {
-            engine,
-            model,
-            workspace,
-            home,
-            store,
-            run_service: desk,
-            executor: performer,
-            processes,
-            runtime,
-        })
+        let ports = ChosenPorts {
+            store: store.clone(),
+            catalogue: Arc::new(EngineCatalogue::new(&configured, &binary(), IsolationMode::Auto)),
+            processes: processes.clone(),
+            workspaces: Arc::new(local_workspaces(home.path().join("abide"))),
+            private_dir: home.path().join("runs").to_string_lossy().into_owned(),
+        };
+        let daemon = runtime.block_on(InProcessDaemon::assemble(ports, 4));
+        Some(Self { engine: engine.to_owned(), model, workspace, home, store, daemon, processes, runtime })
     }
 
     /// Creates a run of this engine.
@@ -154,50 +109,32 @@ impl ProgramTestDaemon {
         alter: impl FnOnce(&mut RunSettings),
     ) -> RunId {
         let run_id = RunId(SystemClock.stamp().id_seed);
-        let mut settings = RunSettings {
-            engine: self.engine.clone(),
-            workspace: self.workspace.to_string_lossy().into_owned(),
-            execution_mode: mode,
-            conversation_ref: None,
-            unanswered: UnansweredPolicy::Strict,
-            session_timeout_sec: DEFAULT_SESSION_TIMEOUT,
-            turn_timeout_sec: None,
-            on_busy: OnBusy::Queue,
-            model: None,
-            sandbox: None,
-            isolation: None,
-            skill: None,
-            labels: BTreeMap::new(),
-        };
-        alter(&mut settings);
-        let new = NewRun {
-            run_id,
-            settings,
-            message: message(prompt),
-            idempotency: None,
-            rules: abide_domain::run::CURRENT_RULES_VERSION,
-        };
-        self.runtime.block_on(async {
-            let outcome = self.run_service.create(new).await.expect("the run is taken");
-            self.executor.follow_up(&outcome).await;
-        });
+        let workspace = self.workspace.to_string_lossy();
+        let mut new = new_run(run_id, &self.engine, &workspace, prompt);
+        new.settings.execution_mode = mode;
+        alter(&mut new.settings);
+        self.runtime.block_on(async { self.daemon.create(new).await.expect("the run is taken") });
         run_id
     }
 
     /// Sends a message to a run.
     pub(crate) fn send_message(&self, run: RunId, text: &str) {
         self.runtime.block_on(async {
-            let outcome =
-                self.run_service.message(run, message(text), None).await.expect("the message is taken");
-            self.executor.follow_up(&outcome).await;
+            let outcome = self
+                .daemon
+                .run_service
+                .message(run, message(text), None)
+                .await
+                .expect("the message is taken");
+            self.daemon.executor.follow_up(&outcome).await;
         });
     }
 
     /// Sends a message to a run whose turn is running.
     pub(crate) fn send_while_busy(&self, run: RunId, text: &str, on_busy: OnBusy) {
         self.runtime.block_on(async {
-            let outcome = self.run_service.message(run, message(text), Some(on_busy)).await;
-            self.executor.follow_up(&outcome.expect("the message is taken")).await;
+            let outcome = self.daemon.run_service.message(run, message(text), Some(on_busy)).await;
+            self.daemon.executor.follow_up(&outcome.expect("the message is taken")).await;
         });
     }
 
@@ -205,8 +142,8 @@ impl ProgramTestDaemon {
     pub(crate) fn interrupt(&self, run: RunId) {
         self.runtime.block_on(async {
             let event = RunEvent::InterruptRequested { by: "tester".to_owned() };
-            let outcome = self.run_service.take(run, event).await.expect("the request is accepted");
-            self.executor.follow_up(&outcome).await;
+            let outcome = self.daemon.run_service.take(run, event).await.expect("the request is accepted");
+            self.daemon.executor.follow_up(&outcome).await;
         });
     }
 
@@ -216,8 +153,8 @@ impl ProgramTestDaemon {
         let by = ReplyAuthor::Person("tester".to_owned());
         let reply = InteractionReply { interaction_id, text: text.to_owned(), by, idempotency_key: None };
         self.runtime.block_on(async {
-            let outcome = self.run_service.reply(reply).await.expect("the reply is taken");
-            self.executor.follow_up(&outcome).await;
+            let outcome = self.daemon.run_service.reply(reply).await.expect("the reply is taken");
+            self.daemon.executor.follow_up(&outcome).await;
         });
     }
 
@@ -225,8 +162,8 @@ impl ProgramTestDaemon {
     pub(crate) fn cancel(&self, run: RunId) {
         self.runtime.block_on(async {
             let event = RunEvent::CancelRequested { by: "tester".to_owned() };
-            let outcome = self.run_service.take(run, event).await.expect("the request is accepted");
-            self.executor.follow_up(&outcome).await;
+            let outcome = self.daemon.run_service.take(run, event).await.expect("the request is accepted");
+            self.daemon.executor.follow_up(&outcome).await;
         });
     }
 
@@ -240,7 +177,7 @@ impl ProgramTestDaemon {
     /// Waits until `wanted` returns true for a run. Panics if the run has ended otherwise.
     pub(crate) fn wait_until(&self, run: RunId, what: &str, wanted: impl Fn(&Run) -> bool) -> Run {
         self.runtime.block_on(async {
-            let mut changes = self.executor.changes();
+            let mut changes = self.daemon.executor.changes();
             let mut last = None;
             let waiting = async {
                 loop {
@@ -290,10 +227,9 @@ impl ProgramTestDaemon {
 
     /// Waits for the next minute of the clock: some programs use the minute in file names.
     pub(crate) fn wait_for_next_minute(&self) {
-        let now = SystemClock.stamp().at.0;
-        let left = 60_000_000 - now.rem_euclid(60_000_000) + 500_000;
-        let left = Duration::from_micros(left.unsigned_abs());
-        self.runtime.block_on(async { tokio::time::sleep(left).await });
+        let minute = || SystemClock.stamp().at.0.div_euclid(60_000_000);
+        let start = minute();
+        wait::until("the next minute", || minute() != start);
     }
 
     /// Returns the names of the kept processes.
@@ -304,10 +240,7 @@ impl ProgramTestDaemon {
 
 impl Drop for ProgramTestDaemon {
     fn drop(&mut self) {
-        for name in self.processes.names() {
-            // Best effort: the temporary home is deleted next.
-            self.processes.terminate(&name).ok();
-        }
+        terminate_all(&*self.processes, &self.processes.names());
     }
 }
 

@@ -15,6 +15,11 @@ mod special;
 mod stories;
 mod texts;
 
+#[path = "../support/in_process.rs"]
+mod in_process;
+#[path = "../support/program_ports.rs"]
+mod program_ports;
+
 /// Defines one test per scenario for an engine.
 macro_rules! engine {
     ($module:ident, $name:literal) => {

@@ -6,7 +6,7 @@ use std::fs;
 use abide_host::store_folders;
 use abide_ports::{
     engine::IsolationMode,
-    processes::{ProcessStart, Processes, StartError},
+    processes::{Processes, StartError, StartRequest},
 };
 use abide_testkit::{daemon::TestHome, skip::skip};
 
@@ -32,7 +32,7 @@ fn the_folder_of_a_database_outside_the_home_is_hidden_and_is_no_workspace() {
         assert_eq!(printed, "here\n", "{isolation:?}");
         let workspace = store.path().join("work").to_string_lossy().into_owned();
         let launch = launch(&["true"], vec![]);
-        let start = ProcessStart {
+        let start = StartRequest {
             spec: &launch,
             workspace: &workspace,
             private_dir: &workspace,

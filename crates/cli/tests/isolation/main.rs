@@ -23,7 +23,7 @@ use abide_host::{
 use abide_keeper::launch::KeeperLauncher;
 use abide_ports::{
     engine::{IsolationMode, ProcessSpec, ProcessStdin},
-    processes::{OutputOffsets, ProcessOutput, ProcessStart, Processes, StartError},
+    processes::{OutputOffsets, ProcessOutput, Processes, StartError, StartRequest},
 };
 use abide_testkit::{daemon::TestHome, skip::skip, user};
 use tempfile::TempDir;
@@ -80,7 +80,7 @@ impl IsolationTestHome {
         let home = self.path().to_string_lossy().into_owned();
         let (workspace, private) = (format!("{home}/workspaces/mine"), format!("{home}/runs/mine"));
         let launch = launch(argv, vec![("HIDDEN".to_owned(), home)]);
-        let start = ProcessStart {
+        let start = StartRequest {
             spec: &launch,
             workspace: &workspace,
             private_dir: &private,
@@ -111,7 +111,7 @@ impl IsolationTestHome {
         let home = self.path().to_string_lossy().into_owned();
         let workspace = format!("{home}/workspaces/mine");
         let launch = launch(&["true"], vec![]);
-        let start = ProcessStart {
+        let start = StartRequest {
             spec: &launch,
             workspace: &workspace,
             private_dir: &workspace,
@@ -228,7 +228,7 @@ fn a_workspace_that_shows_the_home_is_refused() {
         let workspace = workspace.to_string_lossy().into_owned();
         let launch = launch(&["true"], vec![]);
         let isolation = IsolationMode::Auto;
-        let start = ProcessStart {
+        let start = StartRequest {
             spec: &launch,
             workspace: &workspace,
             private_dir: &workspace,

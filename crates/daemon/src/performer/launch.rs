@@ -20,7 +20,7 @@ use abide_ports::{
         Engine, EngineFact, EngineInstallation, IsolationMode, IsolationScope, LaunchContext,
         ProcessInterpreter, ProcessSpec, PromptSource, SandboxMode,
     },
-    processes::{ProcessLookup, ProcessStart, Processes, StartError},
+    processes::{ProcessLookup, Processes, StartError, StartRequest},
     workspace::{RunSkill, WorkspaceError, WorkspacePreparation, Workspaces},
 };
 
@@ -135,13 +135,13 @@ impl PreparedLaunch {
             IsolationScope::Process | IsolationScope::Tools => self.isolation,
             IsolationScope::None => IsolationMode::Off,
         };
-        let text = processes.warning(&ProcessStart { isolation, ..self.process_start() })?;
+        let text = processes.warning(&StartRequest { isolation, ..self.process_start() })?;
         // The position before all output of the process.
         Some(RunEvent::Progressed { attempt: self.attempt, position: EngineFact::position(0, 1), text })
     }
 
-    fn process_start(&self) -> ProcessStart<'_> {
-        ProcessStart {
+    fn process_start(&self) -> StartRequest<'_> {
+        StartRequest {
             spec: &self.spec,
             workspace: &self.workspace,
             private_dir: &self.folders.private_dir,

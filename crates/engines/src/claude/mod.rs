@@ -11,6 +11,7 @@ mod gates;
 mod launch;
 mod messages;
 mod outcome;
+mod progress;
 mod reader;
 
 use abide_domain::{engine::ProfileKind, settings::ExecutionMode};

@@ -2,11 +2,15 @@
 //!
 //! `is_error` decides. `subtype` is ignored, because it is `success` even for errors of the model's service.
 
-use abide_domain::failure::{FailureCode, RunFailure};
-use abide_ports::engine::ProcessExit;
+use abide_domain::{
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    process::ExitStatus,
+};
+use abide_ports::engine::{ExitCause, ProcessExit};
 
 use super::messages;
-use crate::failure::{engine_failed, exit_without_result, stderr_tail};
+use crate::failure::{engine_failed, exit_without_result, exited_normally, stderr_tail};
 
 /// The outcome of a turn that the program reported.
 #[derive(Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -43,8 +47,30 @@ pub(super) fn from_result(line: &messages::ClaudeResultLine<'_>) -> ClaudeOutcom
     ClaudeOutcome::Failed(with_login_advice(failure))
 }
 
+/// The outcome of a turn in the print form.
+pub(super) fn of_print_form(
+    outcome: Option<ClaudeOutcome>,
+    exit: &ProcessExit<'_>,
+) -> Result<String, TurnOutcome> {
+    match outcome {
+        Some(ClaudeOutcome::Answered(text)) if exited_normally(exit) => Ok(text),
+        Some(ClaudeOutcome::Stopped) => Err(TurnOutcome::Interrupted),
+        _ if exit.cause == ExitCause::Interrupted => Err(TurnOutcome::Interrupted),
+        Some(ClaudeOutcome::Answered(_)) => {
+            let how = match exit.status {
+                ExitStatus::Code(code) => format!("left with code {code}"),
+                ExitStatus::Unknown => "is gone".to_owned(),
+            };
+            let message = format!("the engine gave an answer but {how}, so the answer may be incomplete");
+            Err(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, message) })
+        }
+        Some(ClaudeOutcome::Failed(failure)) => Err(TurnOutcome::Failed { failure }),
+        None => Err(TurnOutcome::Failed { failure: failure_from_exit(exit) }),
+    }
+}
+
 /// The failure of a process that exited without a result.
-pub(super) fn failure_from_exit(exit: &ProcessExit<'_>) -> RunFailure {
+fn failure_from_exit(exit: &ProcessExit<'_>) -> RunFailure {
     let stderr_tail = stderr_tail(exit.stderr);
     if is_session_error(&stderr_tail) {
         session_failure(&stderr_tail)

@@ -43,8 +43,8 @@ use abide_os::private_file;
 use abide_ports::{
     engine::{EngineInstallation, PrivateFile, ProcessSignal, ProcessSpec, ProcessStdin},
     processes::{
-        FileIdentity, OutputFollower, OutputOffsets, ProcessLookup, ProcessStart, ProcessUnreachable,
-        Processes, StartError, StdinWrite,
+        FileIdentity, OutputFollower, OutputOffsets, ProcessLookup, ProcessUnreachable, Processes,
+        StartError, StartRequest, StdinWrite,
     },
 };
 use errors::{not_started_error, start_error, unreachable_error};
@@ -93,14 +93,14 @@ const END_TIMEOUT_MS: u64 = 30_000;
 const MAX_INPUT_BYTES: usize = 4 << 20;
 
 impl Processes for KeeperProcesses {
-    fn start(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
+    fn start(&self, name: &str, start: &StartRequest<'_>) -> Result<ProcessBinding, StartError> {
         let started = self.start_or_find(name, start);
         // The standby keeper is started afterwards, so that it does not compete with this start for the CPU.
         self.standby.refill(&self.launcher);
         started
     }
 
-    fn warning(&self, start: &ProcessStart<'_>) -> Option<String> {
+    fn warning(&self, start: &StartRequest<'_>) -> Option<String> {
         self.plan(start).ok()?.warning
     }
 
@@ -240,7 +240,7 @@ impl KeeperProcesses {
     }
 
     /// Starts a process and writes its first input. Idempotent: an existing process of this name is returned.
-    fn start_or_find(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
+    fn start_or_find(&self, name: &str, start: &StartRequest<'_>) -> Result<ProcessBinding, StartError> {
         let (mut keeper, status) = match self.look_up(name) {
             KeeperLookup::Alive(keeper, status) => (*keeper, *status),
             // The process has exited. Its output and exit status can be read.
@@ -267,7 +267,7 @@ impl KeeperProcesses {
     fn start_new(
         &self,
         name: &str,
-        start: &ProcessStart<'_>,
+        start: &StartRequest<'_>,
     ) -> Result<(KeeperConnection, KeeperStatus), StartError> {
         let noted = write_files(start)
             .and_then(|()| self.record_outliving_keepers(name, start))
@@ -348,7 +348,7 @@ impl KeeperProcesses {
     }
 
     /// Records which keepers outlive a run's processes, so that they are ended with the run.
-    fn record_outliving_keepers(&self, name: &str, start: &ProcessStart<'_>) -> io::Result<()> {
+    fn record_outliving_keepers(&self, name: &str, start: &StartRequest<'_>) -> io::Result<()> {
         match (&start.spec.surviving_keepers_dir, name.rsplit_once('-')) {
             (Some(directory), Some((run, _))) => self.outliving_keepers().record(run, directory),
             (Some(_), None) | (None, _) => Ok(()),
@@ -366,7 +366,7 @@ impl KeeperProcesses {
     }
 
     /// Decides how a process is isolated.
-    fn plan(&self, start: &ProcessStart<'_>) -> Result<IsolationPlan, String> {
+    fn plan(&self, start: &StartRequest<'_>) -> Result<IsolationPlan, String> {
         let Some(isolator) = &self.isolator else { return Ok(IsolationPlan::default()) };
         // A program that is installed in the home must stay visible to be executed.
         let program = start.spec.argv.first().map(PathBuf::from).filter(|program| program.is_absolute());
@@ -376,7 +376,7 @@ impl KeeperProcesses {
         isolator.plan(&IsolationSubject { isolation, sandbox: None, workspace, visible_paths: &shown })
     }
 
-    fn spec(&self, name: &str, start: &ProcessStart<'_>, confinement: Option<Confinement>) -> KeeperSpec {
+    fn spec(&self, name: &str, start: &StartRequest<'_>, confinement: Option<Confinement>) -> KeeperSpec {
         let launch = start.spec;
         let replaced = |name: &str| {
             launch.removed_env.iter().any(|gone| gone == name)
@@ -561,7 +561,7 @@ fn check_response(answer: Result<KeeperResponse, KeeperError>) -> Result<(), Pro
     }
 }
 
-fn write_files(start: &ProcessStart<'_>) -> io::Result<()> {
+fn write_files(start: &StartRequest<'_>) -> io::Result<()> {
     create_private_dir(start)?;
     for PrivateFile { relative_path: path, contents } in &start.spec.files {
         let path = Path::new(start.private_dir).join(path);
@@ -574,7 +574,7 @@ fn write_files(start: &ProcessStart<'_>) -> io::Result<()> {
 }
 
 /// Creates the private directory of a run if its process uses it, with the note that retention requires for deletion.
-fn create_private_dir(start: &ProcessStart<'_>) -> io::Result<()> {
+fn create_private_dir(start: &StartRequest<'_>) -> io::Result<()> {
     let (launch, path) = (start.spec, Path::new(start.private_dir));
     let names_it = |text: &String| text.contains(start.private_dir);
     let is_named = launch.argv.iter().any(names_it) || launch.env.iter().any(|(_, value)| names_it(value));

@@ -55,7 +55,7 @@ impl OutlivingKeepers {
     /// The notes that belong to this directory of keepers.
     pub fn for_keepers_dir(keepers: &Path, launcher: &KeeperLauncher) -> Self {
         let keeper_arguments = launcher.arguments.clone();
-        Self { notes: keepers.with_file_name(HomeFolder::Outliving.name()), keeper_arguments }
+        Self { notes: keepers.with_file_name(HomeFolder::SurvivingKeepers.name()), keeper_arguments }
     }
 
     /// Records the directory of that run's keepers. The path recorded by an earlier version stays in a second line.
@@ -188,7 +188,7 @@ fn is_finished(run: &Run) -> bool {
 /// Returns whether a daemon of an earlier version noted this state folder of an agent as that of one of its runs.
 pub fn is_noted_state(home: &Path, state: &Path) -> bool {
     let Ok(state) = state.canonicalize() else { return false };
-    let notes = fs::read_dir(HomeFolder::Outliving.path(home)).into_iter().flatten().flatten();
+    let notes = fs::read_dir(HomeFolder::SurvivingKeepers.path(home)).into_iter().flatten().flatten();
     let texts = notes.filter_map(|note| fs::read_to_string(note.path()).ok());
     // The note names the folder of sessions, which exists only if there was a session.
     let is_noted = |line: &str| {
@@ -261,7 +261,7 @@ mod tests {
         let record = folder.path().join("home/agents/1");
         fs::create_dir_all(&record).expect("it can be made");
         assert_eq!(outliving.recorded_dir("run_1"), Some(record.join("sessions")));
-        let note = folder.path().join("home/outliving/run_1");
+        let note = folder.path().join("home/surviving-keepers/run_1");
         assert!(outliving.end_recorded(&note) && !note.exists() && !record.exists());
         assert!(old.join("secret").exists());
     }

@@ -12,7 +12,7 @@ use abide_domain::{
 use abide_ports::{
     operation_guard::{AdmissionFuture, GuardedOperation},
     processes::{
-        OutputFollower, OutputOffsets, ProcessLookup, ProcessStart, ProcessUnreachable, StartError,
+        OutputFollower, OutputOffsets, ProcessLookup, ProcessUnreachable, StartError, StartRequest,
         StdinWrite,
     },
     store::{Journal, JournalCommit, RunChange},
@@ -50,7 +50,7 @@ impl Processes for FakeLeftovers {
     fn start(
         &self,
         _: &str,
-        _: &ProcessStart<'_>,
+        _: &StartRequest<'_>,
     ) -> Result<abide_domain::process::ProcessBinding, StartError> {
         Err(StartError::Lost)
     }

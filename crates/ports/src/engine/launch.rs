@@ -190,7 +190,8 @@ pub enum IsolationScope {
     None,
 }
 
-/// The process that an engine adapter wants to be started.
+/// The specification of a process by its engine adapter: program, arguments, environment and input. The daemon adds the
+/// surroundings in [`StartRequest`](crate::processes::StartRequest).
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProcessSpec {
     /// Program and arguments.

@@ -14,8 +14,8 @@ use abide_domain::{
 use abide_ports::{
     engine::{EngineInstallation, ProcessSignal},
     processes::{
-        FileIdentity, OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, ProcessStart,
-        ProcessUnreachable, Processes, StartError, StdinWrite,
+        FileIdentity, OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, ProcessUnreachable,
+        Processes, StartError, StartRequest, StdinWrite,
     },
 };
 
@@ -114,7 +114,7 @@ impl Processes for FakeProcesses {
         None
     }
 
-    fn start(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
+    fn start(&self, name: &str, start: &StartRequest<'_>) -> Result<ProcessBinding, StartError> {
         let argv = &start.spec.argv;
         let output = match &argv[..] {
             [.., check] if check == VERSION_ARGUMENT => {

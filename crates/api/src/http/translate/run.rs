@@ -144,7 +144,7 @@ pub(in crate::http) fn run(
         options: options(settings),
         queue_position: queue_position.and_then(|position| u64::try_from(position).ok()),
         stalled_since: stalled_since.map(time),
-        held_back: None,
+        blocked_reason: None,
         created_at: time(run.created_at),
         updated_at: time(run.updated_at),
     }
@@ -165,7 +165,7 @@ pub(in crate::http) fn run_at_creation(run: wire::RunView) -> wire::RunView {
         result: None,
         queue_position: None,
         stalled_since: None,
-        held_back: None,
+        blocked_reason: None,
         updated_at: run.created_at.clone(),
         // Listed, so that a new field is placed here too.
         run_id: run.run_id,

@@ -32,7 +32,7 @@ fn check(sources: &ConfigSources, expected: Expect) {
             .map(|setting| format!("{} = {} ({})", setting.name, setting.value, setting.origin))
             .collect::<Vec<_>>()
             .join("\n"),
-        Err(ConfigError(problems)) => problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+        Err(error) => error.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
     };
     expected.assert_eq(&output);
 }

@@ -93,8 +93,8 @@ fn the_end_of_a_run_of_an_earlier_version_ends_its_keepers_and_nothing_that_file
     // Simulates an earlier version: the note names the folder in the workspace, and the keepers are there.
     fs::remove_dir_all(harness.path().join("agents")).unwrap();
     let former = state.join("sessions");
-    let note = harness.path().join("outliving").join(&run);
-    fs::write(&note, former.to_str().unwrap()).unwrap();
+    fs::rename(harness.path().join("surviving-keepers"), harness.path().join("outliving")).unwrap();
+    fs::write(harness.path().join("outliving").join(&run), former.to_str().unwrap()).unwrap();
     let ours = [("shell_former".to_owned(), start_sleep_keeper(&former.join("shell_former")))];
     let bystander = DetachedCommand {
         program: "sleep".as_ref(),
@@ -120,7 +120,9 @@ fn the_end_of_a_run_of_an_earlier_version_ends_its_keepers_and_nothing_that_file
     harness.post(&format!("/v1/runs/{run}/cancel"), &json!({}));
     harness.wait_for_status(&run, "canceled");
     harness.wait_for_exit(&ours);
+    let note = harness.path().join("surviving-keepers").join(&run);
     wait::until("the note is settled", || !note.exists());
+    assert!(!harness.path().join("outliving").exists(), "the folder of the earlier version was not moved");
     assert!(bystander.try_wait().unwrap().is_none(), "a bystander was killed");
     bystander.kill().unwrap();
     bystander.wait().unwrap();
