@@ -67,6 +67,6 @@ pub enum StoreError {
     #[error("the store does not support this operation: {hint}")]
     Unsupported { hint: String },
     /// The request is invalid, for example because of a malformed cursor.
-    #[error("{detail} is not valid")]
+    #[error("{detail}")]
     Invalid { detail: String },
 }
