@@ -82,7 +82,7 @@ enum AcpPhase {
     Failed,
 }
 
-/// The state of the present turn.
+/// The state of the current turn.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 struct AcpTurn {
     has_output: bool,
@@ -154,7 +154,7 @@ impl AcpReader {
         Some(())
     }
 
-    /// Processes a chunk of the session's present message; `None` if the line is not one.
+    /// Processes a chunk of the session's current message; `None` if the line is not one.
     fn try_text_chunk(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         let AcpChunk { method, params } = serde_json::from_slice(line).ok()?;
         let (update, ours) = (params.update, self.session.as_deref());
@@ -197,8 +197,7 @@ impl AcpReader {
                     (Err(error), Some(wanted)) => {
                         let mut failure = self.first_failure(&error);
                         if failure.code != FailureCode::SessionResumeFailed {
-                            failure.message =
-                                format!("the agent does not take the {wanted}: {}", failure.message);
+                            failure.message = format!("the agent refused the {wanted}: {}", failure.message);
                         }
                         self.fail_session(failure, facts);
                     }
@@ -250,7 +249,9 @@ impl AcpReader {
             && version != requests::PROTOCOL_VERSION.to_string()
         {
             let ours = requests::PROTOCOL_VERSION;
-            let message = format!("the agent speaks version {version} of the protocol and not {ours}");
+            let message = format!(
+                "the agent uses version {version} of the protocol, and Abide supports version {ours}; install a version of the agent that uses it"
+            );
             return self.fail_session(RunFailure::new(FailureCode::EngineFailed, message), facts);
         }
         let (method, replays) = match (&self.resumes, ReopenMethod::from_capabilities(greeted)) {
@@ -367,9 +368,9 @@ impl AcpReader {
                 match self.gates.open(self.ended_turns + 1, id, params, &asked) {
                     Ok((gate, question)) => facts.push(FactKind::Gate { gate_id: gate, purpose, question }),
                     Err(IncompleteRequest) => {
-                        let why = "a request for permission was declined: the agent told what it is about in \
-                                   an earlier message that was too long to be kept, and did not repeat it";
-                        facts.push(FactKind::Warning(why.to_owned()));
+                        let warning = "a permission request was declined: its input was in an earlier message that was \
+                                       too long to keep, and the request does not repeat it";
+                        facts.push(FactKind::Warning(warning.to_owned()));
                         facts.push(FactKind::WriteStdin(requests::permission(
                             id,
                             reject_option_id(&asked).as_deref(),
@@ -544,7 +545,7 @@ impl LineProtocol for AcpReader {
                 | AcpPhase::ApplyingSettings(..)
                 | AcpPhase::Ready,
                 _,
-            ) => Err(UnsupportedOperation::Refused { reason: "the first turn is not over yet".to_owned() }),
+            ) => Err(UnsupportedOperation::Refused { reason: "the first turn has not ended yet".to_owned() }),
             (AcpPhase::Failed, _) => {
                 Err(UnsupportedOperation::Refused { reason: "the connection to the agent failed".to_owned() })
             }

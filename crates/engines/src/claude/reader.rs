@@ -141,7 +141,7 @@ impl ClaudeReader {
             }
             "permission_denied" => {
                 let (tool, message) = (system.tool_name.or_empty(), system.message.or_empty());
-                facts.push(FactKind::Progress(format!("was refused {tool}: {message}")));
+                facts.push(FactKind::Progress(format!("{tool} was refused: {message}")));
             }
             "informational" => facts.push(FactKind::Warning(system.content.or_empty().to_owned())),
             "task_started" | "task_progress" if !self.unprompted_turn => {
@@ -241,7 +241,7 @@ fn report_block(block: &ClaudeBlock<'_>, by_subagent: bool, facts: &mut FactSink
 }
 
 fn call_summary(tool: &str, input: &messages::ClaudeToolInput<'_>) -> String {
-    input.summary().map_or_else(|| tool.to_owned(), |gist| format!("{tool}: {gist}"))
+    input.summary().map_or_else(|| tool.to_owned(), |summary| format!("{tool}: {summary}"))
 }
 
 /// The outcome of a turn in the print form.
@@ -251,11 +251,12 @@ fn print_outcome(outcome: Option<ClaudeOutcome>, exit: &ProcessExit<'_>) -> Resu
         Some(ClaudeOutcome::Stopped) => Err(TurnOutcome::Interrupted),
         _ if exit.cause == ExitCause::Interrupted => Err(TurnOutcome::Interrupted),
         Some(ClaudeOutcome::Answered(_)) => {
-            let how = match exit.status {
-                ExitStatus::Code(code) => format!("left with code {code}"),
+            let exit_text = match exit.status {
+                ExitStatus::Code(code) => format!("exited with code {code}"),
                 ExitStatus::Unknown => "is gone".to_owned(),
             };
-            let message = format!("the engine gave an answer but {how}, so the answer may be incomplete");
+            let message =
+                format!("the engine printed an answer but {exit_text}, so the answer may be incomplete");
             Err(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, message) })
         }
         Some(ClaudeOutcome::Failed(failure)) => Err(TurnOutcome::Failed { failure }),
