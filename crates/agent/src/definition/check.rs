@@ -111,7 +111,7 @@ impl SchemaCheck<'_> {
                 // An optional key without a value counts as absent.
                 YamlValue::Null if !is_required => {}
                 YamlValue::Null => {
-                    let suggestion = suggest_example(kind).unwrap_or("write one behind the colon").to_owned();
+                    let suggestion = suggest_example(kind).unwrap_or("write one after the colon").to_owned();
                     self.report(key.referenced, format!("{path} has no value"), Some(suggestion));
                 }
                 YamlValue::Bool(_)
