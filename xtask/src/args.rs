@@ -11,7 +11,7 @@ use crate::crash_tests::{self, CrashTestKind, FigureOutput};
 use crate::workspace::CargoWorkspace;
 use crate::{bench, ci, engines, playground, schemathesis, shell, sim, stops, test, tidy, up};
 
-/// The chores of this repository.
+/// The development commands of this repository.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", arg_required_else_help = true)]
 struct XtaskArguments {
@@ -21,14 +21,14 @@ struct XtaskArguments {
 
 #[derive(Subcommand)]
 enum XtaskCommand {
-    /// Build the `abide` binary, start the daemon in the background, and say what to try.
+    /// Build the `abide` binary, start the daemon in the background, and print commands to try.
     #[command(after_help = "Examples:\n  cargo xtask up\n  cargo xtask up --release --listen 127.0.0.1:5000")]
     Up {
         /// `--release` for the optimised build; everything else is passed on to `abide up`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Install what the tests need, start a throw-away Postgres, and run every test.
+    /// Install the requirements of the tests, start a temporary Postgres, and run every test.
     #[command(after_help = "Examples:\n  cargo xtask test\n  cargo xtask test reply_to_another\n\n\
         With a FILTER only the tests whose name contains it run: no doc tests, no simulator.\n\
         Tests find the database in ABIDE_TEST_POSTGRES_URL, and the list of agent programs in ABIDE_TEST_ENGINES.\n\
@@ -39,14 +39,14 @@ enum XtaskCommand {
     },
     /// Install the agent programs that the tests drive, and show which of them run.
     #[command(after_help = "Examples:\n  cargo xtask engines\n  cargo xtask engines --json\n  \
-        cargo xtask engines --write    # docs/engines.md, from what `cargo xtask test` saw\n\n\
+        cargo xtask engines --write    # docs/engines.md, from the results of `cargo xtask test`\n\n\
         They go to .cache/engines, about 1.5 GB, at the versions in xtask/engines. The table is on standard error.\n\
         With ABIDE_REQUIRE_ENGINES=1 one that is not verified is a failure.")]
     Engines {
-        /// Also print what tests are told: each engine's command and environment.
+        /// Also print the list for the tests: each engine's command and environment.
         #[arg(long)]
         json: bool,
-        /// Write docs/engines.md from what the tests last saw.
+        /// Write docs/engines.md from the last results of the tests.
         #[arg(long, conflicts_with = "json")]
         write: bool,
     },
@@ -55,10 +55,10 @@ enum XtaskCommand {
         Needs no account and no key. The program goes to .cache/engines, Abide's home and the project to\n\
         target/playground.")]
     Playground {
-        /// Which of the programs that `cargo xtask engines` lists.
+        /// A program that `cargo xtask engines` lists.
         engine: String,
     },
-    /// Ask a daemon everything that its OpenAPI document allows and forbids, with schemathesis.
+    /// Test a daemon against its OpenAPI document, with schemathesis.
     #[command(
         after_help = "Examples:\n  cargo xtask schemathesis\n  cargo xtask schemathesis --include-path /v1/runs\n\n\
         schemathesis goes to .cache/schemathesis, at the versions in xtask/schemathesis."
@@ -70,14 +70,14 @@ enum XtaskCommand {
     },
     /// Run the simulator, optimised and with every assertion on.
     #[command(after_help = "Examples:\n  cargo xtask sim --seeds 20000\n  \
-        cargo xtask sim --seed 4711     # replay one history and print its story\n  \
-        cargo xtask sim --mutants       # show that each deliberate fault is caught")]
+        cargo xtask sim --seed 4711     # replay one history and print its events\n  \
+        cargo xtask sim --mutants       # show that each deliberate fault is detected")]
     Sim {
         /// Passed on to the simulator.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Kill the real daemon with SIGKILL, at every commit point and at random, and look whether anything went wrong.
+    /// Kill the real daemon with SIGKILL, at every commit point and at random times, and check the result.
     #[command(after_help = "Examples:\n  cargo xtask kill                         # 100 kills, as in CI\n  \
         cargo xtask kill --kills 1000 --write    # the nightly form; figures go to docs/reliability.md\n  \
         cargo xtask kill --seed 7")]
@@ -85,7 +85,7 @@ enum XtaskCommand {
         /// Write the figures to docs/reliability.md.
         #[arg(long)]
         write: bool,
-        /// How often it dies at least.
+        /// The minimum number of kills.
         #[arg(long, default_value_t = 100)]
         kills: u64,
         /// The seed of the random choices.
@@ -96,31 +96,31 @@ enum XtaskCommand {
     #[command(after_help = "Examples:\n  cargo xtask stops                 # 72 stops, as in CI\n  \
         cargo xtask stops --count 1000")]
     Stops {
-        /// How many commands are stopped.
+        /// The number of commands to stop.
         #[arg(long, default_value_t = 72)]
         count: u32,
     },
-    /// Many waiting runs, many at work with many readers, and one with much output, on the release build.
+    /// Test the release build with many waiting runs, many active runs and readers, and one turn with much output.
     #[command(after_help = "Examples:\n  cargo xtask load --write\n  \
         cargo xtask load --waiting 1000 --runs 40 --readers 20 --output 300000000")]
     Load {
         /// Write the figures to docs/reliability.md.
         #[arg(long)]
         write: bool,
-        /// How many runs wait.
+        /// The number of waiting runs.
         #[arg(long, default_value_t = 10_000)]
         waiting: u32,
-        /// How many work at once.
+        /// The number of concurrent active runs.
         #[arg(long, default_value_t = 200)]
         runs: u32,
-        /// How many readers of events there are meanwhile.
+        /// The number of event readers of the active runs.
         #[arg(long, default_value_t = 100)]
         readers: u32,
-        /// How many bytes one turn prints, with two restarts in the middle.
+        /// The number of bytes that one turn prints, with two restarts of the daemon.
         #[arg(long, default_value_t = 10_000_000_000)]
         output: u64,
     },
-    /// Replace a daemon that has its hands full by another binary: that of an earlier commit by this one's.
+    /// Replace a busy daemon of an earlier commit by the binary of the current tree.
     #[command(after_help = "Examples:\n  cargo xtask upgrade --from HEAD~1 --write")]
     Upgrade {
         /// Write the figures to docs/reliability.md.
@@ -130,7 +130,7 @@ enum XtaskCommand {
         #[arg(long, default_value = "HEAD~1")]
         from: String,
     },
-    /// Measure something by name.
+    /// Run a benchmark.
     #[command(
         after_help = "Examples:\n  cargo xtask bench store\n  cargo xtask bench agent --only-restart\n  cargo xtask bench engines --only codex\n  cargo xtask bench terminal\n  \
         cargo xtask bench terminal --no-peers            # only our own figures\n  \
@@ -142,16 +142,16 @@ enum XtaskCommand {
     Bench {
         /// The benchmark; an unknown name lists the known ones.
         name: String,
-        /// Compare with this commit: build it, measure both in turns, and fail if the present tree is slower.
+        /// Compare with this commit: build it, measure both alternately, and fail if the current tree is slower.
         #[arg(long, value_name = "COMMIT")]
         against: Option<String>,
         /// Passed on to the benchmark.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Check what the compiler does not: documents, dependency arrows, headers, links.
+    /// Check documents, dependencies between crates, file headers, links, names and words.
     Tidy,
-    /// Everything that must be green before a change lands.
+    /// Run every check that a change must pass.
     #[command(after_help = "Examples:\n  cargo xtask ci\n  cargo xtask ci --step clippy\n  \
         cargo xtask ci --step deny --step typos")]
     Ci {

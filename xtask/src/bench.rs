@@ -41,7 +41,7 @@ const BENCHES: &[BenchmarkSpec] = &[
     BenchmarkSpec {
         name: "engines",
         package: "abide",
-        about: "our share of a turn of each agent program, and how fast their words are read (--only NAME, --rounds N)",
+        about: "our share of a turn of each agent program, and the parsing speed of its output (--only NAME, --rounds N)",
         needs: BenchmarkNeeds::Engines,
     },
     BenchmarkSpec {
@@ -114,9 +114,9 @@ fn find(name: &str) -> Result<&'static BenchmarkSpec> {
     match BENCHES.iter().find(|bench| bench.name == name) {
         Some(bench) => Ok(bench),
         None => {
-            let known: String =
+            let list: String =
                 BENCHES.iter().map(|bench| format!("\n  {:<10}{}", bench.name, bench.about)).collect();
-            bail!("there is no benchmark `{name}`; these are known:{known}")
+            bail!("there is no benchmark `{name}`; the benchmarks are:{list}")
         }
     }
 }
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn an_unknown_name_lists_the_known() {
         let error = find("speed").err().unwrap().to_string();
-        assert!(error.starts_with("there is no benchmark `speed`; these are known:\n  agent "), "{error}");
+        assert!(error.starts_with("there is no benchmark `speed`; the benchmarks are:\n  agent "), "{error}");
         assert!(error.contains("\n  store ") && error.contains("\n  terminal "), "{error}");
     }
 }

@@ -61,7 +61,7 @@ pub(crate) fn run(workspace: &CargoWorkspace, args: &[String]) -> Result<()> {
         .dir(&home)
         .run();
     let stopped = daemon.stop();
-    asked.context("the interface does not do what its document says")?;
+    asked.context("the HTTP interface differs from its OpenAPI document")?;
     stopped
 }
 
@@ -81,7 +81,7 @@ fn ensure_installed(workspace: &CargoWorkspace) -> Result<PathBuf> {
         .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
         .arg(&list)
         .run()?;
-    fs::write(&installed, wanted).context("could not note what is installed")?;
+    fs::write(&installed, wanted).context("could not record the installed list")?;
     eprintln!("installed schemathesis in {}", watch.read());
     Ok(program)
 }
@@ -104,7 +104,7 @@ impl SchemathesisDaemon {
             .start_with_pipes(log)?;
         let output = child.stdout.take().context("the daemon has no output")?;
         let mut url = String::new();
-        BufReader::new(output).read_line(&mut url).context("the daemon says nothing")?;
+        BufReader::new(output).read_line(&mut url).context("the daemon printed no address")?;
         let token = fs::read_to_string(home.join("token")).unwrap_or_default();
         let daemon = Self { child, url: url.trim().to_owned(), token };
         ensure!(
@@ -135,7 +135,7 @@ impl SchemathesisDaemon {
                 // The daemon may have exited.
                 self.child.kill().ok();
                 self.child.wait().ok();
-                return Err(error).context("the daemon does not answer any more");
+                return Err(error).context("the daemon does not respond any more");
             }
         };
         if !response.starts_with("HTTP/1.1 200") {

@@ -45,7 +45,7 @@ impl EchoedCommand {
     }
 
     /// Creates a command that inherits our whole environment.
-    #[expect(clippy::disallowed_methods, reason = "this is the door: every chore starts programs through it")]
+    #[expect(clippy::disallowed_methods, reason = "the only function of xtask that starts programs")]
     pub(crate) fn with_settings(program: impl AsRef<OsStr>) -> Self {
         Self { command: Command::new(program) }
     }

@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 pub(crate) struct Stopwatch(Instant);
 
 impl Stopwatch {
-    #[expect(clippy::disallowed_methods, reason = "chores report real durations and decide nothing by them")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "commands report real durations and decide nothing by them"
+    )]
     pub(crate) fn start() -> Self {
         Self(Instant::now())
     }

@@ -38,7 +38,7 @@ pub(crate) fn tests(workspace: &CargoWorkspace, filter: &[String], demand: Missi
     let engines = thread::scope(|scope| {
         let engines = scope.spawn(|| InstalledEngines::prepare(workspace));
         let built = cargo(&["--no-run"]).run();
-        let engines = engines.join().map_err(|_| anyhow!("the installation of the engines broke off"))?;
+        let engines = engines.join().map_err(|_| anyhow!("the thread that installs the engines panicked"))?;
         built.and(engines)
     })?;
     engines.report();

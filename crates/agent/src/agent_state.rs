@@ -243,10 +243,10 @@ impl AgentState {
     }
 
     fn apply(&mut self, mut entry: AgentJournalEntry) -> Result<(), MemoryError> {
-        self.journal_state.apply(&entry.event).map_err(|why| {
+        self.journal_state.apply(&entry.event).map_err(|reason| {
             // Each event is one line, so its sequence number is the line number.
             let line = usize::try_from(entry.seq).unwrap_or(usize::MAX);
-            JournalError::Broken { path: self.directory.path().join(JOURNAL_FILE), line, why }
+            JournalError::Broken { path: self.directory.path().join(JOURNAL_FILE), line, reason }
         })?;
         self.secrets.reveal(&mut entry.event);
         self.context.apply(entry.event);

@@ -4,7 +4,7 @@
 //! (B4). Unknown fields are ignored, so that later versions can add some. An unknown kind is an error, because its
 //! effect on the run's state cannot be guessed.
 //!
-//! Writing lines is in `journal`, and the fold of the events is in `story`.
+//! Writing lines is in `journal`, and the fold of the events is in `journal_state`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};

@@ -6,7 +6,7 @@
 //! journal without a record (adopted, or of an earlier version) is repaired by its contents alone: a truncated last
 //! line and a reply without all of its requests are moved away.
 //!
-//! The meaning of events is in `story`, and the record is in `provenance`.
+//! The meaning of events is in `journal_state`, and the record is in `provenance`.
 
 use std::{
     fs::File,
@@ -71,10 +71,10 @@ pub struct TornTail {
 pub enum JournalError {
     #[error("cannot use {}", path.display())]
     Io { path: PathBuf, source: io::Error },
-    #[error("{}, line {line}: {why}", path.display())]
-    Broken { path: PathBuf, line: usize, why: String },
-    #[error("{}, line {line}: {why}. {ADOPT_ADVICE}", path.display())]
-    Foreign { path: PathBuf, line: usize, why: String },
+    #[error("{}, line {line}: {reason}", path.display())]
+    Broken { path: PathBuf, line: usize, reason: String },
+    #[error("{}, line {line}: {reason}. {ADOPT_ADVICE}", path.display())]
+    Foreign { path: PathBuf, line: usize, reason: String },
     #[error(
         "{} was deleted or replaced while the agent worked or waited; its sessions were ended, and nothing more is recorded", 
         path.display()
@@ -218,16 +218,16 @@ pub(crate) const ADOPT_ADVICE: &str = "Nothing was changed. With --adopt it is u
 
 /// The error for a foreign journal. A syntax error from that line on is reported instead, because it is more specific.
 fn foreign_error(path: &Path, line: usize, bytes: &[u8]) -> JournalError {
-    let why = match parse(path, bytes) {
-        Err(JournalError::Broken { line: broken, why, .. }) if broken == line => why,
-        _ if bytes.is_empty() => "abide wrote a journal here, and the file is empty".to_owned(),
+    let reason = match parse(path, bytes) {
+        Err(JournalError::Broken { line: broken, reason, .. }) if broken == line => reason,
+        _ if bytes.is_empty() => "abide wrote a journal here, but the file is empty".to_owned(),
         _ => "abide did not write this line, or a line that it wrote here is missing; the file was left as it is".to_owned(),
     };
-    JournalError::Foreign { path: path.to_owned(), line, why }
+    JournalError::Foreign { path: path.to_owned(), line, reason }
 }
 
 fn parse(path: &Path, bytes: &[u8]) -> Result<ParsedJournal, JournalError> {
-    let broken = |line: usize, why: String| JournalError::Broken { path: path.to_owned(), line, why };
+    let broken = |line: usize, reason: String| JournalError::Broken { path: path.to_owned(), line, reason };
     let mut found = ParsedJournal::default();
     // The offset of the current batch, and the number of requests that it still lacks.
     let mut batch: Option<(usize, u64)> = None;
@@ -258,7 +258,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<ParsedJournal, JournalError> {
             (Some((_, 1)), AgentEvent::ActionRequest(_)) => None,
             (Some((start, left)), AgentEvent::ActionRequest(_)) => Some((start, left - 1)),
             (Some((_, left)), _) => {
-                return Err(broken(number, format!("{left} requests of the thought before it are missing")));
+                return Err(broken(number, format!("{left} requests of the preceding thought are missing")));
             }
             (None, AgentEvent::ActionRequest(_)) => {
                 return Err(broken(number, "this request belongs to no thought".to_owned()));
@@ -290,9 +290,9 @@ impl AgentJournal {
 impl JournalError {
     /// The error for a journal without a record.
     pub(crate) fn unrecorded(path: &Path) -> Self {
-        let why =
+        let reason =
             "abide has no record that it wrote this journal here; the file was left as it is".to_owned();
-        Self::Foreign { path: path.to_owned(), line: 1, why }
+        Self::Foreign { path: path.to_owned(), line: 1, reason }
     }
 }
 
@@ -398,7 +398,7 @@ fn save_torn_tail(state: &StateDirectory, torn: &TornTail) -> io::Result<PathBuf
             Err(error) => return Err(error.into()),
         }
     }
-    Err(io::Error::other("there are too many torn ends"))
+    Err(io::Error::other("there are too many files with torn tails; delete old ones"))
 }
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ impl<'a> AgentRunner<'a> {
         if let Some(torn) = &self.state.torn_tail_path {
             let torn = torn.display();
             self.deps.observer.on_notice(&format!(
-                "the journal's last event was cut by a crash; it was put aside as {torn}"
+                "a crash truncated the last event of the journal; the incomplete event was moved to {torn}"
             ));
         }
         self.deps.tools.redact(self.state.secrets.all_spellings());
@@ -221,7 +221,7 @@ impl<'a> AgentRunner<'a> {
         let iterations = run_request.max_iterations.unwrap_or(limits.max_iterations);
         if run.iterations >= iterations {
             return Some(format!(
-                "{iterations} iterations are used up; run the same command again to continue with a fresh budget"
+                "all {iterations} iterations are used; run the same command again to continue with a fresh budget"
             ));
         }
         let tokens = limits.max_total_tokens.filter(|max_tokens| run.usage.total() >= *max_tokens)?;

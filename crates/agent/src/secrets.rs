@@ -92,7 +92,7 @@ impl SecretStore {
                 continue;
             }
             let text = String::from_utf8(fs::read(file.path())?).map_err(io::Error::other)?;
-            let kept = match file_name.split('.').collect::<Vec<_>>()[..] {
+            let secret = match file_name.split('.').collect::<Vec<_>>()[..] {
                 [action_id, name] => StoredSecret::new(action_id, text, name, SecretOrigin::Current),
                 [action_id, name, LEGACY_FILE_SUFFIX] => {
                     StoredSecret::new(action_id, text, name, SecretOrigin::EarlierVersion)
@@ -108,7 +108,7 @@ impl SecretStore {
                 }
                 _ => continue,
             };
-            secrets.stored.push(kept);
+            secrets.stored.push(secret);
         }
         secrets.rebuild_substitutions();
         Ok(secrets)
@@ -141,14 +141,14 @@ impl SecretStore {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         // A process that crashed before it journalled the answer may have stored it. Its tokens may be in use, so it is
         // kept.
-        if self.stored.iter().any(|kept| kept.action_id == action_id && kept.text == text) {
+        if self.stored.iter().any(|secret| secret.action_id == action_id && secret.text == text) {
             return Ok(());
         }
-        let kept =
+        let secret =
             StoredSecret::new(action_id, text.to_owned(), &new_token_name(text), SecretOrigin::Current);
-        let path = self.folder.join(kept.file_name());
+        let path = self.folder.join(secret.file_name());
         atomic_file::replace(&path, text.as_bytes(), Durability::PowerFailure)?;
-        self.stored.push(kept);
+        self.stored.push(secret);
         self.rebuild_substitutions();
         Ok(())
     }
@@ -162,7 +162,7 @@ impl SecretStore {
 
     /// Whether the answer to this action's question is stored.
     pub(crate) fn contains(&self, action_id: &str) -> bool {
-        self.stored.iter().any(|kept| kept.action_id == action_id)
+        self.stored.iter().any(|secret| secret.action_id == action_id)
     }
 
     /// Sets the keys that are removed from all events.
@@ -175,7 +175,7 @@ impl SecretStore {
     /// All spellings of all answers, longest first.
     pub(crate) fn all_spellings(&self) -> Vec<String> {
         let spellings =
-            self.stored.iter().flat_map(|kept| kept.spellings().into_iter().map(|(_, text)| text));
+            self.stored.iter().flat_map(|secret| secret.spellings().into_iter().map(|(_, text)| text));
         let mut texts: Vec<String> = spellings.chain(self.redacted_keys.iter().cloned()).collect();
         texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
         texts
@@ -251,15 +251,15 @@ impl SecretStore {
 
     /// The number that a token in a string stands for, if it stands for one.
     fn reveal_number(&self, text: &str) -> Option<Value> {
-        let number = self.stored.iter().find_map(|kept| {
-            let hidden = text.strip_prefix(&kept.token(NUMBER_TOKEN));
+        let number = self.stored.iter().find_map(|secret| {
+            let hidden = text.strip_prefix(&secret.token(NUMBER_TOKEN));
             let marked = || {
-                kept.origin == SecretOrigin::EarlierVersion
-                    && text == format!("{}{LEGACY_NUMBER_SUFFIX}", kept.legacy_token())
+                secret.origin == SecretOrigin::EarlierVersion
+                    && text == format!("{}{LEGACY_NUMBER_SUFFIX}", secret.legacy_token())
             };
             hidden
                 .map(|hidden| self.reveal_text(hidden))
-                .or_else(|| marked().then(|| kept.text.trim().to_owned()))
+                .or_else(|| marked().then(|| secret.text.trim().to_owned()))
         })?;
         serde_json::from_str(&number).ok()
     }
@@ -267,20 +267,20 @@ impl SecretStore {
     /// Rebuilds both substitutions.
     fn rebuild_substitutions(&mut self) {
         let (mut hiding, mut revealing) = (Vec::new(), Vec::new());
-        for kept in &self.stored {
+        for secret in &self.stored {
             let mut both = |text: String, token: String| {
                 revealing.push((token.clone(), text.clone()));
                 hiding.push((text, token));
             };
-            for (spelling, text) in kept.spellings() {
-                both(text, kept.token(spelling));
+            for (spelling, text) in secret.spellings() {
+                both(text, secret.token(spelling));
             }
-            both(format!("{TOKEN_OPEN}{}", kept.name), kept.token(ESCAPED_OPEN_TOKEN));
-            if kept.origin == SecretOrigin::EarlierVersion {
-                both(kept.legacy_token(), kept.token(LEGACY_TOKEN));
-                both(kept.legacy_json_token(), kept.token(LEGACY_JSON_TOKEN));
-                revealing.push((kept.legacy_token(), kept.text.clone()));
-                revealing.push((kept.legacy_json_token(), escape_json(&kept.text)));
+            both(format!("{TOKEN_OPEN}{}", secret.name), secret.token(ESCAPED_OPEN_TOKEN));
+            if secret.origin == SecretOrigin::EarlierVersion {
+                both(secret.legacy_token(), secret.token(LEGACY_TOKEN));
+                both(secret.legacy_json_token(), secret.token(LEGACY_JSON_TOKEN));
+                revealing.push((secret.legacy_token(), secret.text.clone()));
+                revealing.push((secret.legacy_json_token(), escape_json(&secret.text)));
             }
         }
         (self.hide_substitution, self.reveal_substitution) =

@@ -5,7 +5,7 @@
 //! reads are bounded. The folder at the path is compared with the open one, because it may be deleted or replaced while
 //! the agent runs.
 //!
-//! Files in the home are in `private`. The meaning of the files is not known here.
+//! Files in the home are opened with `os`. The meaning of the files is not known here.
 
 use std::{
     fs::{File, Permissions},

@@ -301,7 +301,7 @@ fn a_stateful_tool_needs_a_stdin_parameter() {
             config.yaml:6:5: a stateful tool needs a parameter for the input of its program; add a parameter with inject_as: stdin
              6 |     stateful: true
                |     ^^^^^^^^
-            config.yaml:7:5: shell: true is for a command that ends; a stateful tool's program stays; remove shell, and let the command be a shell: command: ["bash"]
+            config.yaml:7:5: shell: true is for a command that ends; the program of a stateful tool keeps running; remove shell, and let the command be a shell: command: ["bash"]
              7 |     shell: true
                |     ^^^^^
             config.yaml:9:34: session_id is a string
@@ -382,8 +382,8 @@ fn missing_files_are_reported_with_a_remedy() {
         empty.path(),
         &[],
         &expect![[r#"
-            config.yaml: there is no such file; `abide agent init DIR` writes an example
-            system_prompt.md: there is no such file; `abide agent init DIR` writes an example"#]],
+            config.yaml: the file does not exist; `abide agent init DIR` writes an example
+            system_prompt.md: the file does not exist; `abide agent init DIR` writes an example"#]],
     );
     std::fs::write(empty.path().join("config.yml"), "").unwrap();
     std::fs::write(empty.path().join("system_prompt.md"), " \n").unwrap();
@@ -391,7 +391,7 @@ fn missing_files_are_reported_with_a_remedy() {
         empty.path(),
         &[],
         &expect![[r#"
-            config.yaml: there is no such file; rename config.yml to config.yaml
+            config.yaml: the file does not exist; rename config.yml to config.yaml
             system_prompt.md: it is empty; write the role of the model and the rules for its work"#]],
     );
     std::fs::write(empty.path().join("config.yaml"), b"a\n\xff").unwrap();

@@ -273,7 +273,7 @@ fn a_refused_key_is_reported_with_its_variable_and_never_shown() {
     let server = start_strict_server(ModelScript::new().require_key("right"));
     let config = config(&server.url("/v1"));
     let asked = ask_with(&mut client(&config, None, &Arc::default()));
-    let expected = "the model server refused the key (401): the key is not the one that is demanded; no key was sent: \
+    let expected = "the model server refused the key (401): the API key is wrong; no key was sent: \
                     name a variable in model.api_key_env, or set ABIDE_MODEL_API_KEY";
     assert_eq!(asked.outcome.unwrap_err().to_string(), expected);
     let key = ApiKey::new("sk-wrong", "MY_KEY");

@@ -21,7 +21,7 @@ pub(crate) use token::{TokenCommand, TokenLs, TokenNew, TokenRevoke, TokenRotate
 #[derive(Debug, Parser)]
 #[command(name = "abide", version, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct CliArguments {
-    /// A setting for this call, over environment and file; `abide config show` lists the keys
+    /// A setting for this command, which overrides environment and file; `abide config show` lists the keys
     #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = setting)]
     pub(crate) set: Vec<GivenSetting>,
     #[command(subcommand)]
@@ -32,12 +32,12 @@ pub(crate) struct CliArguments {
 pub(crate) enum CliCommand {
     /// Run the daemon, and print its address when it is ready
     #[command(
-        after_help = "Stopped by ctrl-c, SIGTERM or `abide down --keep`, it leaves running turns and sessions to their keepers, and the next start takes them up again; `abide down` ends them.\n\nA store that has lost acknowledged input is refused: `abide restore FILE` puts a backup in place, --accept-loss continues without what is missing.\n\nExamples:\n  abide up\n  abide up --detach --open\n  abide up --listen 127.0.0.1:8080 --store postgres://abide@localhost/abide"
+        after_help = "With ctrl-c, SIGTERM or `abide down --keep`, running turns and sessions continue under their keepers, and the next daemon takes them over; `abide down` ends them.\n\nA store that has lost acknowledged input is refused: `abide restore FILE` puts a backup in place, --accept-loss continues without the missing input.\n\nExamples:\n  abide up\n  abide up --detach --open\n  abide up --listen 127.0.0.1:8080 --store postgres://abide@localhost/abide"
     )]
     Up(UpArguments),
-    /// Stop the daemon in order: turns and sessions end; questions stay open unless a process waits for their answer
+    /// Stop the daemon and end turns and sessions; questions stay open unless a process waits for their answer
     #[command(
-        after_help = "Without --keep, every process of a run is ended, and what became of each run is printed:\n  a turn at work     is interrupted. An interactive run asks whether to continue or stop, a chat becomes\n                     idle, an auto run fails with STOPPED_BY_SHUTDOWN.\n  a waiting process  is ended and its question is void. A run that can be resumed asks whether to continue\n                     or stop, a sticky run fails with STOPPED_BY_SHUTDOWN.\n  everything else    stays: queued runs, turns that had not started, questions without a process.\n\nExamples:\n  abide down\n  abide down --keep && abide up --detach   # a new version, and nothing notices"
+        after_help = "Without --keep, every process of a run is ended, and the result for each run is printed:\n  a running turn     is interrupted. An interactive run asks whether to continue or stop, a chat becomes\n                     idle, an auto run fails with STOPPED_BY_SHUTDOWN.\n  a waiting process  is ended and its question is void. A run that can be resumed asks whether to continue\n                     or stop, a sticky run fails with STOPPED_BY_SHUTDOWN.\n  everything else    stays: queued runs, turns that had not started, questions without a process.\n\nExamples:\n  abide down\n  abide down --keep && abide up --detach   # replace the version; turns and sessions continue"
     )]
     Down(DownArguments),
     /// Show the daemon, its runs and its open questions
@@ -48,28 +48,28 @@ pub(crate) enum CliCommand {
         #[command(flatten)]
         output: OutputArguments,
     },
-    /// Start a run and follow it; on a terminal, questions are asked right there
+    /// Start a run and follow it; on a terminal, its questions are asked there
     #[command(after_help = runs::RUN_HELP)]
     Run(Box<RunArguments>),
-    /// List runs, the newest first
+    /// List runs, newest first
     #[command(
         after_help = "Examples:\n  abide ls\n  abide ls --status waiting_user\n  abide ls --json | jq -r '.[].run_id'"
     )]
     Ls(LsArguments),
-    /// The whole story of a run: settings, turns, processes, questions, who answered
+    /// Show all details of a run: settings, turns, processes, questions and answers
     #[command(after_help = "Examples:\n  abide show last\n  abide show 8x2k --json | jq .turns")]
     Show(ShowArguments),
-    /// Show the events of a run's turns
+    /// Show the events of a run
     #[command(
-        after_help = "With --follow it continues until the run is over, also across restarts of the daemon.\n\nExamples:\n  abide logs last\n  abide logs last --follow\n  abide logs last --follow --json | jq -r .type"
+        after_help = "With --follow it continues until the run ends, also across restarts of the daemon.\n\nExamples:\n  abide logs last\n  abide logs last --follow\n  abide logs last --follow --json | jq -r .type"
     )]
     Logs(LogsArguments),
-    /// Follow a run live, answer its questions, and say things to it
+    /// Follow a run, answer its questions and send it messages
     #[command(
         after_help = "Each input is sent as the answer while a question is open, and otherwise as a message. ctrl-d or ctrl-c detaches; the run continues.\n\nExample:\n  abide attach last"
     )]
     Attach(AttachArguments),
-    /// The open questions of all runs, the oldest first
+    /// List the open questions of all runs, oldest first
     #[command(
         after_help = "Examples:\n  abide inbox\n  abide inbox --json | jq -r '.[] | [.interaction_id, .prompt] | @tsv'"
     )]
@@ -77,18 +77,18 @@ pub(crate) enum CliCommand {
     /// Answer a question
     #[command(after_help = runs::REPLY_HELP)]
     Reply(ReplyArguments),
-    /// Say something to a run
+    /// Send a message to a run
     #[command(
         after_help = "Examples:\n  abide send last 'and now the tests'\n  abide send last --on-busy supersede 'stop that, do this'\n  git diff | abide send last -"
     )]
     Send(SendArguments),
-    /// Stop the turn at work; the run then waits for you to say what next
+    /// Stop the running turn; the run then waits for your decision
     #[command(after_help = "Example:\n  abide interrupt last")]
     Interrupt(StopArguments),
     /// End a run
     #[command(after_help = "Example:\n  abide cancel last")]
     Cancel(StopArguments),
-    /// The native agent: a folder with tools and a prompt, whose memory is its working directory
+    /// The native agent: defined by a folder with tools and a prompt, with its state in the working directory
     #[command(
         after_help = "Examples:\n  abide agent init my-agent\n  abide agent run --agent ./my-agent --message 'make the tests pass'\n  abide agent show"
     )]
@@ -96,17 +96,17 @@ pub(crate) enum CliCommand {
         #[command(subcommand)]
         command: AgentCommand,
     },
-    /// The terminal runtime as JSON-RPC 2.0 on stdin and stdout, one object a line; no daemon needed
+    /// Serve the terminal runtime as JSON-RPC 2.0 on stdin and stdout, one object per line, without a daemon
     #[command(
         after_help = "Example:\n  echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session.create\"}' | abide rpc"
     )]
     Rpc,
-    /// The terminal as MCP tools on stdin and stdout
+    /// Serve the terminal runtime as MCP tools on stdin and stdout
     #[command(
         after_help = "Example, in a client's configuration:\n  {\"mcpServers\": {\"abide\": {\"command\": \"abide\", \"args\": [\"mcp\"]}}}"
     )]
     Mcp,
-    /// Terminal sessions: shells that remember and outlive this command
+    /// Manage terminal sessions: persistent shells that outlive this command
     #[command(
         after_help = "Examples:\n  abide sessions new --name build --shell bash\n  abide sessions exec s-abc234 'cd /src && make'\n  abide sessions attach s-abc234\n  abide sessions rm s-abc234"
     )]
@@ -114,28 +114,28 @@ pub(crate) enum CliCommand {
         #[command(subcommand)]
         command: SessionsCommand,
     },
-    /// Tokens with permissions, and browsers that are signed in
+    /// Manage tokens with permissions, and browser sign-ins
     #[command(
-        after_help = "Works with and without a daemon. Secrets are kept as digests only, except that of `owner`, which is in the file `token` of Abide's home.\n\nExamples:\n  abide token ls\n  abide token new phone --permit read,answer,approve --expires 30d\n  abide token rotate owner\n  abide token revoke phone"
+        after_help = "Works with and without a daemon. Secrets are stored as digests only, except that of `owner`, which is in the file `token` of Abide's home.\n\nExamples:\n  abide token ls\n  abide token new phone --permit read,answer,approve --expires 30d\n  abide token rotate owner\n  abide token revoke phone"
     )]
     Token {
         #[command(subcommand)]
         command: TokenCommand,
     },
-    /// Show the settings in force with their sources, or check them
+    /// Show the effective settings with their sources, or check them
     #[command(
-        after_help = "Settings are flags (--set KEY=VALUE) over environment over config.toml in $ABIDE_HOME over defaults. slots.max_running is ABIDE_SLOTS_MAX_RUNNING; a list in a variable is words between blanks or a JSON array, a table a JSON object.\n\nExamples:\n  abide config show\n  ABIDE_ENGINES_CODEX_COMMAND='npx codex' abide config show --json\n  abide --set slots.max_running=2 config check"
+        after_help = "Flags (--set KEY=VALUE) override the environment, which overrides config.toml in $ABIDE_HOME, which overrides the defaults. The variable of slots.max_running is ABIDE_SLOTS_MAX_RUNNING. In a variable, a list is words separated by blanks or a JSON array, and a table is a JSON object.\n\nExamples:\n  abide config show\n  ABIDE_ENGINES_CODEX_COMMAND='npx codex' abide config show --json\n  abide --set slots.max_running=2 config check"
     )]
     Config {
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// Which engines can be used here and what for, what is missing and how to get it
+    /// Show the usable engines with their abilities, and how to get missing programs
     #[command(
         after_help = "Exits with 0 if at least one engine can be used. Nothing is changed and no model is called.\n\nExamples:\n  abide doctor\n  abide doctor codex --all\n  abide doctor --json | jq '.engines[] | select(.available).name'"
     )]
     Doctor(DoctorArguments),
-    /// Completions for a shell, on standard output
+    /// Print completions for a shell
     #[command(
         after_help = "Examples:\n  abide completions bash > ~/.local/share/bash-completion/completions/abide\n  abide completions zsh > ~/.zfunc/_abide\n  abide completions fish > ~/.config/fish/completions/abide.fish"
     )]
@@ -143,7 +143,7 @@ pub(crate) enum CliCommand {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Rebuild the tables from the journal and compare, and check indexes and witness; exits with 1 if anything differs
+    /// Compare the tables with the journal, and check indexes and witness; exits with 1 if anything differs
     #[command(
         after_help = "Works with and without a daemon, and changes nothing. With --repair, which needs the daemon stopped (`abide down --keep`), the tables of every run are rebuilt from the journal.\n\nExamples:\n  abide verify\n  abide verify --json | jq .findings\n  abide down --keep && abide verify --repair"
     )]
@@ -153,7 +153,7 @@ pub(crate) enum CliCommand {
         after_help = "The copy is a complete SQLite store: `abide restore` puts it in place. A Postgres store is backed up with pg_dump.\n\nExample:\n  abide backup /mnt/backups/abide-$(date +%F).db"
     )]
     Backup(BackupArguments),
-    /// Put a backup in the place of the store, and keep what was there under another name
+    /// Replace the store by a backup, and keep the previous store under another name
     #[command(
         after_help = "Needs the daemon stopped (`abide down`). The backup is checked first; nothing is changed if it is damaged, or of a newer version. Input that was acknowledged after the backup is not in it. A Postgres store is restored with pg_restore.\n\nExample:\n  abide down && abide restore /mnt/backups/abide-2026-01-31.db && abide up --detach"
     )]
@@ -202,16 +202,16 @@ pub(crate) struct UpArguments {
     /// The store, such as sqlite:/var/lib/abide/abide.db or postgres://user@host/database
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// Start it in the background, wait until it is ready, and print its address
+    /// Start the daemon in the background, wait until it is ready, and print its address
     #[arg(long)]
     pub(crate) detach: bool,
-    /// Show its page in a browser
+    /// Open the daemon's page in a browser
     #[arg(long)]
     pub(crate) open: bool,
     /// Start although acknowledged input is missing from the store, and continue without it
     #[arg(long)]
     pub(crate) accept_loss: bool,
-    /// It is in the background already
+    /// Marks a daemon that was started in the background
     #[arg(long, hide = true, conflicts_with_all = ["detach", "open"])]
     pub(crate) background: bool,
     #[command(flatten)]
@@ -220,7 +220,7 @@ pub(crate) struct UpArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct DownArguments {
-    /// Leave sessions and running turns to their keepers, for the next start
+    /// Sessions and running turns continue under their keepers, for the next daemon
     #[arg(long)]
     pub(crate) keep: bool,
     #[command(flatten)]
@@ -244,10 +244,10 @@ pub(crate) struct DoctorArguments {
     /// Only these engines
     #[arg(value_name = "ENGINE")]
     pub(crate) engines: Vec<String>,
-    /// Show every ability, and what happens without those that an engine lacks
+    /// Show every ability, and the behaviour without each missing one
     #[arg(long)]
     pub(crate) all: bool,
-    /// The most seconds that one question to a program may take, if less than it usually may
+    /// Timeout of each check of a program in seconds, if it is shorter than the default
     #[arg(long, value_name = "SEC", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) timeout: Option<u64>,
     #[command(flatten)]
@@ -265,7 +265,7 @@ pub(crate) struct VerifyArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArguments {
-    /// Where the copy goes; nothing may be there
+    /// The file to create; it must not exist
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     #[command(flatten)]
@@ -283,12 +283,12 @@ pub(crate) struct RestoreArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Print every value and where it was said; secrets are masked
+    /// Print every value and its source; secrets are masked
     Show {
         #[command(flatten)]
         output: OutputArguments,
     },
-    /// Say ok, or everything that is wrong at once; exits with 1 if anything is
+    /// Print ok or all errors; exits with 1 if there is an error
     Check {
         #[command(flatten)]
         output: OutputArguments,
@@ -304,7 +304,7 @@ pub(crate) enum SessionsCommand {
     },
     /// Start a session
     New {
-        /// A name for people
+        /// Name of the session, for people
         #[arg(long)]
         name: Option<String>,
         /// Path or name of the shell
@@ -316,20 +316,20 @@ pub(crate) enum SessionsCommand {
         /// An environment variable; may be given several times
         #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
         env: Vec<(String, String)>,
-        /// With a terminal instead of pipes, so that it can be attached to
+        /// Use a terminal instead of pipes, so that `abide sessions attach` works
         #[arg(long)]
         pty: bool,
         #[command(flatten)]
         output: OutputArguments,
     },
-    /// Run a command in a session and print what it prints; exits with its exit code
+    /// Run a command in a session and print its output; exits with its exit code
     Exec {
         /// The session
         session: String,
-        /// The command, as one would type it
+        /// The command, as typed in the shell
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
-        /// After how many seconds it is stopped
+        /// Timeout in seconds, after which the command is stopped
         #[arg(long, value_name = "SEC")]
         timeout: Option<f64>,
         #[command(flatten)]
@@ -345,7 +345,7 @@ pub(crate) enum SessionsCommand {
         /// The sessions
         #[arg(required = true)]
         sessions: Vec<String>,
-        /// At once, without SIGTERM and grace
+        /// Kill the processes at once, without SIGTERM and a grace period
         #[arg(long)]
         force: bool,
         #[command(flatten)]

@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &BackupArguments, given: &[GivenSetting]) -> anyhow
         return Err(CliError::failure("UNSUPPORTED", detail).into());
     }
     if fs::symlink_metadata(&to).is_ok() {
-        let detail = format!("{} exists already and is left as it is; choose another name", to.display());
+        let detail = format!("{} already exists and is not changed; choose another name", to.display());
         return Err(CliError::failure("FILE_EXISTS", detail).into());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

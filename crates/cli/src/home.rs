@@ -41,7 +41,7 @@ pub(crate) fn prepare(home: &Path) -> anyhow::Result<()> {
     match home_permissions::prepare_home(home)? {
         HomeAccess::OwnerOnly => {}
         HomeAccess::Restricted => eprint_line(format_args!(
-            "abide: other users could look into {}; its mode and that of everything in it is private now",
+            "abide: other users could read {}; the modes of the home and its files are private now",
             std::fs::canonicalize(home).as_deref().unwrap_or(home).display()
         )),
     }

@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &VerifyArguments, given: &[GivenSetting]) -> anyhow
     {
         let pid = daemon.process.pid;
         let detail = format!(
-            "a daemon works with the tables (pid {pid}), so they cannot be rebuilt now; stop it first: abide down --keep"
+            "a daemon uses the tables (pid {pid}), so they cannot be rebuilt now; stop it first: abide down --keep"
         );
         return Err(CliError::failure("DAEMON_RUNNING", detail).into());
     }
@@ -79,7 +79,7 @@ fn advice(found: &VerificationReport) -> VerifyAdvice {
         | VerificationFinding::SequenceGap { .. }
         | VerificationFinding::JournalTruncated { .. } => false,
         // A row of a table can be rebuilt, a journal entry cannot.
-        VerificationFinding::Damaged { detail: what } => what.starts_with("row "),
+        VerificationFinding::Damaged { detail } => detail.starts_with("row "),
     };
     let is_lost = |finding: &VerificationFinding| {
         matches!(finding, VerificationFinding::Flaw(StoreFlaw::InputLost { .. }))
@@ -95,10 +95,10 @@ impl VerifyAdvice {
     fn text(self) -> &'static str {
         match self {
             Self::Repair => {
-                "the journal is whole, so the tables can be rebuilt: abide down --keep && abide verify --repair"
+                "the journal is intact, so the tables can be rebuilt: abide down --keep && abide verify --repair"
             }
             Self::Restore => {
-                "the journal itself is damaged: abide down, and restore a backup with abide restore FILE, which keeps what is there"
+                "the journal itself is damaged: abide down, and restore a backup with abide restore FILE, which keeps the previous database"
             }
             Self::AcceptLoss => {
                 "acknowledged input is missing: restore a backup with abide restore FILE, or continue without it with abide up --accept-loss"

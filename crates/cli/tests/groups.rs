@@ -374,7 +374,7 @@ fn unenforced_limits_are_reported_in_the_run_and_by_doctor() {
     let id = home.create_run(&body);
     home.wait_for_status(&id, "succeeded");
     let events = home.get_text(&format!("/v1/runs/{id}/events?limit=100"));
-    let warning = "limits.pids_max does not hold for the agent: sandbox.cgroup is";
+    let warning = "limits.pids_max is not enforced for the agent: sandbox.cgroup is";
     assert!(events.contains(warning), "{events}");
     let doctor = home.run(&["doctor", "--set", "sandbox.cgroup=off", "--set", "limits.pids_max=100"]);
     assert!(doctor.stdout.contains(warning), "{doctor:?}");

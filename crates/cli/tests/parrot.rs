@@ -158,7 +158,7 @@ fn the_session_is_announced_first_and_under_the_name_that_was_chosen() {
 fn a_session_that_is_not_there_is_refused() {
     let folder = new_folder();
     assert!(refusal_message(&folder, &["--resume", "unknown"]).contains("not found"));
-    assert!(refusal_message(&folder, &["--resume", "../unknown"]).contains("no session id"));
+    assert!(refusal_message(&folder, &["--resume", "../unknown"]).contains("not a session id"));
     run_turn(&folder, &["--session-id", "lost"], "lose-session\nask confirm Go?");
     assert!(refusal_message(&folder, &["--resume", "lost"]).contains("is lost"));
     run_turn(&folder, &["--session-id", "taken"], "say x");

@@ -6,18 +6,18 @@ use crate::{id::InteractionId, run::RunStatus};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestRefused {
     /// The run does not exist.
-    #[error("there is no such run")]
+    #[error("the run does not exist")]
     NoSuchRun,
-    #[error("the run exists already")]
+    #[error("the run already exists")]
     RunExists,
     /// The run has finished. A final state is never left.
-    #[error("the run is over ({status})")]
+    #[error("the run has already ended ({status})")]
     RunFinished { status: RunStatus },
     /// The interaction was already answered or closed.
     #[error("interaction {interaction_id} is no longer open")]
     StaleInteraction { interaction_id: InteractionId },
     /// The same idempotency key was used with another text.
-    #[error("interaction {interaction_id} was answered under the same key with another text")]
+    #[error("interaction {interaction_id} was answered with another text under the same idempotency key")]
     IdempotencyConflict { interaction_id: InteractionId },
     /// The answer to an approval is neither a yes nor a no.
     #[error("the answer to the approval {interaction_id} is neither a yes nor a no")]
@@ -29,10 +29,10 @@ pub enum RequestRefused {
     #[error("the run does not wait for a slot ({status})")]
     NotQueued { status: RunStatus },
     /// No turn is running.
-    #[error("no turn is at work ({status})")]
+    #[error("no turn is running ({status})")]
     NothingToInterrupt { status: RunStatus },
     /// The inbox has reached its limit.
-    #[error("{limit} messages wait for this run already")]
+    #[error("{limit} messages are already waiting for this run")]
     InboxFull {
         /// The maximum number of waiting messages.
         limit: usize,

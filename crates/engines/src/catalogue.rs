@@ -39,7 +39,7 @@ pub struct EngineCatalogue {
 }
 
 impl EngineCatalogue {
-    /// Builds the catalogue from built-in and configured engines. `own` is the path of this program, which implements
+    /// Builds the catalogue from built-in and configured engines. `own_program` is the path of this program, which implements
     /// some engines. `isolation` is the default.
     pub fn new(
         configured: &BTreeMap<String, EngineConfig>,

@@ -68,17 +68,17 @@ pub(crate) fn missing_program_failure(
 
 /// The failure of a process that exited without reporting the outcome of its turn.
 pub(crate) fn exit_without_result(exit: &ProcessExit<'_>) -> RunFailure {
-    let how = match exit.status {
+    let exit_text = match exit.status {
         ExitStatus::Code(code) if code > 128 => format!("was killed by signal {}", code - 128),
         ExitStatus::Code(code) => format!("exited with code {code}"),
         ExitStatus::Unknown => "is gone".to_owned(),
     };
     let stderr_tail = stderr_tail(exit.stderr);
     if stderr_tail.is_empty() {
-        RunFailure::new(FailureCode::EngineFailed, format!("the engine {how} without a result"))
+        RunFailure::new(FailureCode::EngineFailed, format!("the engine {exit_text} without a result"))
     } else {
         let mut failure = engine_failed(&stderr_tail);
-        failure.message = format!("the engine {how} without a result: {stderr_tail}");
+        failure.message = format!("the engine {exit_text} without a result: {stderr_tail}");
         failure
     }
 }

@@ -77,12 +77,12 @@ pub(crate) struct LongLine<'a> {
 }
 
 impl LongLine<'_> {
-    /// The failure of a turn that depends on the content of the line.
-    pub(crate) fn failure(&self, what: &str) -> RunFailure {
-        let (engine, most) = (self.engine, MAX_LINE_BYTES >> 20);
+    /// The failure of a turn that depends on the line. `content` names the content of the line, such as "a message".
+    pub(crate) fn failure(&self, content: &str) -> RunFailure {
+        let (engine, max_mib) = (self.engine, MAX_LINE_BYTES >> 20);
         let message = format!(
-            "{engine} sent {what} in one line of more than {most} MiB, which is the most that is read of a line; give it \
-             a smaller task, or keep it from writing such large files and messages at once"
+            "{engine} sent {content} in a line of more than {max_mib} MiB, the maximum length of a line; give it a \
+             smaller task, or tell it to write smaller files and messages"
         );
         RunFailure::new(FailureCode::EngineFailed, message)
     }
@@ -90,8 +90,8 @@ impl LongLine<'_> {
     /// The response to a request that was not read.
     pub(crate) fn refusal() -> String {
         format!(
-            "The request was declined without asking a person: it is longer than {} MiB, which is the most that this \
-             client reads. Make it smaller.",
+            "The request was declined without asking a person: it is longer than {} MiB, the limit of this \
+             client. Make it smaller.",
             MAX_LINE_BYTES >> 20
         )
     }
@@ -101,7 +101,7 @@ impl LongLine<'_> {
 #[derive(Debug)]
 pub(crate) struct FactSink {
     facts: Vec<EngineFact>,
-    /// Offset of the present line's end.
+    /// Offset of the current line's end.
     offset: u64,
     index: u8,
     /// The last turn whose end was reported.

@@ -17,7 +17,7 @@ pub(crate) struct OutputLines {
     unfinished: Vec<u8>,
     /// Number of bytes received.
     received_bytes: u64,
-    /// Number of discarded bytes of the present line, which exceeds the size limit.
+    /// Number of discarded bytes of the current line, which exceeds the size limit.
     discarded_bytes: u64,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct OutputLines {
 pub(crate) struct OutputLinesCheckpoint {
     /// Number of bytes that need not be fed again.
     pub(crate) offset: u64,
-    /// The beginning of the present line, if it exceeds the size limit.
+    /// The beginning of the current line, if it exceeds the size limit.
     head: Vec<u8>,
     /// Number of discarded bytes of that line.
     lost: u64,

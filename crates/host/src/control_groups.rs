@@ -115,8 +115,9 @@ fn unenforced_warning(reason: &str, limits: &ControlGroupLimits) -> Option<Strin
     let names =
         [limits.memory_bytes.map(|_| "limits.memory_max_bytes"), limits.pids.map(|_| "limits.pids_max")];
     let names: Vec<&str> = names.into_iter().flatten().collect();
-    let verb = if names.len() == 1 { "does" } else { "do" };
-    (!names.is_empty()).then(|| format!("{} {verb} not hold for the agent: {reason}", names.join(" and ")))
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    (!names.is_empty())
+        .then(|| format!("{} {verb} not enforced for the agent: {reason}", names.join(" and ")))
 }
 
 /// Adds an explanation to an error of the kernel.
@@ -202,9 +203,9 @@ mod tests {
         let warning = |memory, pids| decision(memory, pids).ok().and_then(|decision| decision.warning);
         assert_eq!(warning(0, 0), None);
         let message = warning(1 << 30, 100).unwrap_or_default();
-        let expected = "limits.memory_max_bytes and limits.pids_max do not hold for the agent: sandbox.cgroup is \"off\"";
+        let expected = "limits.memory_max_bytes and limits.pids_max are not enforced for the agent: sandbox.cgroup is \"off\"";
         assert_eq!(message, expected);
-        assert!(warning(0, 100).unwrap_or_default().starts_with("limits.pids_max does not hold"));
+        assert!(warning(0, 100).unwrap_or_default().starts_with("limits.pids_max is not enforced"));
     }
 
     /// Simulates the controllers of a delegated group with plain files.

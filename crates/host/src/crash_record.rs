@@ -66,7 +66,7 @@ pub fn open(home: &Path) -> Result<(CrashRecord, CrashLogContents), HostError> {
     opened().map_err(|source| HostError::CrashRecordUnusable { folder: folder.clone(), source })
 }
 
-/// Returns the operations that are set aside in this home.
+/// Returns the operations that are quarantined in this home.
 pub fn quarantined(home: &Path) -> Vec<CrashSuspect> {
     let state = read_state(&home.join(FOLDER).join("state.json"));
     state.suspects.into_iter().filter(CrashSuspect::is_set_aside).collect()

@@ -17,7 +17,7 @@ use abide_ports::{
 };
 use tokio::{runtime::Handle, time::Instant};
 
-use crate::observed_store::{ObservedStore, StoreObserver};
+use crate::observed_store::{ObservedStore, StoreInterceptor};
 
 /// Wraps a store and notifies observers of its commits.
 pub struct CommitNotifier(Arc<CommitNotifierState>);
@@ -44,29 +44,29 @@ impl CommitNotifier {
         writers: WriterSharing,
         observers: Vec<Arc<dyn CommitObserver>>,
     ) -> Result<ObservedStore<Self>, StoreError> {
-        let tally = match writers {
+        let run_counts = match writers {
             WriterSharing::Exclusive => Some(store.count_by_status().await?),
             WriterSharing::Shared => None,
         };
         Ok(ObservedStore(Self(Arc::new(CommitNotifierState {
             store,
             observers,
-            run_counts: Mutex::new(tally),
+            run_counts: Mutex::new(run_counts),
         }))))
     }
 }
 
 impl CommitNotifierState {
     async fn commit(self: Arc<Self>, commit: JournalCommit) -> Result<CommitReceipt, StoreError> {
-        let milestones = CompletedItem::of(&commit);
+        let completed_items = CompletedItem::of(&commit);
         let moves: Vec<_> =
             commit.changes.iter().map(|change| (change.previous_status, change.run.status())).collect();
         let began = Instant::now();
         let answer = self.store.commit(commit).await;
         self.update_run_counts(&answer, &moves);
         let outcome = answer.as_ref().map(|committed| committed.last);
-        let milestones = if outcome.is_ok() { &milestones[..] } else { &[] };
-        let report = CommitReport { duration: began.elapsed(), outcome, completed_items: milestones };
+        let completed_items = if outcome.is_ok() { &completed_items[..] } else { &[] };
+        let report = CommitReport { duration: began.elapsed(), outcome, completed_items };
         for watcher in &self.observers {
             watcher.on_commit(&report);
         }
@@ -78,20 +78,20 @@ impl CommitNotifierState {
         answer: &Result<CommitReceipt, StoreError>,
         moves: &[(Option<RunStatus>, RunStatus)],
     ) {
-        let mut tally = self.run_counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut run_counts = self.run_counts.lock().unwrap_or_else(PoisonError::into_inner);
         match answer {
             Ok(_) => {
-                let Some(tally) = &mut *tally else { return };
+                let Some(run_counts) = &mut *run_counts else { return };
                 for (was, is) in moves {
-                    if let Some(count) = was.and_then(|was| tally.get_mut(&was)) {
+                    if let Some(count) = was.and_then(|was| run_counts.get_mut(&was)) {
                         *count = count.saturating_sub(1);
                     }
-                    *tally.entry(*is).or_default() += 1;
+                    *run_counts.entry(*is).or_default() += 1;
                 }
-                tally.retain(|_, count| *count > 0);
+                run_counts.retain(|_, count| *count > 0);
             }
             // The outcome is unknown, so from now on the store counts.
-            Err(StoreError::OutcomeUnknown { .. }) => *tally = None,
+            Err(StoreError::OutcomeUnknown { .. }) => *run_counts = None,
             Err(_) => {}
         }
     }
@@ -124,7 +124,7 @@ impl Drop for DetachOnDrop {
     }
 }
 
-impl StoreObserver for CommitNotifier {
+impl StoreInterceptor for CommitNotifier {
     fn store(&self) -> &dyn Store {
         &*self.0.store
     }
@@ -133,10 +133,10 @@ impl StoreObserver for CommitNotifier {
         Box::pin(DetachOnDrop(Some(Box::pin(self.0.clone().commit(commit)))))
     }
 
-    fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
+    fn count_by_status(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
         let counts = self.0.run_counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match counts {
-            Some(tally) => Box::pin(async move { Ok(tally) }),
+            Some(run_counts) => Box::pin(async move { Ok(run_counts) }),
             None => self.0.store.count_by_status(),
         }
     }

@@ -23,11 +23,11 @@ use abide_ports::store::{
 };
 
 /// Intercepts calls to a store.
-pub trait StoreObserver: Send + Sync {
+pub trait StoreInterceptor: Send + Sync {
     /// The wrapped store.
     fn store(&self) -> &dyn Store;
 
-    /// Called before every call except [`StoreObserver::commit`].
+    /// Called before every call except [`StoreInterceptor::commit`].
     fn on_read(&self) {}
 
     /// Performs a commit. The default passes it on.
@@ -36,22 +36,22 @@ pub trait StoreObserver: Send + Sync {
     }
 
     /// Counts the runs per status. The default passes the call on.
-    fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
+    fn count_by_status(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
         self.store().count_by_status()
     }
 }
 
-/// A store with an observer.
+/// A store whose calls an interceptor handles.
 pub struct ObservedStore<W>(pub W);
 
-impl<W: StoreObserver> ObservedStore<W> {
+impl<W: StoreInterceptor> ObservedStore<W> {
     fn observe_read(&self) -> &dyn Store {
         self.0.on_read();
         self.0.store()
     }
 }
 
-impl<W: StoreObserver> Journal for ObservedStore<W> {
+impl<W: StoreInterceptor> Journal for ObservedStore<W> {
     fn commit(&self, commit: JournalCommit) -> StoreFuture<'_, CommitReceipt> {
         self.0.commit(commit)
     }
@@ -73,7 +73,7 @@ impl<W: StoreObserver> Journal for ObservedStore<W> {
     }
 }
 
-impl<W: StoreObserver> StoreQueries for ObservedStore<W> {
+impl<W: StoreInterceptor> StoreQueries for ObservedStore<W> {
     fn run(&self, id: RunId) -> StoreFuture<'_, Option<Run>> {
         self.observe_read().run(id)
     }
@@ -96,7 +96,7 @@ impl<W: StoreObserver> StoreQueries for ObservedStore<W> {
 
     fn count_by_status(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
         self.0.on_read();
-        self.0.tally()
+        self.0.count_by_status()
     }
 
     fn turn(&self, id: TurnId) -> StoreFuture<'_, Option<Turn>> {
@@ -152,7 +152,7 @@ impl<W: StoreObserver> StoreQueries for ObservedStore<W> {
     }
 }
 
-impl<W: StoreObserver> StoreMaintenance for ObservedStore<W> {
+impl<W: StoreInterceptor> StoreMaintenance for ObservedStore<W> {
     fn known_runs(&self, after: Option<RunId>, limit: usize) -> StoreFuture<'_, Vec<RunId>> {
         self.observe_read().known_runs(after, limit)
     }

@@ -77,7 +77,7 @@ mod enabled {
             let chosen = match text {
                 Some(text) => {
                     let (name, count) = text.split_once(':')?;
-                    let name = names.iter().find(|known| **known == name)?;
+                    let name = names.iter().find(|candidate| **candidate == name)?;
                     Some(((*name).to_owned(), count.parse().ok()?))
                 }
                 None => None,

@@ -29,7 +29,7 @@ pub fn withhold_descriptors_from_programs() -> io::Result<()> {
     Ok(())
 }
 
-/// Raises the soft limit of open file descriptors to the hard limit. If that fails, the present limit stays.
+/// Raises the soft limit of open file descriptors to the hard limit. If that fails, the current limit stays.
 pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).ok();

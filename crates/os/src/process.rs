@@ -65,9 +65,9 @@ pub struct PidFd {
 }
 
 impl PidFd {
-    /// Opens the process with this pid, if `is_meant` accepts it. None if there is no such process, or it has ended.
+    /// Opens the process with this pid, if `is_expected` accepts it. None if there is no such process, or it has ended.
     ///
-    /// The pidfd is opened first. Then `/proc/PID/stat` and the data for `is_meant` are read, and finally the pidfd is
+    /// The pidfd is opened first. Then `/proc/PID/stat` and the data for `is_expected` are read, and finally the pidfd is
     /// checked. A process that has not ended by then had its pid during the whole time, so the data belongs to it.
     pub fn open(pid: u32, is_expected: impl FnOnce(&ProcessStat) -> bool) -> Option<Self> {
         let fd = pidfd_open(as_pid(pid)?, PidfdFlags::empty()).ok()?;

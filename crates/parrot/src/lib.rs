@@ -34,19 +34,19 @@ pub const PARROT_SUBCOMMAND: &str = "__parrot";
 #[derive(Debug, Parser)]
 #[command(name = "parrot", version)]
 struct ParrotOptions {
-    /// Begin a session under this id
+    /// Create a session with this id
     #[arg(long, value_name = "ID", conflicts_with_all = ["resume", "sticky"])]
     session_id: Option<String>,
     /// Continue a session
     #[arg(long, value_name = "ID", conflicts_with = "sticky")]
     resume: Option<String>,
-    /// Stay and take one prompt after the other; such a session cannot be resumed
+    /// Keep running and execute one prompt after the other; the session cannot be resumed
     #[arg(long)]
     sticky: bool,
     /// Whether files may be written
     #[arg(long, value_enum)]
     sandbox: Option<ParrotSandbox>,
-    /// Taken and not used: a parrot has no model
+    /// Accepted and ignored, because the parrot has no model
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
 }

@@ -165,7 +165,7 @@ fn read_stdin(sender: &Sender<ParrotInput>) {
                 }
             }
             Err(_) if line.iter().all(u8::is_ascii_whitespace) => {}
-            Err(error) => eprintln!("parrot: not understood: {error}"),
+            Err(error) => eprintln!("parrot: cannot parse the input line: {error}"),
         }
     }
     // The receiver is dropped when the process is ending.

@@ -130,9 +130,10 @@ fn session_path(folder: &Path, id: &str) -> PathBuf {
 
 fn lock_session(folder: &Path, id: &str) -> anyhow::Result<FileLock> {
     if !is_valid_id(id) {
-        bail!("{id:?} is no session id");
+        bail!("{id:?} is not a session id");
     }
-    private_file::create_missing_dirs(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    private_file::create_missing_dirs(folder)
+        .with_context(|| format!("cannot create {}", folder.display()))?;
     let lock = folder.join(format!("{id}.lock"));
     let lock = private_file::open(File::options().write(true).create(true).truncate(true), &lock)?;
     match FileLock::try_acquire(lock) {

@@ -164,7 +164,7 @@ impl ParrotTurn<'_> {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a pause on order is what is wanted")]
+    #[expect(clippy::disallowed_methods, reason = "the script requests this pause")]
     fn pause(&mut self, time: Duration) -> Result<(), ParrotStop> {
         let start = Instant::now();
         while let Some(left) = time.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
@@ -188,7 +188,7 @@ impl ParrotTurn<'_> {
             ParrotInput::Interrupt => return Err(ParrotStop::Interrupted),
             ParrotInput::End => self.process.input_ended = true,
             ParrotInput::Prompt { text } => self.process.queued_prompts.push_back(text),
-            ParrotInput::Answer { gate, .. } => eprintln!("parrot: nothing waits for an answer to {gate}"),
+            ParrotInput::Answer { gate, .. } => eprintln!("parrot: there is no open request {gate}"),
         }
         Ok(())
     }

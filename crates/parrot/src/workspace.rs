@@ -50,7 +50,9 @@ impl ParrotWorkspace {
             bail!("it is outside of the workspace");
         }
         let path = self.root.join(path);
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { bail!("it is no file") };
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            bail!("it is not a regular file")
+        };
         let folder = self.create_folder(folder)?;
         let mut options = OpenOptions::new();
         match mode {

@@ -48,11 +48,11 @@ pub struct CrashSuspect {
     pub retry_at: i64,
 }
 
-/// Number of consecutive deaths after which an operation is set aside.
+/// Number of consecutive deaths after which an operation is quarantined.
 pub const MAX_CONSECUTIVE_DEATHS: u32 = 3;
 
 impl CrashSuspect {
-    /// Whether the operation is delayed until `retry_at` and then performed alone.
+    /// Whether the operation is quarantined: delayed until `retry_at` and then performed alone.
     pub fn is_set_aside(&self) -> bool {
         self.deaths >= MAX_CONSECUTIVE_DEATHS
     }

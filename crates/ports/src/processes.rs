@@ -115,7 +115,7 @@ impl OutputOffsets {
 
 /// Reads the output of one process.
 pub trait OutputFollower: Send {
-    /// Returns the next output, or [`ProcessOutput::TimedOut`] after `patience`.
+    /// Returns the next output, or [`ProcessOutput::TimedOut`] after `timeout`. Without a timeout it waits for output.
     fn next(&mut self, timeout: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable>;
 
     /// Durably replaces the stored checkpoint with the state that the next reader needs in order to begin at `before`.

@@ -7,5 +7,5 @@ use abide_ports::store::{PageRequest, StoreError};
 /// The item after which the page starts; none for the first page.
 pub(crate) fn position<Id: FromStr>(page: &PageRequest) -> Result<Option<Id>, StoreError> {
     let parsed = page.cursor.as_deref().map(str::parse).transpose();
-    parsed.map_err(|_| StoreError::Invalid { detail: "the cursor".to_owned() })
+    parsed.map_err(|_| StoreError::Invalid { detail: "the cursor is invalid".to_owned() })
 }

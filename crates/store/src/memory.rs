@@ -185,11 +185,11 @@ impl Journal for MemoryStore {
             (Err(error), _) => Err(error),
             (Ok(()), None) => Ok(contents.write(commit)),
             (Ok(()), Some(CrashPoint::BeforeWrite)) => {
-                Err(StoreError::Unavailable { reason: "staged crash before the write".to_owned() })
+                Err(StoreError::Unavailable { reason: "simulated crash before the write".to_owned() })
             }
             (Ok(()), Some(CrashPoint::AfterWrite)) => {
                 contents.write(commit);
-                Err(StoreError::OutcomeUnknown { reason: "staged crash after the write".to_owned() })
+                Err(StoreError::OutcomeUnknown { reason: "simulated crash after the write".to_owned() })
             }
         };
         Box::pin(async move { committed })

@@ -153,9 +153,13 @@ pub(crate) fn commit_rows(commit: &JournalCommit) -> Result<Vec<CommitRow>, Stor
 impl CommitRow {
     /// The record of consecutive changes of one run.
     fn of(changes: &[RunChange]) -> Result<Self, StoreError> {
-        let [first, ..] = changes else { return Err(encoding_error("a commit of nothing")) };
+        let [first, ..] = changes else { return Err(encoding_error("the commit has no changes")) };
         let last = &*changes[changes.len() - 1].run;
-        let expected = first.run.revision.checked_sub(1).ok_or_else(|| encoding_error("revision 0"))?;
+        let expected = first
+            .run
+            .revision
+            .checked_sub(1)
+            .ok_or_else(|| encoding_error("the first change of the commit has the revision 0"))?;
         let mut buffer = RowBuffer::new();
         let run = buffer.write_display(last.run_id);
         let mut entries = Vec::with_capacity(changes.len());

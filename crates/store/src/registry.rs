@@ -64,8 +64,8 @@ pub async fn open_with(url: &str, store_options: StoreOptions) -> Result<OpenedS
         None => {
             // The URL is not included in the message, because it may contain a password.
             let examples: Vec<_> = STORE_KINDS.iter().map(|kind| kind.example).collect();
-            let what = format!("the store's URL, which should look like {},", examples.join(" or "));
-            Err(StoreError::Invalid { detail: what })
+            let detail = format!("the store's URL is invalid; write one such as {}", examples.join(" or "));
+            Err(StoreError::Invalid { detail })
         }
     }
 }
@@ -86,7 +86,10 @@ fn sqlite(url: String, store_options: StoreOptions) -> StoreFuture<'static, Open
     Box::pin(async move {
         let path = url.strip_prefix("sqlite:").unwrap_or(&url);
         if path.is_empty() {
-            return Err(StoreError::Invalid { detail: "a sqlite URL without a path".to_owned() });
+            return Err(StoreError::Invalid {
+                detail: "the store's URL has no path; write one such as sqlite:/var/lib/abide/abide.db"
+                    .to_owned(),
+            });
         }
         let path = std::path::Path::new(path);
         let options = SqliteOptions { loss: store_options.loss, ..SqliteOptions::default() };

@@ -42,7 +42,9 @@ impl RowBuffer {
     }
 
     pub(crate) fn finish(self) -> Result<RowText, StoreError> {
-        String::from_utf8(self.0).map(RowText).map_err(|error| encoding_error(&error.to_string()))
+        String::from_utf8(self.0)
+            .map(RowText)
+            .map_err(|error| encoding_error(&format!("the rows are not UTF-8: {error}")))
     }
 
     /// Appends a plain text.
@@ -57,7 +59,7 @@ impl RowBuffer {
     pub(crate) fn write_json(&mut self, value: &impl Serialize) -> Result<TextRange, StoreError> {
         let start = self.0.len();
         serde_json::to_writer(&mut self.0, value)
-            .map_err(|error| encoding_error(&format!("a value that JSON cannot hold ({error})")))?;
+            .map_err(|error| encoding_error(&format!("the value cannot be encoded as JSON: {error}")))?;
         Ok(TextRange { start, end: self.0.len() })
     }
 
@@ -102,6 +104,6 @@ impl RowBuffer {
 }
 
 /// The error for a value that cannot be encoded.
-pub(crate) fn encoding_error(what: &str) -> StoreError {
-    StoreError::Invalid { detail: what.to_owned() }
+pub(crate) fn encoding_error(detail: &str) -> StoreError {
+    StoreError::Invalid { detail: detail.to_owned() }
 }

@@ -58,20 +58,20 @@ fn insert_row(tables: &mut RunTables, row: TableRow) -> Result<(), StoreError> {
             let run: Run = decode_body(table, name, &row.body)?;
             let expected = RunKeys::of(&run);
             check_columns(table, name, &row.text_key.as_str(), &expected.status)?;
-            let found = RunKeys {
+            let columns = RunKeys {
                 revision: row.number.unwrap_or(0),
                 status: expected.status,
                 deadline_at: row.time,
                 activity: row.flag,
             };
-            check_columns(table, name, &(&found, name), &(&expected, run.run_id.to_string().as_str()))?;
+            check_columns(table, name, &(&columns, name), &(&expected, run.run_id.to_string().as_str()))?;
             tables.run = Some(run);
         }
         "inbound" => {
             let inbound: Inbound = decode_body(table, name, &row.body)?;
-            let found = MessageKey { channel: row.text_key, message_id: row.name.clone() };
-            check_columns(table, name, &found, &inbound.message.key)?;
-            tables.inbound.insert(found, inbound);
+            let key = MessageKey { channel: row.text_key, message_id: row.name.clone() };
+            check_columns(table, name, &key, &inbound.message.key)?;
+            tables.inbound.insert(key, inbound);
         }
         "turns" => {
             let turn: Turn = decode_body(table, name, &row.body)?;

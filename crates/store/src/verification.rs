@@ -31,7 +31,7 @@ pub struct VerificationReport {
 #[derive(Debug, thiserror::Error)]
 pub enum VerificationFinding {
     /// The journal skips or repeats a position.
-    #[error("the journal has entry {found} where {expected} is due")]
+    #[error("the journal has entry {found} instead of entry {expected}")]
     SequenceGap { expected: u64, found: u64 },
     /// The journal ends before the position of its recorded head.
     #[error("the journal ends at {found}, but its head is {expected}")]
@@ -153,8 +153,8 @@ async fn walk_journal(
                 size = 1;
                 continue;
             }
-            Err(StoreError::Damaged { detail: what }) => {
-                verification.add_finding(VerificationFinding::Damaged { detail: what });
+            Err(StoreError::Damaged { detail }) => {
+                verification.add_finding(VerificationFinding::Damaged { detail });
                 at = JournalSeq(at.0 + 1);
                 continue;
             }
@@ -184,15 +184,15 @@ async fn compare_run(store: &dyn Store, run: RunId) -> Result<Option<Verificatio
         match derived.catch_up(store, run).await {
             Ok(None) => {}
             Ok(Some(difference)) => return Ok(Some(VerificationFinding::Difference(difference))),
-            Err(StoreError::Damaged { detail: what }) => {
-                return Ok(Some(VerificationFinding::Damaged { detail: what }));
+            Err(StoreError::Damaged { detail }) => {
+                return Ok(Some(VerificationFinding::Damaged { detail }));
             }
             Err(other) => return Err(other),
         }
         let stored = match store.tables_of(run).await {
             Ok(stored) => stored,
-            Err(StoreError::Damaged { detail: what }) => {
-                return Ok(Some(VerificationFinding::Damaged { detail: what }));
+            Err(StoreError::Damaged { detail }) => {
+                return Ok(Some(VerificationFinding::Damaged { detail }));
             }
             Err(other) => return Err(other),
         };

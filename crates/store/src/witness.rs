@@ -198,19 +198,19 @@ pub(crate) fn compare(
     head: JournalHead,
     chain_at: Option<i64>,
 ) -> Result<(), StoreError> {
-    let lost = |what: String| Err(StoreError::InputLost { detail: what });
+    let lost = |detail: String| Err(StoreError::InputLost { detail });
     if head.seq < witness.seq {
         let missing = witness.seq - head.seq;
         return lost(format!(
-            "{database} ends at journal entry {}, but its witness has seen entry {} acknowledged: {missing} entries are \
-             missing. Probably its log was emptied, cut or deleted, or an older copy was put in its place",
+            "{database} ends at journal entry {}, but its witness records entry {} as acknowledged: {missing} entries \
+             are missing. Probably its log was truncated or deleted, or an older copy was put in its place",
             head.seq, witness.seq
         ));
     }
     if chain_at.unwrap_or(0) != witness.chain {
         return lost(format!(
-            "{database} ends at journal entry {}, but its entries up to {} are not those that its witness has seen \
-             acknowledged. Probably another copy was put in its place",
+            "{database} ends at journal entry {}, but its entries up to {} differ from those that its witness records \
+             as acknowledged. Probably another copy was put in its place",
             head.seq, witness.seq
         ));
     }

@@ -267,7 +267,7 @@ async fn a_server_that_lost_acknowledged_input_is_refused_and_can_be_accepted() 
     drop(opened);
     let error = open(abide_store::LossPolicy::Refuse).await.unwrap_err();
     assert!(matches!(error, StoreError::InputLost { .. }), "{error}");
-    assert!(error.to_string().contains(&format!("entry {} acknowledged", head.0)), "{error}");
+    assert!(error.to_string().contains(&format!("entry {} as acknowledged", head.0)), "{error}");
     let looked = registry::StoreOptions { read_only: true, ..opening(abide_store::LossPolicy::Refuse) };
     let looked = registry::open_with(&url, looked).await.unwrap();
     let found = verification_findings(&*looked.store).await;

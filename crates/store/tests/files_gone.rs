@@ -23,13 +23,13 @@ const FILE_HARMS: [(&str, &str, FileHarm); 7] = [
         fs::write(path, old).unwrap();
         fs::File::options().write(true).open(path).unwrap().set_len(now as u64).unwrap();
     }),
-    ("cut", "abide.db was cut short", |path, _| {
+    ("cut", "abide.db was truncated", |path, _| {
         fs::File::options().write(true).open(path).unwrap().set_len(4096).unwrap();
     }),
     ("log deleted", "abide.db-wal was deleted", |path, _| {
         fs::remove_file(path.with_file_name("abide.db-wal")).unwrap();
     }),
-    ("log emptied", "abide.db-wal was cut short", |path, _| {
+    ("log emptied", "abide.db-wal was truncated", |path, _| {
         fs::File::options()
             .write(true)
             .open(path.with_file_name("abide.db-wal"))

@@ -114,7 +114,7 @@ async fn a_database_in_use_is_verified_beside_its_daemon_and_cannot_be_written_t
 async fn inspection_creates_no_database_and_keeps_no_lock() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("abide.db");
-    assert!(SqliteStore::open_for_inspection(&path).unwrap_err().to_string().contains("there is no"));
+    assert!(SqliteStore::open_for_inspection(&path).unwrap_err().to_string().contains("does not exist"));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     drop(SqliteStore::open(&path).unwrap());
     drop(SqliteStore::open_for_inspection(&path).unwrap());

@@ -329,7 +329,7 @@ async fn invalid_backups_are_refused_and_change_nothing() {
         ("in use", in_use, "log"),
         ("newer", edited("INSERT INTO migrations VALUES (99, 'from the future', 1)"), "newer Abide"),
         ("foreign", edited("PRAGMA application_id = 7"), "another program"),
-        ("gap", edited("DELETE FROM journal WHERE seq = 3"), "the journal goes from"),
+        ("gap", edited("DELETE FROM journal WHERE seq = 3"), "the journal has"),
         ("tables", edited("DROP TABLE journal"), "no store of Abide"),
     ];
     for (name, bytes, expected) in bad {

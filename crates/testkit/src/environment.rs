@@ -41,8 +41,8 @@ pub fn assert_not_inherited_by(tests: &[&str]) {
         command.args(["--exact", test]).envs(UNUSABLE.iter().copied());
         let output = command.output().expect("a test binary can be started again");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (said, complained) = (text(&output.stdout), text(&output.stderr));
-        assert!(output.status.success() && said.contains("1 passed"), "{test}: {said}\n{complained}");
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success() && stdout.contains("1 passed"), "{test}: {stdout}\n{stderr}");
     }
 }
 

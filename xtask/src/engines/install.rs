@@ -87,7 +87,7 @@ impl NpmInstaller {
                 self.tries = 1;
                 bail!(complaint);
             }
-            eprintln!("engines: {}: {complaint}; once more", engine.name);
+            eprintln!("engines: {}: {complaint}; retrying", engine.name);
         }
     }
 }

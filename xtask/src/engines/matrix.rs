@@ -112,7 +112,7 @@ fn run_doctor(
             doctor = doctor.env(&format!("{key}_PROTOCOL"), "acp");
         }
     }
-    serde_json::from_str(&doctor.read()?).context("the doctor's answer cannot be read")
+    serde_json::from_str(&doctor.read()?).context("the output of `abide doctor` cannot be parsed")
 }
 
 fn render(record: &ScenarioDates, doctor: &DoctorOutput) -> String {

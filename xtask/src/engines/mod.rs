@@ -74,7 +74,8 @@ pub(crate) fn run(workspace: &CargoWorkspace, format: EngineListFormat) -> Resul
     if format == EngineListFormat::Json {
         print!(
             "{}",
-            fs::read_to_string(engines.list_path()).context("could not read what was just written")?
+            fs::read_to_string(engines.list_path())
+                .context("could not read the list that was just written")?
         );
     }
     if format == EngineListFormat::Document {
@@ -206,8 +207,8 @@ fn install_engine(
         Some(version) if version == pin.version => {
             Ok(InstallState::Ready { version: version.to_owned(), command, env })
         }
-        Some(version) => bail!("it says that it is {version}"),
-        None => bail!("it does not say its version but `{}`", output.trim()),
+        Some(version) => bail!("it reports version {version}"),
+        None => bail!("it prints `{}` instead of its version", output.trim()),
     }
 }
 

@@ -62,7 +62,7 @@ fn command_line(command: &[String], root: &Path) -> String {
 /// Formats `found.json`.
 pub(super) fn json(rows: &[InstallRow]) -> Result<String> {
     let entries: Vec<InstallEntry<'_>> = rows.iter().map(InstallEntry::of).collect();
-    let text = serde_json::to_string_pretty(&entries).context("could not write what was found as JSON")?;
+    let text = serde_json::to_string_pretty(&entries).context("could not encode the list as JSON")?;
     Ok(text + "\n")
 }
 

@@ -36,7 +36,7 @@ fn check_file(path: &str, text: &str) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for (index, line) in source.code.lines().enumerate() {
         if line.contains(REMOVAL_MODULE) {
-            let problem = format!("the command line uses the removal of trees outside {ASSEMBLY}");
+            let problem = format!("the command line removes trees outside {ASSEMBLY}");
             findings.push(TidyFinding::new(path, index + 1, problem, "delete files in `host`"));
         }
         for word in line.split(|c: char| !is_name(c)) {

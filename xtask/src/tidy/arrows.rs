@@ -31,7 +31,7 @@ pub(super) fn check(tree: &FileTree, workspace: &CargoWorkspace) -> Vec<TidyFind
 fn check_member(tree: &FileTree, workspace: &CargoWorkspace, member: &WorkspaceMember) -> Vec<TidyFinding> {
     let manifest = format!("{}/Cargo.toml", member.dir);
     let Some(row) = TABLE.iter().find(|row| row.name == member.short()) else {
-        let wrong = format!("the crate {} is not in the table of arrows", member.short());
+        let wrong = format!("the crate {} is not in the table of dependencies", member.short());
         return vec![TidyFinding::new(&manifest, 1, wrong, "give it a row in xtask/src/tidy/table.rs")];
     };
     let findings = member.dependencies.iter().filter_map(|dependency| {
@@ -58,7 +58,7 @@ fn forbidden_dependency(row: &CrateRow, to: &str, kind: DependencyKind) -> Optio
     let remedy = if to == TESTKIT {
         "make it a dev-dependency".to_owned()
     } else {
-        "turn the dependency round, or argue for the arrow in xtask/src/tidy/table.rs".to_owned()
+        "reverse the dependency, or add it with a reason to xtask/src/tidy/table.rs".to_owned()
     };
     Some((wrong, remedy))
 }
@@ -76,10 +76,10 @@ fn forbidden_external(row: &CrateRow, dependency: &CrateDependency) -> Option<(S
         return None;
     }
     let remedy = match row.external {
-        OutsideRule::Only(few) => format!("it may know {} and nothing else", few.join(", ")),
-        OutsideRule::Free | OutsideRule::Not(_) => "do this work in a crate whose purpose it is".to_owned(),
+        OutsideRule::Only(few) => format!("it may depend on {} and no other crate", few.join(", ")),
+        OutsideRule::Free | OutsideRule::Not(_) => "move the code to a crate with that purpose".to_owned(),
     };
-    Some((format!("{} must not know {package}", row.name), remedy))
+    Some((format!("{} must not depend on {package}", row.name), remedy))
 }
 
 fn line_of(tree: &FileTree, manifest: &str, package: &str) -> usize {
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_forbidden_arrow_is_found_in_normal_and_build_and_dev_dependencies() {
-        let arrow = "turn the dependency round, or argue for the arrow in xtask/src/tidy/table.rs";
+        let arrow = "reverse the dependency, or add it with a reason to xtask/src/tidy/table.rs";
         for (kind, subject) in [
             (DependencyKind::Normal, "domain must not depend on store"),
             (DependencyKind::Build, "domain must not depend on store"),
@@ -155,22 +155,22 @@ mod tests {
     #[test]
     fn the_domain_knows_two_crates_of_others() {
         let findings = findings(&[("domain", &[("tokio", DependencyKind::Normal)])]);
-        let expected = "crates/domain/Cargo.toml:2: domain must not know tokio; \
-                        it may know serde, thiserror and nothing else";
+        let expected = "crates/domain/Cargo.toml:2: domain must not depend on tokio; \
+                        it may depend on serde, thiserror and no other crate";
         assert_eq!(findings, [expected]);
     }
 
     #[test]
     fn the_store_knows_no_http() {
         let findings = findings(&[("store", &[("axum", DependencyKind::Normal)])]);
-        let expected = "crates/store/Cargo.toml:1: store must not know axum; \
-                        do this work in a crate whose purpose it is";
+        let expected = "crates/store/Cargo.toml:1: store must not depend on axum; \
+                        move the code to a crate with that purpose";
         assert_eq!(findings, [expected]);
     }
 
     #[test]
     fn a_crate_without_a_row_is_told_where_to_add_it() {
-        let expected = "crates/utils/Cargo.toml:1: the crate utils is not in the table of arrows; \
+        let expected = "crates/utils/Cargo.toml:1: the crate utils is not in the table of dependencies; \
                         give it a row in xtask/src/tidy/table.rs";
         assert_eq!(findings(&[("utils", &[])]), [expected]);
     }

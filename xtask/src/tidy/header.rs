@@ -7,8 +7,8 @@ pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
     let silent = tree.ending(".rs").filter(|(_, text)| !has_module_doc(text));
     silent
         .map(|(path, _)| {
-            let wrong = "the file does not say what it is for";
-            TidyFinding::new(path, 1, wrong, "open it with `//!` and a sentence that excludes something")
+            let wrong = "the file does not state its purpose";
+            TidyFinding::new(path, 1, wrong, "begin it with `//!` and a sentence that states the purpose")
         })
         .collect()
 }
@@ -32,7 +32,7 @@ mod tests {
             ("crates/a/src/d.rs", ""),
             ("crates/a/README.md", "# A\n"),
         ];
-        let end = "1: the file does not say what it is for; open it with `//!` and a sentence that excludes something";
+        let end = "1: the file does not state its purpose; begin it with `//!` and a sentence that states the purpose";
         let expected = ["b", "c", "d"].map(|file| format!("crates/a/src/{file}.rs:{end}"));
         assert_eq!(findings_of(check, &files), expected);
     }

@@ -15,8 +15,8 @@ fn check_document(tree: &FileTree, path: &str, text: &str) -> Vec<TidyFinding> {
             let file = target.split('#').next().unwrap_or_default();
             let elsewhere = file.contains("://") || file.starts_with("mailto:") || file.is_empty();
             if !elsewhere && !resolve(path, file).is_some_and(|file| tree.has(&file)) {
-                let wrong = format!("the link to {target} leads nowhere");
-                findings.push(TidyFinding::new(path, line.number, wrong, "correct it or take it out"));
+                let wrong = format!("the target of the link to {target} does not exist");
+                findings.push(TidyFinding::new(path, line.number, wrong, "correct or remove the link"));
             }
         }
     }
@@ -57,9 +57,11 @@ mod tests {
     #[test]
     fn a_link_that_leads_nowhere_is_found() {
         let text = "fine\n[a](gone.md) and [b](../../outside.md)\n\n[c]: gone/too.md\n";
-        let said =
-            ["2: the link to gone.md", "2: the link to ../../outside.md", "4: the link to gone/too.md"];
-        let expected = said.map(|said| format!("docs/a.md:{said} leads nowhere; correct it or take it out"));
+        let expected = [(2, "gone.md"), (2, "../../outside.md"), (4, "gone/too.md")].map(|(line, target)| {
+            format!(
+                "docs/a.md:{line}: the target of the link to {target} does not exist; correct or remove the link"
+            )
+        });
         assert_eq!(findings_of(check, &[("docs/a.md", text)]), expected);
     }
 }

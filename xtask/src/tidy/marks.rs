@@ -22,8 +22,8 @@ fn check_file(path: &str, source: &RustSource) -> Vec<TidyFinding> {
             findings.push(TidyFinding::new(path, index + 1, "a lint is silenced with `allow`", remedy));
         }
         for name in MACROS.iter().filter(|name| calls(line, name)) {
-            let wrong = format!("`{name}!` stands in code");
-            findings.push(TidyFinding::new(path, index + 1, wrong, "finish it or take it out"));
+            let wrong = format!("the code contains `{name}!`");
+            findings.push(TidyFinding::new(path, index + 1, wrong, "finish or remove it"));
         }
     }
     for (index, line) in source.comments.lines().enumerate() {
@@ -71,8 +71,8 @@ mod tests {
 
     #[test]
     fn unfinished_code_is_found_and_a_fixme_is_not() {
-        assert_eq!(lines("fn f() { todo!() }"), ["a.rs:1: `todo!` stands in code"]);
-        assert_eq!(lines("let x = dbg! (y);"), ["a.rs:1: `dbg!` stands in code"]);
+        assert_eq!(lines("fn f() { todo!() }"), ["a.rs:1: the code contains `todo!`"]);
+        assert_eq!(lines("let x = dbg! (y);"), ["a.rs:1: the code contains `dbg!`"]);
         assert_eq!(lines("// TODO: later"), ["a.rs:1: an unfinished mark, TODO"]);
         assert!(lines("// FIXME: one too many\nlet s = \"TODO todo!()\"; let TODO = my_todo!();").is_empty());
     }

@@ -90,12 +90,12 @@ impl<'a> NamedItem<'a> {
 
     fn finding(&self) -> (String, &'static str) {
         match self {
-            Self::Path(path) => (format!("`{path}` is not there"), "name what took its place"),
+            Self::Path(path) => (format!("`{path}` does not exist"), "name its replacement"),
             Self::Type(name) => {
-                let remedy = "name what took its place, or take the backticks off if it is no Rust type";
+                let remedy = "name its replacement, or remove the backticks if it is not a Rust type";
                 (format!("no source has a `{name}`"), remedy)
             }
-            Self::Member(_, _, whole) => (format!("no source has a `{whole}`"), "name what took its place"),
+            Self::Member(_, _, whole) => (format!("no source has a `{whole}`"), "name its replacement"),
         }
     }
 }
@@ -217,9 +217,9 @@ mod tests {
         let says =
             "see `crates/store/` and `crates/NAME/gone.rs`\n```\ncrates/domain/src/{reply,gone}.rs\n```\n";
         let expected = [
-            "ARCHITECTURE.md:1: `crates/store/` is not there",
-            "ARCHITECTURE.md:1: `crates/NAME/gone.rs` is not there",
-            "ARCHITECTURE.md:3: `crates/domain/src/{reply,gone}.rs` is not there",
+            "ARCHITECTURE.md:1: `crates/store/` does not exist",
+            "ARCHITECTURE.md:1: `crates/NAME/gone.rs` does not exist",
+            "ARCHITECTURE.md:3: `crates/domain/src/{reply,gone}.rs` does not exist",
         ];
         assert_eq!(findings_for(says), expected);
     }
@@ -246,7 +246,7 @@ mod tests {
     fn history_may_name_what_is_gone_and_a_missing_map_is_found() {
         let files = [("docs/decisions/0001-x.md", "`crates/gone`"), ("docs/now.md", "`crates/gone`")];
         let expected = [
-            "docs/now.md:1: `crates/gone` is not there; name what took its place",
+            "docs/now.md:1: `crates/gone` does not exist; name its replacement",
             "ARCHITECTURE.md:1: there is no map of the code; write it: bird's eye, code map, invariants, glossary",
         ];
         assert_eq!(findings_of(check, &files), expected);

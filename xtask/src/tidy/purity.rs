@@ -13,8 +13,8 @@ pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
         return vec![TidyFinding::new(
             DOMAIN_ROOT,
             1,
-            "the domain is gone",
-            "say in xtask/src/tidy/purity.rs where it went",
+            "the root file of the domain is missing",
+            "put its new path into xtask/src/tidy/purity.rs",
         )];
     };
     let code = RustSource::split(text).code;
@@ -32,8 +32,8 @@ pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
     for (index, _) in lines.iter().enumerate().filter(|(_, line)| **line == "extern crate std;") {
         let for_tests = index > 0 && lines[index - 1] == "#[cfg(test)]";
         if !for_tests {
-            let remedy = "use `alloc`, or let the value come in with the event";
-            findings.push(TidyFinding::new(DOMAIN_ROOT, index + 1, "the domain brings `std` back", remedy));
+            let remedy = "use `alloc`, or pass the value with the event";
+            findings.push(TidyFinding::new(DOMAIN_ROOT, index + 1, "the domain links `std`", remedy));
         }
     }
     findings
@@ -54,8 +54,8 @@ mod tests {
     fn std_in_the_domain_is_found() {
         let expected = ["crates/domain/src/lib.rs:1: the domain is built with `std`; put `#![no_std]` back"];
         assert_eq!(findings_of(check, &[(DOMAIN_ROOT, "//! Pure. #![no_std]\n// #![no_std]\n")]), expected);
-        let expected = ["crates/domain/src/lib.rs:2: the domain brings `std` back; \
-                         use `alloc`, or let the value come in with the event"];
+        let expected = ["crates/domain/src/lib.rs:2: the domain links `std`; \
+                         use `alloc`, or pass the value with the event"];
         assert_eq!(findings_of(check, &[(DOMAIN_ROOT, "#![no_std]\nextern crate std;\n")]), expected);
     }
 

@@ -19,8 +19,8 @@ pub(super) fn largest_allowed_size(mut sizes: Vec<usize>, room: usize) -> usize 
     usize::MAX
 }
 
-/// Cuts the text of a message so that the message has about `most` bytes; a shorter one is unchanged. `size` is the
-/// length of the text before all cuts, if known.
+/// Cuts the text of a message so that the message has about `max_bytes` bytes; a shorter one is unchanged. `size` is
+/// the length of the text before all cuts, if known.
 pub(super) fn cut_content(
     message: &str,
     max_bytes: usize,

@@ -8,7 +8,7 @@
 //! The cost of an event is proportional to its size. The window is shortened only when it is nearly full, and then far
 //! enough that this is rare.
 //!
-//! The request and its tools are in `model`, and the state of the run is in `story`.
+//! The request and its tools are in `model`, and the state of the run is in `journal_state`.
 
 mod excerpt;
 mod shorten;
@@ -90,8 +90,8 @@ struct CallBatch {
 }
 
 impl ContextWindow {
-    /// A conversation with only a system prompt, for a model with a context of `most` tokens. `overhead` is the size of
-    /// the tool descriptions in bytes. `state` is the state folder's path, relative to the model's working directory.
+    /// A conversation with only a system prompt, for a model with a context of `max_tokens` tokens. `tool_bytes` is the
+    /// size of the tool descriptions. `state` is the state folder's path, relative to the model's working directory.
     pub fn new(system_prompt: &str, max_tokens: u64, tool_bytes: usize, state: &str) -> Self {
         let mut window = Self {
             messages: Vec::new(),

@@ -10,8 +10,8 @@ use crate::{ask_human, event::ActionResult};
 
 /// Percentage of the context above which the window is shortened.
 const FULL_PERCENT: u64 = 80;
-/// Percentage to which it is shortened. The distance to `FULL` keeps the beginning of requests stable, so that servers
-/// can cache it.
+/// Percentage to which it is shortened. The distance to [`FULL_PERCENT`] keeps the beginning of requests stable, so that
+/// servers can cache it.
 const TARGET_PERCENT: u64 = 50;
 
 /// Minimum size of a cut message, in bytes.
@@ -75,7 +75,7 @@ impl ContextWindow {
         }
     }
 
-    /// Cuts the observations of the newest batch until the window fits, but not below `least` bytes in total.
+    /// Cuts the observations of the newest batch until the window fits, but not below `min_bytes` bytes in total.
     fn cut_newest(&mut self, target_bytes: usize, min_bytes: usize) {
         let newest = self.batch_count;
         let is_newest = |kind: &ContextMessageKind| matches!(kind, ContextMessageKind::ToolResult { batch, .. } if *batch == newest);
@@ -251,7 +251,7 @@ impl OmittedCounts {
 }
 
 impl ContextMessage {
-    /// Cuts the message to about `most` bytes, and adds the path of the complete text.
+    /// Cuts the message to about `max_bytes` bytes, and adds the path of the complete text.
     fn cut(&mut self, max_bytes: usize, state: &str) {
         let journal = format!("{state}/journal.jsonl");
         self.json = match &mut self.kind {

@@ -102,7 +102,7 @@ impl SchemaCheck<'_> {
                 // An optional key without a value counts as absent.
                 YamlValue::Null if !is_required => {}
                 YamlValue::Null => {
-                    let advice = suggest_example(kind).unwrap_or("write one behind the colon");
+                    let advice = suggest_example(kind).unwrap_or("write one after the colon");
                     self.report(key.referenced, "", format!("{path} has no value"), Some(to_advice(advice)));
                 }
                 YamlValue::Bool(_)

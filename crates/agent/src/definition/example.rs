@@ -20,7 +20,7 @@ pub struct InitializedFiles {
 /// The reason why [`init`] stopped. Files that it wrote before the error remain.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
-    #[error("{} is there already, and nothing is overwritten; name another folder", .0.display())]
+    #[error("{} already exists, and nothing is overwritten; name another folder", .0.display())]
     Exists(PathBuf),
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },

@@ -12,42 +12,42 @@ use serde_json::Value;
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "An agent for abide")]
 pub(super) struct DefinitionFile {
-    /// The model that thinks. Any server that speaks OpenAI's chat completions will do.
+    /// The language model, on any server with OpenAI's chat completions API.
     pub(super) model: FileModel,
     /// The limits of a run. Missing values have defaults.
     pub(super) limits: FileLimits,
-    /// The tools of the model. `ask_human` and, for stateful tools, `session_end` are always there.
+    /// The tools of the model. `ask_human` and, if there are stateful tools, `session_end` are added automatically.
     pub(super) tools: Vec<FileTool>,
 }
 
-/// The model that thinks.
+/// The language model.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FileModel {
-    /// Where the server is, such as `https://api.openai.com/v1` or `http://127.0.0.1:11434`. The variable
-    /// ABIDE_MODEL_BASE_URL goes over it.
+    /// The URL of the server, such as `https://api.openai.com/v1` or `http://127.0.0.1:11434`. The variable
+    /// ABIDE_MODEL_BASE_URL overrides it.
     #[schemars(length(min = 1))]
     pub(super) base_url: Option<String>,
-    /// The model's name, as the server knows it. The variable ABIDE_MODEL goes over it.
+    /// The model's name on the server. The variable ABIDE_MODEL overrides it.
     #[schemars(length(min = 1))]
     pub(super) name: Option<String>,
-    /// The variable of the environment that holds the key; leave it out for a server that wants none. The key itself never
-    /// stands here. The variable ABIDE_MODEL_API_KEY goes over it.
+    /// The name of the environment variable with the API key, never the key itself; omit it for a server without keys.
+    /// The variable ABIDE_MODEL_API_KEY overrides it.
     #[schemars(length(min = 1))]
     pub(super) api_key_env: Option<String>,
-    /// How many tokens the model can take in. Older observations are shortened before a conversation gets longer.
+    /// The context window of the model, in tokens. Older observations are shortened before the conversation exceeds it.
     #[schemars(range(min = 2000))]
     pub(super) context_tokens: u64,
-    /// How freely the model chooses its words; left to the server by default.
+    /// The sampling temperature; default: the server's.
     #[schemars(range(min = 0.0, max = 2.0))]
     pub(super) temperature: Option<f64>,
-    /// The longest answer; left to the server by default.
+    /// The maximum length of one response, in tokens; default: the server's.
     #[schemars(range(min = 1))]
     pub(super) max_output_tokens: Option<u64>,
-    /// How many seconds the server may be silent before the request is made again.
+    /// The time without data from the server after which the request is retried, in seconds.
     #[schemars(range(min = 1, max = 86400))]
     pub(super) timeout_sec: u64,
-    /// How often a request is made again when the server is busy, broken or silent.
+    /// The maximum number of retries of a request, if the server is busy, fails or sends no data.
     #[schemars(range(max = 100))]
     pub(super) max_retries: u32,
 }
@@ -56,13 +56,13 @@ pub(super) struct FileModel {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FileLimits {
-    /// How often the model is asked before the run ends as BUDGET_EXHAUSTED.
+    /// The maximum number of requests to the model. After them the run ends with BUDGET_EXHAUSTED.
     #[schemars(range(min = 1))]
     pub(super) max_iterations: u64,
-    /// How many tokens, sent and answered, before the run ends as BUDGET_EXHAUSTED; no limit by default.
+    /// The maximum number of input and output tokens. After them the run ends with BUDGET_EXHAUSTED; default: no limit.
     #[schemars(range(min = 1))]
     pub(super) max_total_tokens: Option<u64>,
-    /// How many bytes of an output the model is shown. All of it is kept on disk.
+    /// The maximum number of bytes of one output that the model gets. The whole output is kept on disk.
     #[schemars(range(min = 256))]
     pub(super) observation_bytes: u64,
 }
@@ -71,35 +71,36 @@ pub(super) struct FileLimits {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileTool {
-    /// The name by which the model calls it: letters, digits, _ and -, at most 64.
+    /// The name that the model uses: 1 to 64 letters, digits, _ and -.
     #[schemars(length(min = 1))]
     pub(super) name: String,
     /// Purpose and use of the tool, for the model.
     #[schemars(length(min = 1))]
     pub(super) description: String,
-    /// The program and its arguments, each a word of its own; no shell is involved. With `shell: true`, one text for sh.
+    /// The program and its arguments as a list of words, without a shell. With `shell: true`, one text for sh.
     pub(super) command: FileCommand,
     /// The arguments of a call.
     #[serde(default)]
     pub(super) parameters: Vec<FileParameter>,
-    /// How many seconds a call may take, 600 by default. In a session, a shell's command is then stopped, and any other program
-    /// continues in the background after this time (60 s by default), and the model is informed.
+    /// The timeout of a call in seconds, after which the program is killed; default 600. In a session, a command of a
+    /// shell is stopped. Any other program of a session continues, and the model is told; its default is 60.
     #[serde(default)]
     #[schemars(range(min = 1, max = 86400))]
     pub(super) timeout_sec: Option<u64>,
-    /// The program stays between calls: a session that remembers. Its `stdin` parameter is what is said to it.
+    /// Whether the program keeps running between calls, as a session. Its `stdin` parameter is the input of each call.
     #[serde(default)]
     pub(super) stateful: bool,
-    /// A terminal instead of pipes, for a program that wants one; the model is shown its screen.
+    /// Runs the program on a terminal instead of pipes. The model gets the screen of the terminal.
     #[serde(default)]
     pub(super) pty: Option<FilePty>,
-    /// The command is a text for sh. Parameters reach it as "$1", "$2", … and as $ARG_name, never as part of the text.
+    /// Whether the command is a text for sh. Parameters are passed as "$1", "$2", … and as $ARG_name, never as part
+    /// of the text.
     #[serde(default)]
     pub(super) shell: bool,
-    /// Variables of the environment, over those of this process.
+    /// Environment variables. They override those of `abide agent run`.
     #[serde(default)]
     pub(super) env: BTreeMap<String, String>,
-    /// Where it runs, from the working directory.
+    /// The working directory of the program, relative to that of the agent; default: the same.
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub(super) cwd: Option<String>,
@@ -115,13 +116,13 @@ pub(super) enum FileCommand {
     Text(#[schemars(length(min = 1))] String),
 }
 
-/// A terminal.
+/// Whether a tool runs on a terminal, and the size of the terminal.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(super) enum FilePty {
-    /// One of the usual size, or none.
+    /// A terminal of the default size, or none.
     Wanted(bool),
-    /// One of a certain size.
+    /// A terminal of this size.
     Size(FileSize),
 }
 
@@ -129,19 +130,19 @@ pub(super) enum FilePty {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileSize {
-    /// Characters in a line.
+    /// Width in columns.
     #[schemars(range(min = 1, max = 1000))]
     pub(super) cols: u16,
-    /// Lines.
+    /// Height in lines.
     #[schemars(range(min = 1, max = 1000))]
     pub(super) rows: u16,
 }
 
-/// One thing that the model says with a call.
+/// A parameter of a tool, whose value the model gives with a call.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileParameter {
-    /// Its name: letters, digits, _ and -, at most 64.
+    /// Its name: 1 to 64 letters, digits, _ and -.
     #[schemars(length(min = 1))]
     pub(super) name: String,
     /// The type of the value.
@@ -150,15 +151,15 @@ pub(super) struct FileParameter {
     /// The meaning, for the model.
     #[serde(default)]
     pub(super) description: String,
-    /// Whether a call without it is refused.
+    /// Whether a call without the parameter is refused.
     #[serde(default = "default_true")]
     pub(super) required: bool,
-    /// How it reaches the program: as an argument in the order of the parameters, as an option with its value, or as what
-    /// the program reads.
+    /// How the value is passed to the program: as an argument in the order of the parameters, as an option with its
+    /// value, or as standard input.
     #[serde(default)]
     pub(super) inject_as: FileInject,
-    /// The option, such as --max-count; by default -- and the parameter's name. An option that ends with = is written in
-    /// one word with its value.
+    /// The name of the option, such as --max-count; default: -- and the parameter's name. An option that ends with = is
+    /// joined with its value in one word.
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub(super) option_name: Option<String>,

@@ -12,9 +12,9 @@ pub struct ModelKeys {
     values: Vec<String>,
 }
 
-/// In characters. Shorter values are placeholders such as `none` or `EMPTY`, which may occur in other variables.
+/// In bytes. Shorter values are placeholders such as `none` or `EMPTY`, which may occur in other variables.
 const MIN_KEY_BYTES: usize = 6;
-/// In characters. Values of at least this length are also searched inside other texts.
+/// In bytes. Values of at least this length are also searched inside other texts.
 const MIN_SEARCHED_KEY_BYTES: usize = 8;
 
 impl AgentDefinition {

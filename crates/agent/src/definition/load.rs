@@ -216,26 +216,26 @@ fn read_system_prompt(folder: &Path) -> Result<String, ConfigProblem> {
 
 fn read(folder: &Path, name: &str) -> Result<String, ConfigProblem> {
     let path = folder.join(name);
-    let wrong = |message: String| ConfigProblem::new(ConfigOrigin::file(&path), message);
+    let problem = |message: String| ConfigProblem::new(ConfigOrigin::file(&path), message);
     let bytes = Directory::open(folder).and_then(|folder| folder.read_bounded(name, MAX_FILE_BYTES));
     let bytes = bytes.map_err(|error| match error {
         OsError::System { .. } if error.is_not_found() => {
             let example = "`abide agent init DIR` writes an example".to_owned();
-            wrong("there is no such file".to_owned()).with_advice(Some(example))
+            problem("the file does not exist".to_owned()).with_advice(Some(example))
         }
-        OsError::System { source, .. } => wrong(format!("cannot be read: {source}")),
+        OsError::System { source, .. } => problem(format!("cannot be read: {source}")),
         OsError::SymbolicLink { .. } => {
-            wrong("it is a symbolic link, which is not followed; put the file itself there".to_owned())
+            problem("it is a symbolic link, which is not followed; put the file itself there".to_owned())
         }
-        OsError::TooLarge { .. } => wrong(format!("it has more than {MAX_FILE_BYTES} bytes")),
+        OsError::TooLarge { .. } => problem(format!("it has more than {MAX_FILE_BYTES} bytes")),
         OsError::NotRegular { .. } | OsError::InvalidPath { .. } => {
-            wrong("cannot be read: it is not a regular file".to_owned())
+            problem("cannot be read: it is not a regular file".to_owned())
         }
     })?;
     String::from_utf8(bytes).map_err(|error| {
         let line =
             error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
-        wrong(format!("line {line} is not UTF-8"))
+        problem(format!("line {line} is not UTF-8"))
     })
 }
 
@@ -244,13 +244,13 @@ fn suggest_similar_file(folder: &Path, problem: ConfigProblem) -> ConfigProblem 
     let other =
         ["config.yml", "agent.yaml", "config.json"].into_iter().find(|name| folder.join(name).is_file());
     if !folder.is_dir() {
-        let missing_folder = ConfigProblem::new(ConfigOrigin::file(folder), "there is no such folder");
+        let missing_folder = ConfigProblem::new(ConfigOrigin::file(folder), "the folder does not exist");
         return missing_folder.with_advice(Some("--agent names the folder of a definition".to_owned()));
     }
     match (folder.join(CONFIG_FILE).exists(), other) {
         (false, Some(other)) => {
             let path: PathBuf = folder.join(CONFIG_FILE);
-            ConfigProblem::new(ConfigOrigin::file(path), "there is no such file")
+            ConfigProblem::new(ConfigOrigin::file(path), "the file does not exist")
                 .with_advice(Some(format!("rename {other} to {CONFIG_FILE}")))
         }
         (true | false, _) => problem,

@@ -55,11 +55,11 @@ impl RuleCheck<'_> {
     }
 
     /// Checks that names are accepted by model servers and are unique.
-    fn check_names(&mut self, what: &str, items: &[YamlNode]) {
-        let mut seen: Vec<(&str, Location)> = Vec::new();
+    fn check_names(&mut self, noun: &str, items: &[YamlNode]) {
+        let mut names: Vec<(&str, Location)> = Vec::new();
         for item in items {
             let Some((node, name)) = text_entry(item, "name") else { continue };
-            if what == "tool" && BUILT_IN_TOOLS.contains(&name) {
+            if noun == "tool" && BUILT_IN_TOOLS.contains(&name) {
                 self.report(
                     node.location,
                     format!("the tool {name} is built in"),
@@ -67,17 +67,17 @@ impl RuleCheck<'_> {
                 );
             } else if !model::is_wire_name(name) && !name.trim().is_empty() {
                 let message = format!(
-                    "models refuse {name:?} as the name of a {what}: letters, digits, _ and -, at most {}",
+                    "models refuse {name:?} as the name of a {noun}: letters, digits, _ and -, at most {}",
                     model::MAX_TOOL_NAME_CHARS
                 );
                 self.report(node.location, message, Some(format!("write {}", model::wire_name(name))));
             }
-            match seen.iter().find(|(other, _)| *other == name) {
+            match names.iter().find(|(other, _)| *other == name) {
                 Some((_, first)) => {
-                    let message = format!("line {} has another {what} with the name {name}", first.line());
+                    let message = format!("line {} has another {noun} with the name {name}", first.line());
                     self.report(node.location, message, Some("give each its own name".to_owned()));
                 }
-                None => seen.push((name, node.location)),
+                None => names.push((name, node.location)),
             }
         }
     }
@@ -194,7 +194,8 @@ impl RuleCheck<'_> {
 
     fn check_stateful(&mut self, tool: &YamlNode, parameters: &[YamlNode], shell: bool) {
         if let (Some(at), true) = (tool.key_location("shell"), shell) {
-            let message = "shell: true is for a command that ends; a stateful tool's program stays";
+            let message =
+                "shell: true is for a command that ends; the program of a stateful tool keeps running";
             let suggestion = "remove shell, and let the command be a shell: command: [\"bash\"]";
             self.report(at, message, Some(suggestion.to_owned()));
         }
@@ -213,7 +214,7 @@ impl RuleCheck<'_> {
             if injection_of(parameter) == Some(ParameterInjection::Stdin) {
                 let at = parameter.get("inject_as").map_or(parameter.location, |node| node.location);
                 let message =
-                    format!("{SESSION_ID_PARAMETER} names a session and is not said to the program");
+                    format!("{SESSION_ID_PARAMETER} names a session and is not passed to the program");
                 self.report(at, message, Some("remove it: every stateful tool has it".to_owned()));
             }
         }

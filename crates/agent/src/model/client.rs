@@ -44,7 +44,7 @@ pub struct ModelClient {
 enum AttemptFailure {
     Final(ModelError),
     Retry {
-        why: String,
+        reason: String,
         wait: Option<Duration>,
         limited: RateLimited,
     },
@@ -61,7 +61,8 @@ impl ModelClient {
         let authorization =
             key.as_ref().map(connect::authorization).transpose().map_err(ModelError::Config)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| ModelError::Config(format!("no runtime: {error}")))?;
+        let runtime = runtime
+            .map_err(|error| ModelError::Config(format!("cannot start the async runtime: {error}")))?;
         let retry_policy = RetryPolicy::from_config(model);
         let http = connect::build_client(&endpoint, &retry_policy).map_err(ModelError::Config)?;
         Ok(Self {
@@ -87,7 +88,7 @@ impl ModelClient {
         self
     }
 
-    /// Sends a request and waits for a complete reply. Pieces and retries are reported to `said`.
+    /// Sends a request and waits for a complete reply. Pieces and retries are reported to `on_delta`.
     pub fn complete(
         &mut self,
         request: &ModelRequest<'_>,
@@ -96,17 +97,17 @@ impl ModelClient {
         let mut waits = self.retry_policy.backoff();
         let mut attempt = 1;
         loop {
-            let (why, retry_after, limited) = match self.attempt(request, on_delta) {
+            let (reason, retry_after, limited) = match self.attempt(request, on_delta) {
                 Ok(reply) => return Ok(reply),
                 Err(AttemptFailure::Final(error)) => return Err(error),
                 Err(AttemptFailure::RetryAdjusted) => continue,
-                Err(AttemptFailure::Retry { why, wait, limited }) => (self.redact(&why), wait, limited),
+                Err(AttemptFailure::Retry { reason, wait, limited }) => (self.redact(&reason), wait, limited),
             };
             let max_retry_after = self.retry_policy.max_retry_after;
             let too_long = retry_after.filter(|wait| *wait > max_retry_after);
             if attempt > self.retry_policy.max_retries || too_long.is_some() {
-                let asks = |wait: Duration| format!("{why}, and it asks to wait {} s", wait.as_secs());
-                let message = too_long.map_or_else(|| why.clone(), asks);
+                let asks = |wait: Duration| format!("{reason}, and it asks to wait {} s", wait.as_secs());
+                let message = too_long.map_or_else(|| reason.clone(), asks);
                 return Err(match limited {
                     RateLimited::Yes => ModelError::RateLimited { attempts: attempt, message },
                     RateLimited::No => ModelError::Unavailable { attempts: attempt, message },
@@ -118,7 +119,7 @@ impl ModelClient {
                 attempt,
                 max_attempts: self.retry_policy.max_retries + 1,
                 wait,
-                reason: &why,
+                reason: &reason,
             });
             // The timer must be created inside the runtime.
             let slept =
@@ -141,8 +142,8 @@ impl ModelClient {
                 self.endpoint.keep_chosen();
                 Ok(reply)
             }
-            Ok(Err(ExchangeError::Decode(DecodeFault::Broken(why)))) => {
-                Err(AttemptFailure::Retry { why, wait: None, limited: RateLimited::No })
+            Ok(Err(ExchangeError::Decode(DecodeFault::Broken(reason)))) => {
+                Err(AttemptFailure::Retry { reason, wait: None, limited: RateLimited::No })
             }
             Ok(Err(ExchangeError::Decode(DecodeFault::TooLarge))) => {
                 Err(AttemptFailure::Final(ModelError::TooLarge { max_bytes: MAX_RESPONSE_BYTES }))
@@ -243,9 +244,7 @@ impl ModelClient {
                 self.endpoint.reset();
                 AttemptFailure::Final(ModelError::NotFound { url, status, message: self.redact(&message) })
             }
-            ErrorVerdict::Retry { reason: why, wait, limited } => {
-                AttemptFailure::Retry { why, wait, limited }
-            }
+            ErrorVerdict::Retry { reason, wait, limited } => AttemptFailure::Retry { reason, wait, limited },
             ErrorVerdict::Final(error) => AttemptFailure::Final(self.redact_error(error)),
             ErrorVerdict::Unauthorised { message } => {
                 let advice = match &self.key {
@@ -382,8 +381,8 @@ impl From<DecodeFault> for ExchangeError {
     }
 }
 
-fn broken_error(why: String) -> ExchangeError {
-    ExchangeError::Decode(DecodeFault::Broken(why))
+fn broken_error(reason: String) -> ExchangeError {
+    ExchangeError::Decode(DecodeFault::Broken(reason))
 }
 
 /// Whether the response is an HTML page, so that the server is not a model server.

@@ -28,7 +28,10 @@ impl ModelEndpoint {
             return Err(format!("no host; expected a URL, {example}"));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err("a URL is no place for a password; name a variable in model.api_key_env".to_owned());
+            return Err(
+                "the URL must not contain a password; name a variable with the key in model.api_key_env"
+                    .to_owned(),
+            );
         }
         url.set_fragment(None);
         let path = url.path().trim_end_matches('/').to_owned();
@@ -86,9 +89,9 @@ impl ModelEndpoint {
         self.candidates[0].scheme() == "http"
     }
 
-    fn url_of(&self, what: &str) -> Url {
+    fn url_of(&self, path: &str) -> Url {
         let mut url = self.candidates[self.chosen].clone();
-        url.set_path(&format!("{}/{what}", url.path().trim_end_matches('/')));
+        url.set_path(&format!("{}/{path}", url.path().trim_end_matches('/')));
         url
     }
 }

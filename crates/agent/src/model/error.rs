@@ -18,7 +18,7 @@ pub enum ModelError {
     )]
     NotFound { url: String, status: u16, message: String },
     /// The conversation exceeds the model's context: shorten it and retry.
-    #[error("the conversation is longer than the model's window: {message}")]
+    #[error("the conversation is longer than the model's context window: {message}")]
     ContextLength { message: String },
     /// Another refusal for which a retry is pointless.
     #[error("the model server refused the request ({status}): {message}")]

@@ -20,7 +20,7 @@ pub(super) fn depth(text: &str) -> usize {
     deepest
 }
 
-/// Replaces each list or object below `most` levels by a string with its JSON text.
+/// Replaces each list or object below `max_depth` levels by a string with its JSON text.
 pub(super) fn flatten(text: &str, max_depth: usize) -> Cow<'_, str> {
     if depth(text) <= max_depth {
         return Cow::Borrowed(text);

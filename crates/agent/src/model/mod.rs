@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`ChatMessage`] and [`ModelRequest`] (the request), [`ModelReply`] (the reply), [`ModelError`]
 //! (failures, by the possible reaction), [`ModelClient`] (requests with retries); then the parts of the client:
-//! `endpoint`, `connect`, `hearing` with `calls`, `refusal`, `patience`.
+//! `endpoint`, `connect`, `stream_decoder` with `tool_calls`, `refusal`, `retry_policy`.
 //!
 //! The messages are built from the journal, in `context`. There is no code for a single provider, except for deviations
 //! of servers that claim compatibility.

@@ -163,12 +163,12 @@ impl StreamDecoder {
         let first = choices.iter().find(|choice| choice["index"].as_u64().unwrap_or(0) == 0);
         let choice = first.unwrap_or(&Value::Null);
         self.usage = parse_usage(&chunk["usage"]).or_else(|| parse_usage(&choice["usage"])).or(self.usage);
-        let nothing_yet = self.text.is_empty() && self.calls.is_empty();
+        let is_empty_so_far = self.text.is_empty() && self.calls.is_empty();
         let message = match (&choice["delta"], &choice["message"]) {
             (delta @ Value::Object(_), _) => delta,
             // A `message` instead of a `delta` repeats the complete text, so it is used only if nothing was received
             // before.
-            (_, message) if nothing_yet => message,
+            (_, message) if is_empty_so_far => message,
             (_, _) => &Value::Null,
         };
         self.handle_message(message, on_delta);

@@ -52,7 +52,7 @@ impl ToolCallAssembler {
         self.0.is_empty()
     }
 
-    /// The calls, each with a unique id. `fresh` creates an id if the server sent none or a duplicate.
+    /// The calls, each with a unique id. `new_id` creates an id if the server sent none or a duplicate.
     pub(super) fn finish(self, mut new_id: impl FnMut() -> String) -> Vec<ModelToolCall> {
         let mut calls: Vec<ModelToolCall> = Vec::new();
         for PartialToolCall { index: _, id, name, arguments } in self.0 {

@@ -33,7 +33,7 @@ impl AgentRunner<'_> {
                 }
                 ModelError::ContextLength { .. } if self.state.context.shorten_after_refusal() => {
                     self.deps.observer.on_notice(
-                        "the conversation is longer than the model's window: older parts are left out",
+                        "the conversation is longer than the model's context window; older parts are omitted",
                     );
                 }
                 ModelError::ContextLength { .. } => {

@@ -167,19 +167,19 @@ fn parse_arguments(request: &ActionRequest) -> Result<RawArguments, String> {
         (Some(Ok(sent)), Value::Object(_)) => Ok(sent),
         (parsed, _) => {
             let raw = raw.unwrap_or_default();
-            let why = match parsed {
+            let reason = match parsed {
                 Some(Ok(_)) | None => String::new(),
                 Some(Err(error)) => format!(" ({error})"),
             };
             let shown: String = raw.chars().take(MAX_SHOWN_ARGUMENT_CHARS).collect();
-            Err(format!("not carried out: the arguments are not a JSON object{why}. They were: {shown}"))
+            Err(format!("not carried out: the arguments are not a JSON object{reason}. They were: {shown}"))
         }
     }
 }
 
 /// The result of `ask_human` if no person is available.
 const NO_PERSON_RESULT: &str = "No person is available to answer. Decide yourself: choose the option that changes the least and can be undone, \
-                      continue, and say in your final answer what you decided and why.";
+                      continue, and say in your final answer what you decided and reason.";
 
 /// Maximum number of bytes of invalid arguments in the error text for the model.
 const MAX_SHOWN_ARGUMENT_CHARS: usize = 500;

@@ -73,7 +73,7 @@ impl SessionCall<'_> {
     pub(crate) fn execute(&self) -> Result<CallResult, ToolError> {
         let text = match text_to_send(self.tool, self.arguments) {
             Ok(text) => text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
-            Err(bad) => return Ok(ToolCallResult::refused(bad.to_string()).into()),
+            Err(error) => return Ok(ToolCallResult::refused(error.to_string()).into()),
         };
         let start_ms = monotonic_millis();
         let execution = ToolExecution::new(self.setup, self.action);
@@ -215,7 +215,7 @@ impl SessionCall<'_> {
         let ToolInvocation { argv, env, .. } =
             match ToolInvocation::new(self.tool, self.arguments, self.setup.dash_guard(self.tool)) {
                 Ok(invocation) => invocation,
-                Err(bad) => return refused(bad.to_string()),
+                Err(error) => return refused(error.to_string()),
             };
         let pty = self.tool.pty.map(|size| (size.rows.max(1), size.cols.max(1)));
         let mark = new_mark();
@@ -245,9 +245,9 @@ impl SessionCall<'_> {
         self.record_call(execution, &start.id, argv, None, text)?;
         let mut session = match start.start(folders.own_dir(), &self.setup.launcher)? {
             Ok(session) => session,
-            Err(why) => {
+            Err(reason) => {
                 let mut observation =
-                    ToolCallResult::refused(format!("the session could not be started: {why}"));
+                    ToolCallResult::refused(format!("the session could not be started: {reason}"));
                 observation.execution_ref = Some(execution.reference.clone());
                 return Ok(Err(Box::new(observation)));
             }
@@ -293,8 +293,8 @@ impl SessionCall<'_> {
             return SessionReply { note: Some(remark), ..SessionReply::default() };
         };
         if command.contains('\0') {
-            let trouble = Some("a command cannot hold a NUL character".to_owned());
-            return SessionReply { failure: trouble, ..SessionReply::default() };
+            let failure = Some("a command cannot hold a NUL character".to_owned());
+            return SessionReply { failure, ..SessionReply::default() };
         }
         match ShellProgram::find(&path, &[]) {
             Ok(shell) => shell::run_command(session, &shell, command, timeout_ms, recorder, stop),
@@ -368,12 +368,12 @@ const COMMAND_TIMEOUT_SEC: u64 = 600;
 const INPUT_TIMEOUT_SEC: u64 = 60;
 
 fn session_ended_result(id: &str, code: Option<i32>) -> ToolCallResult {
-    let how = code.map_or(String::new(), |code| format!(" with exit code {code}"));
+    let exit_text = code.map_or(String::new(), |code| format!(" with exit code {code}"));
     ToolCallResult {
         session_id: Some(id.to_owned()),
         session_event: Some(ToolSessionChange::Ended),
         ..ToolCallResult::refused(format!(
-            "the call was not carried out: session {id} is not running any more; its program has ended{how} and what it \
+            "the call was not carried out: session {id} is not running any more; its program has ended{exit_text} and what it \
              held is lost; the next call without session_id starts a new session"
         ))
     }
@@ -423,8 +423,9 @@ fn compose_result(
         text.push_str(&format!("[exit code {code}]\n"));
     }
     if let Some(code) = reply.session_exit {
-        let how = code.map_or("its exit code is not known".to_owned(), |code| format!("exit code {code}"));
-        text.push_str(&format!("[session {id} has ended; {how}]\n"));
+        let exit_text =
+            code.map_or("its exit code is not known".to_owned(), |code| format!("exit code {code}"));
+        text.push_str(&format!("[session {id} has ended; {exit_text}]\n"));
     }
     let exit_code = reply.exit_code.or(reply.session_exit.flatten());
     let status = match (reply.timed_out, exit_code) {

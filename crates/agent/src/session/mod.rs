@@ -1,9 +1,9 @@
 //! Stateful tools: programs that run across calls, held by keepers.
 //!
-//! Reading order: `program` (the kind of program), `record` and `found` (where sessions are stored and how they are
-//! looked up), `start`, `shell` (shells with command tracking) and `talk` (all other programs), `call` (a complete
-//! call), and `leaving` (calls that a crash interrupted). No session state is kept in memory. Each call looks the
-//! session up by its directory, so the next process continues where this one ended.
+//! Reading order: `program` (the kind of program), `record` and `lookup` (where sessions are stored and how they are
+//! looked up), `start`, `shell` (shells with command tracking) and `program_input` (all other programs), `call` (a
+//! complete call), and `interrupted_call` (calls that a crash interrupted). No session state is kept in memory. Each
+//! call looks the session up by its directory, so the next process continues where this one ended.
 //!
 //! Programs that are started for one call are in [`crate::tool`].
 

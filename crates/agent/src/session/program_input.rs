@@ -111,7 +111,7 @@ pub(crate) fn observe(session: &mut LiveSession, recorder: &mut OutputRecorder) 
         timeout_ms: OBSERVE_TIMEOUT_MS,
     };
     let from = OutputStream::ALL.map(|stream| recorder.stream(stream).total_bytes);
-    let SessionExchange { consumed: settled, reply: spoken } =
+    let SessionExchange { consumed: settled, reply } =
         exchange(session, request, &mut output_progress.seen, recorder, None);
     let progress = match settled.map(|settled| settled.rest) {
         Some(IdleState::Reads | IdleState::Prompts) => ProgramState::WaitingForInput,
@@ -125,7 +125,7 @@ pub(crate) fn observe(session: &mut LiveSession, recorder: &mut OutputRecorder) 
         }
         Some(IdleState::Waits | IdleState::Silent | IdleState::Busy) => ProgramState::Busy,
         Some(IdleState::Ended) => ProgramState::Ended,
-        None if spoken.session_exit.is_some() => ProgramState::Ended,
+        None if reply.session_exit.is_some() => ProgramState::Ended,
         None => ProgramState::Unknown,
     };
     if progress == ProgramState::WaitingForInput {
@@ -154,8 +154,8 @@ struct SessionExchange {
     reply: SessionReply,
 }
 
-/// Sends input and records the output until the program has settled. `at` is the offset of each stream up to which
-/// output was read.
+/// Sends input and records the output until the program has settled. `read_offsets` are the offsets of both streams
+/// up to which output was read.
 fn exchange(
     session: &mut LiveSession,
     request: WriteAndWait,
@@ -165,7 +165,7 @@ fn exchange(
 ) -> SessionExchange {
     let give_up_at = monotonic_millis().saturating_add(request.timeout_ms).saturating_add(RESPONSE_SLACK_MS);
     let link = &mut session.keeper.socket;
-    let (mut settled, mut spoken): (Option<InputConsumed>, SessionReply) = (None, SessionReply::default());
+    let (mut settled, mut reply): (Option<InputConsumed>, SessionReply) = (None, SessionReply::default());
     let follow =
         TaggedRequest { tag: FOLLOW_TAG, act: KeeperRequest::FollowClosely { job: 0, from: *read_offsets } };
     if link.send(&follow).is_err()
@@ -179,11 +179,11 @@ fn exchange(
         .as_ref()
         .is_none_or(|settled| read_offsets[0] < settled.printed[0] || read_offsets[1] < settled.printed[1])
     {
-        if spoken.session_exit.is_some() && (refused || settled.is_some()) {
+        if reply.session_exit.is_some() && (refused || settled.is_some()) {
             break;
         }
         let Ok(answer) = link.wait::<TaggedResponse>(POLL_INTERVAL_MS) else {
-            spoken = keeper_lost_reply();
+            reply = keeper_lost_reply();
             break;
         };
         match answer {
@@ -207,20 +207,20 @@ fn exchange(
                 refused = true
             }
             Some(TaggedResponse { tag: WRITE_TAG, news: KeeperResponse::Refused(refusal) }) => {
-                spoken.failure = Some(refusal.to_string());
+                reply.failure = Some(refusal.to_string());
                 break;
             }
             // No output follows, even if more was announced.
             Some(TaggedResponse { tag: FOLLOW_TAG, news: KeeperResponse::Ended(outcome) }) => {
-                spoken.session_exit = Some(Some(outcome.code))
+                reply.session_exit = Some(Some(outcome.code))
             }
             Some(_) => {}
             None if link.is_closed() => {
-                spoken = keeper_lost_reply();
+                reply = keeper_lost_reply();
                 break;
             }
             None if stop.is_some_and(StopFlag::is_set) => {
-                spoken.interrupted = true;
+                reply.interrupted = true;
                 break;
             }
             None if monotonic_millis() >= give_up_at.min(rest_by) => break,
@@ -235,13 +235,13 @@ fn exchange(
             *seen = settled.printed[stream.index()].max(*seen);
         }
     }
-    SessionExchange { consumed: settled, reply: spoken }
+    SessionExchange { consumed: settled, reply }
 }
 
 /// The keeper of a session is gone, and with it the session.
 pub(super) fn keeper_lost_reply() -> SessionReply {
-    let trouble = Some("the process that holds the session was killed".to_owned());
-    SessionReply { session_exit: Some(None), failure: trouble, ..SessionReply::default() }
+    let failure = Some("the process that holds the session was killed".to_owned());
+    SessionReply { session_exit: Some(None), failure, ..SessionReply::default() }
 }
 
 /// Removes the prompts at which an idle program waits from the shown output. They are identified by their position at

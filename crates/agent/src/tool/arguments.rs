@@ -64,8 +64,8 @@ impl ToolArguments {
     pub(crate) fn text(&self, parameter: &ToolParameter) -> Option<String> {
         let value = self.values.get(&parameter.name)?;
         Some(match self.exact_numbers.get(&parameter.name) {
-            Some(written) if parameter.kind == ParameterKind::Integer => integer_text(written)?,
-            Some(written) => written.clone(),
+            Some(text) if parameter.kind == ParameterKind::Integer => integer_text(text)?,
+            Some(text) => text.clone(),
             None => value_text(parameter.kind, value),
         })
     }
@@ -162,8 +162,8 @@ fn check_value(parameter: &ToolParameter, value: &Value, source_text: Option<&St
 }
 
 /// The digits of an integer in JSON notation, which may have a fraction of zeros or an exponent.
-fn integer_text(written: &str) -> Option<String> {
-    let (sign, number) = written.strip_prefix('-').map_or(("", written), |number| ("-", number));
+fn integer_text(text: &str) -> Option<String> {
+    let (sign, number) = text.strip_prefix('-').map_or(("", text), |number| ("-", number));
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let exponent: i64 =

@@ -33,7 +33,7 @@ pub struct ToolExecution {
     pub shown_path: String,
     /// The call's directory in the home.
     record_dir: PathBuf,
-    /// The parent of `private`, which also has earlier calls.
+    /// The parent of `record_dir`, which also has earlier calls.
     records_dir: PathBuf,
     /// Whether an earlier version started the call. Its files are all in the state folder.
     is_former: bool,

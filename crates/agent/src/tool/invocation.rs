@@ -33,28 +33,28 @@ impl ToolInvocation {
         arguments: &ToolArguments,
         guard: DashGuard,
     ) -> Result<Self, InvalidToolCall> {
-        let given: Vec<(&ToolParameter, String)> = own_parameters(tool)
+        let values: Vec<(&ToolParameter, String)> = own_parameters(tool)
             .filter_map(|parameter| Some((parameter, arguments.text(parameter)?)))
             .collect();
-        check_sizes(&given)?;
-        let (mut argv, env) = base_command(tool, &given)?;
+        check_sizes(&values)?;
+        let (mut argv, env) = base_command(tool, &values)?;
         // Words after the text of `sh -c` and `$0` are never options of the shell.
         let guards = !tool.shell && !argv.iter().any(|word| word == "--") && guard == DashGuard::Needed;
-        let guarded = guards && given.iter().any(|(parameter, value)| is_dashed(parameter, value));
+        let guarded = guards && values.iter().any(|(parameter, value)| is_dashed(parameter, value));
         if guarded {
             // Words after `--` are not options, so our own options precede it.
-            push_words(&mut argv, &given, |parameter| parameter.inject_as == ParameterInjection::Option);
+            push_words(&mut argv, &values, |parameter| parameter.inject_as == ParameterInjection::Option);
             argv.push("--".to_owned());
-            push_words(&mut argv, &given, |parameter| parameter.inject_as == ParameterInjection::Argument);
+            push_words(&mut argv, &values, |parameter| parameter.inject_as == ParameterInjection::Argument);
         } else {
-            push_words(&mut argv, &given, |parameter| parameter.inject_as != ParameterInjection::Stdin);
+            push_words(&mut argv, &values, |parameter| parameter.inject_as != ParameterInjection::Stdin);
         }
         if argv.iter().map(|word| word.len() + 1).sum::<usize>() > MAX_TOTAL_ARGUMENT_BYTES {
             return Err(InvalidToolCall::new(format!(
                 "all arguments together may have at most {MAX_TOTAL_ARGUMENT_BYTES} bytes; put long text into a file and pass its path"
             )));
         }
-        Ok(Self { argv, env, stdin: stdin_bytes(&given) })
+        Ok(Self { argv, env, stdin: stdin_bytes(&values) })
     }
 }
 
@@ -63,16 +63,16 @@ pub fn text_to_send(
     tool: &ToolDefinition,
     arguments: &ToolArguments,
 ) -> Result<Option<Vec<u8>>, InvalidToolCall> {
-    let given: Vec<(&ToolParameter, String)> = own_parameters(tool)
+    let values: Vec<(&ToolParameter, String)> = own_parameters(tool)
         .filter(|parameter| parameter.inject_as == ParameterInjection::Stdin)
         .filter_map(|parameter| Some((parameter, arguments.text(parameter)?)))
         .collect();
-    check_sizes(&given)?;
-    Ok(stdin_bytes(&given).filter(|text| !text.is_empty()))
+    check_sizes(&values)?;
+    Ok(stdin_bytes(&values).filter(|text| !text.is_empty()))
 }
 
-fn stdin_bytes(given: &[(&ToolParameter, String)]) -> Option<Vec<u8>> {
-    let texts = given.iter().filter(|(parameter, _)| parameter.inject_as == ParameterInjection::Stdin);
+fn stdin_bytes(values: &[(&ToolParameter, String)]) -> Option<Vec<u8>> {
+    let texts = values.iter().filter(|(parameter, _)| parameter.inject_as == ParameterInjection::Stdin);
     let texts: Vec<&[u8]> = texts.map(|(_, text)| text.as_bytes()).collect();
     (!texts.is_empty()).then(|| texts.concat())
 }
@@ -82,7 +82,7 @@ type CommandAndEnv = (Vec<String>, Vec<(String, String)>);
 /// The tool's own command and its environment.
 fn base_command(
     tool: &ToolDefinition,
-    given: &[(&ToolParameter, String)],
+    values: &[(&ToolParameter, String)],
 ) -> Result<CommandAndEnv, InvalidToolCall> {
     let mut env: Vec<(String, String)> =
         tool.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -94,7 +94,7 @@ fn base_command(
     }
     // The prefix prevents a parameter from setting PATH or LD_PRELOAD.
     for (parameter, value) in
-        given.iter().filter(|(parameter, _)| parameter.inject_as != ParameterInjection::Stdin)
+        values.iter().filter(|(parameter, _)| parameter.inject_as != ParameterInjection::Stdin)
     {
         env.push((format!("ARG_{}", parameter.name), value.clone()));
     }
@@ -107,10 +107,10 @@ fn is_dashed(parameter: &ToolParameter, value: &str) -> bool {
 
 fn push_words(
     argv: &mut Vec<String>,
-    given: &[(&ToolParameter, String)],
+    values: &[(&ToolParameter, String)],
     wanted: impl Fn(&ToolParameter) -> bool,
 ) {
-    for (parameter, value) in given.iter().filter(|(parameter, _)| wanted(parameter)) {
+    for (parameter, value) in values.iter().filter(|(parameter, _)| wanted(parameter)) {
         match parameter.inject_as {
             ParameterInjection::Argument => argv.push(value.clone()),
             ParameterInjection::Option => push_option(argv, parameter, value),
@@ -135,9 +135,9 @@ fn push_option(argv: &mut Vec<String>, parameter: &ToolParameter, value: &str) {
     }
 }
 
-fn check_sizes(given: &[(&ToolParameter, String)]) -> Result<(), InvalidToolCall> {
+fn check_sizes(values: &[(&ToolParameter, String)]) -> Result<(), InvalidToolCall> {
     let mut problems = Vec::new();
-    for (parameter, value) in given {
+    for (parameter, value) in values {
         let name = &parameter.name;
         let max_bytes = match parameter.inject_as {
             ParameterInjection::Argument | ParameterInjection::Option => MAX_ARGUMENT_BYTES,

@@ -137,10 +137,10 @@ fn push_stream(text: &mut String, recorded: &RecordedStream, view: OutputView<'_
     let after_head = [recorded.head.get(first.len()..).unwrap_or_default(), &tail].concat();
     let last =
         skip_partial_character(after_head.get(after_head.len().saturating_sub(part)..).unwrap_or_default());
-    let left_out = recorded.total_bytes.saturating_sub((first.len() + last.len()) as u64);
+    let omitted = recorded.total_bytes.saturating_sub((first.len() + last.len()) as u64);
     text.push_str(&String::from_utf8_lossy(first));
     text.push_str(&format!(
-        "\n[… {left_out} of {} bytes left out here{} …]\n",
+        "\n[… {omitted} of {} bytes left out here{} …]\n",
         recorded.total_bytes,
         storage_note(recorded, path)
     ));

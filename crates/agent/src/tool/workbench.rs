@@ -115,16 +115,16 @@ fn message_without_path(error: &KeeperError) -> String {
             "the process that supervises it does not answer".to_owned()
         }
         KeeperError::Refused(refusal) => refusal.to_string(),
-        KeeperError::Protocol(what) => {
-            format!("the process that supervises it does not answer as expected: {what}")
+        KeeperError::Protocol(detail) => {
+            format!("the process that supervises it does not answer as expected: {detail}")
         }
         KeeperError::System { action: _, source } => format!("no process could be started for it: {source}"),
     }
 }
 
 impl ToolError {
-    pub(crate) fn system(what: &'static str, source: std::io::Error) -> Self {
-        Self::System { action: what, source }
+    pub(crate) fn system(detail: &'static str, source: std::io::Error) -> Self {
+        Self::System { action: detail, source }
     }
 }
 
@@ -254,12 +254,12 @@ impl ToolWorkbench {
         check_action_id(action)?;
         let arguments = match check_arguments(tool, arguments) {
             Ok(arguments) => arguments,
-            Err(bad) => return Ok(ToolCallResult::refused(bad.to_string())),
+            Err(error) => return Ok(ToolCallResult::refused(error.to_string())),
         };
         if !tool.stateful {
             return match ToolInvocation::new(tool, &arguments, self.setup.dash_guard(tool)) {
                 Ok(invocation) => self.run_once(action, tool, invocation),
-                Err(bad) => Ok(ToolCallResult::refused(bad.to_string())),
+                Err(error) => Ok(ToolCallResult::refused(error.to_string())),
             };
         }
         let call = SessionCall { setup: &self.setup, action, tool, arguments: &arguments };
@@ -521,8 +521,8 @@ fn render_screen(recorder: &OutputRecorder, size: TerminalSize) -> String {
 
 fn compose_result(output: &str, ended: &CommandEnd, timeout_sec: u64) -> ToolCallResult {
     let (code, timed_out, interrupted) = match ended {
-        CommandEnd::NotStarted(why) => {
-            return ToolCallResult::refused(format!("the tool could not be started: {why}"));
+        CommandEnd::NotStarted(reason) => {
+            return ToolCallResult::refused(format!("the tool could not be started: {reason}"));
         }
         CommandEnd::Lost => {
             return ToolCallResult::refused(format!(

@@ -15,7 +15,7 @@ use abide_domain::{
     inbound::Inbound,
     run::{Run, RunStatus},
 };
-use abide_observe::observed_store::{ObservedStore, StoreObserver};
+use abide_observe::observed_store::{ObservedStore, StoreInterceptor};
 use abide_ports::store::{CommitReceipt, JournalCommit, RunChange, Store, StoreFuture};
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -127,7 +127,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl StoreObserver for CountingStore {
+impl StoreInterceptor for CountingStore {
     fn store(&self) -> &dyn Store {
         &*self.inner
     }

@@ -1,7 +1,7 @@
 //! The native agent on the command line. This module connects it to the environment and the terminal.
 //!
-//! Reading order: `run`, `voice` (prints progress), `story` (events as text), `person` (asks on the terminal), `show`,
-//! `init`.
+//! Reading order: `run`, `progress` (prints progress), `event_text` (events as text), `prompt` (asks on the terminal),
+//! `show`, `init`.
 
 mod event_text;
 #[cfg(feature = "failpoints")]

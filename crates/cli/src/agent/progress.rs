@@ -58,9 +58,9 @@ impl AgentObserver for CliAgentObserver<'_> {
 
     fn on_reply_delta(&mut self, piece: ReplyDelta<'_>) {
         match piece {
-            ReplyDelta::Retry { attempt, max_attempts: of, wait, reason: why } => eprint_line(format_args!(
+            ReplyDelta::Retry { attempt, max_attempts: of, wait, reason } => eprint_line(format_args!(
                 "abide: {}; attempt {attempt} of {of} in {} ms",
-                terminal_text::one_line(why),
+                terminal_text::one_line(reason),
                 wait.as_millis()
             )),
             ReplyDelta::Text(_) | ReplyDelta::Reasoning(_) | ReplyDelta::Call(_) => {}

@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &AgentShow) -> anyhow::Result<ExitCode> {
         }
     }
     if found.torn_tail.is_some() {
-        writeln!(out, "(the last event was cut by a crash; the next run puts it aside)")?;
+        writeln!(out, "(a crash truncated the last event; the next run moves it to another file)")?;
     }
     let open: Vec<&str> = journal_state.sessions().map(|(id, _)| id).collect();
     if !open.is_empty() {

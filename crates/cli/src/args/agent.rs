@@ -16,10 +16,10 @@ The same command continues the run: after a crash, after ctrl-c, after a questio
 a failure. A completed run prints its answer again; --again repeats the task. Another --message is sent to the \
 same agent, which remembers the conversation.
 
-Where a question has options, the number of one stands for its text, unless an option is called so; `=2` is the text 2 \
-itself. Any other text, and a number that is no option's, is the answer as it is.
+If a question has options, the number of an option selects it, unless the number is itself the text of an option; `=2` \
+is the literal text 2. Any other text, and a number without an option, is the answer itself.
 
-A journal that Abide did not write here, or that was changed since, is refused with exit code 2 and stays as it is; \
+A journal that Abide did not write here, or that was changed since, is refused with exit code 2 and is not changed; \
 `abide agent show` displays it, and --adopt uses it as history only.
 
 Exit codes: 0 completed, 1 failed or out of budget, 2 usage, 101 a question waits for an answer, 130 interrupted. The \
@@ -36,7 +36,7 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
-    /// Write an example of an agent into a folder: config.yaml, system_prompt.md and the schema for editors
+    /// Write an example agent to a folder: config.yaml, system_prompt.md and the schema for editors
     #[command(
         after_help = "Nothing is overwritten.\n\nExamples:\n  abide agent init my-agent\n  abide agent init my-agent && abide agent run --agent my-agent --message 'what is here?'"
     )]
@@ -63,7 +63,7 @@ impl AgentCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct AgentInit {
-    /// The folder, which is made if it is not there
+    /// The folder; it is created if it is missing
     #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub(crate) folder: PathBuf,
     #[command(flatten)]
@@ -83,7 +83,7 @@ pub(crate) struct AgentRun {
     /// The answer to the open question, or the number of one of its options; `-` reads standard input
     #[arg(long, value_name = "TEXT")]
     pub(crate) answer: Option<String>,
-    /// Either of both: the answer to the open question if there is one, else a message; `-` reads standard input
+    /// The answer to the open question if there is one, otherwise a message; `-` reads standard input
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["message", "answer"])]
     pub(crate) say: Option<String>,
     /// Repeat a completed task
@@ -93,16 +93,16 @@ pub(crate) struct AgentRun {
     /// secrets and open question are not used
     #[arg(long)]
     pub(crate) adopt: bool,
-    /// How often the model may be asked, over what the definition says
+    /// Maximum number of requests to the model; overrides the definition
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_iterations: Option<u64>,
-    /// The model, over what the definition says
+    /// The model; overrides the definition
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// Never ask a person: the agent decides for itself
+    /// Never ask a person; the agent decides by itself
     #[arg(long)]
     pub(crate) auto: bool,
-    /// Leave the sessions of stateful tools when it is done, for the next message
+    /// Keep the sessions of stateful tools running at the end, for the next message
     #[arg(long)]
     pub(crate) keep_sessions: bool,
     /// Continue an existing run, and fail if there is none
@@ -111,7 +111,7 @@ pub(crate) struct AgentRun {
     /// Files that tools may change [default: everything]
     #[arg(long, value_parser = sandbox())]
     pub(crate) sandbox: Option<SandboxMode>,
-    /// How tools are kept from Abide's own files
+    /// Isolation of the tools from Abide's own files
     #[arg(long, value_parser = isolation(), default_value = "auto")]
     pub(crate) isolation: IsolationMode,
     #[command(flatten)]
@@ -128,13 +128,13 @@ pub(crate) struct AgentShow {
 
 #[derive(Debug, Args)]
 pub(crate) struct AgentPathArguments {
-    /// Where the agent works
+    /// The working directory of the agent and its tools
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub(crate) workdir: PathBuf,
-    /// Where it keeps its journal and sessions; several agents may share a working directory [default: WORKDIR/.abide]
+    /// The state folder; agents with separate ones can share a working directory [default: WORKDIR/.abide]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) state: Option<PathBuf>,
-    /// A name in place of a folder: it keeps them in WORKDIR/.abide/native/NAME
+    /// The name of a session, whose state folder is WORKDIR/.abide/native/NAME
     #[arg(long, value_name = "NAME", conflicts_with = "state", value_parser = session_name)]
     pub(crate) session: Option<String>,
 }
@@ -153,5 +153,5 @@ fn isolation() -> impl TypedValueParser<Value = IsolationMode> {
 fn session_name(name: &str) -> Result<String, String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let fits = !name.is_empty() && name.len() <= 64 && name.bytes().all(allowed);
-    fits.then(|| name.to_owned()).ok_or_else(|| "letters, digits, - and _ only, 64 at the most".to_owned())
+    fits.then(|| name.to_owned()).ok_or_else(|| "expected 1 to 64 letters, digits, - and _".to_owned())
 }

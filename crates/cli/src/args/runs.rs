@@ -9,9 +9,9 @@ use super::OutputArguments;
 
 /// Text after the options in `abide help run`.
 pub(super) const RUN_HELP: &str = "\
-On a terminal, questions are asked right there: type a number or any text. ctrl-c detaches; the run continues, and \
-`abide attach` comes back to it. Without a terminal to ask on, a run that waits for a person ends this command with exit \
-code 101 and says how to answer.
+On a terminal, questions are asked there: type a number or any text. ctrl-c detaches; the run continues, and \
+`abide attach` follows it again. Without a terminal, a run that waits for a person ends this command with exit code 101, \
+and the output says how to answer.
 
 Exit codes: 0 succeeded, 1 failed or canceled, 2 usage, 101 waiting for a person, 130 interrupted. The result goes to \
 standard output, everything else to standard error.
@@ -24,8 +24,8 @@ Examples:
 
 /// Text after the options in `abide help reply`.
 pub(super) const REPLY_HELP: &str = "\
-Any text is an answer. Where the question has options, the number of one stands for its text; `=2` sends the text 2 \
-itself.
+Any text is an answer. If the question has options, the number of an option selects it. `=2` sends the \
+literal text 2.
 
 Examples:
   abide reply last yes
@@ -34,8 +34,7 @@ Examples:
   abide reply last - < answer.md";
 
 /// Help text of the RUN argument.
-const RUN_ARGUMENT_HELP: &str =
-    "The run: its id, the beginning or end of it if only one run has that, or `last`";
+const RUN_ARGUMENT_HELP: &str = "The run: its id, a unique beginning or end of the id, or `last`";
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
@@ -43,40 +42,40 @@ pub(crate) struct RunArguments {
     pub(crate) engine: String,
     /// The task; `-`, or nothing with a pipe, reads standard input
     pub(crate) prompt: Option<String>,
-    /// The directory to work in; a fresh one of the run's own unless given
+    /// The working directory [default: a new directory of the run]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,
-    /// Whether it may ask: auto never does, interactive may, chat continues after each answer [default: interactive]
+    /// auto never asks, interactive may ask, chat continues after each answer [default: interactive]
     #[arg(long, value_parser = mode())]
     pub(crate) mode: Option<ExecutionModeValue>,
-    /// Let a question's own policy answer when no person has in time
+    /// Let the policy of a question answer if no person answers in time
     #[arg(long)]
     pub(crate) auto_decide: bool,
-    /// How long a process is held for an answer, and when policy answers [default: 1200]
+    /// Time in seconds that a process is kept for an answer, and after which policy answers [default: 1200]
     #[arg(long, value_name = "SEC", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) session_timeout: Option<u32>,
-    /// The most that one turn may work [default: no limit]
+    /// Time limit of one turn in seconds [default: no limit]
     #[arg(long, value_name = "SEC", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) turn_timeout: Option<u32>,
-    /// The model, if not the engine's own choice
+    /// The model [default: the choice of the engine]
     #[arg(long)]
     pub(crate) model: Option<String>,
     /// Files that the engine may change
     #[arg(long, value_parser = sandbox())]
     pub(crate) sandbox: Option<SandboxValue>,
-    /// How the engine is kept from Abide's own files [default: as configured]
+    /// Isolation of the engine from Abide's own files [default: as configured]
     #[arg(long, value_parser = isolation())]
     pub(crate) isolation: Option<IsolationValue>,
-    /// A folder with a skill (SKILL.md), copied to where the engine looks for skills
+    /// A folder with a skill (SKILL.md), which is copied to the engine's skill folder
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) skill: Option<PathBuf>,
-    /// A note of your own; may be given several times
+    /// A label of your own; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = super::variable)]
     pub(crate) label: Vec<(String, String)>,
     /// Effect of a message while a turn runs [default: queue]
     #[arg(long, value_parser = on_busy())]
     pub(crate) on_busy: Option<OnBusyValue>,
-    /// Print the run's id and leave it to itself
+    /// Print the run's id and do not follow the run
     #[arg(long)]
     pub(crate) detach: bool,
     #[command(flatten)]
@@ -85,10 +84,10 @@ pub(crate) struct RunArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct LsArguments {
-    /// Only runs that do this
+    /// Only runs with this status
     #[arg(long, value_parser = status())]
     pub(crate) status: Option<RunStatusValue>,
-    /// How many at the most
+    /// Maximum number of items
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
     #[command(flatten)]
@@ -107,7 +106,7 @@ pub(crate) struct ShowArguments {
 pub(crate) struct LogsArguments {
     #[arg(help = RUN_ARGUMENT_HELP)]
     pub(crate) run: String,
-    /// Continue until the run is over
+    /// Continue until the run ends
     #[arg(long, short)]
     pub(crate) follow: bool,
     #[command(flatten)]
@@ -124,10 +123,10 @@ pub(crate) struct AttachArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct InboxArguments {
-    /// How many at the most
+    /// Maximum number of items
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
-    /// Show each question whole, with everything that it covers, and how it is answered
+    /// Show the whole content of each question, and the command that answers it
     #[arg(long, conflicts_with = "json")]
     pub(crate) full: bool,
     #[command(flatten)]
@@ -136,7 +135,7 @@ pub(crate) struct InboxArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplyArguments {
-    /// The question's id, or the run whose open question is meant
+    /// The id of the question, or the run that asks it
     #[arg(value_name = "RUN|INTERACTION")]
     pub(crate) to: String,
     /// The answer; `-` reads standard input
@@ -153,7 +152,7 @@ pub(crate) struct SendArguments {
     /// The text; `-` reads standard input
     #[arg(allow_hyphen_values = true)]
     pub(crate) text: String,
-    /// Effect while a turn runs: wait for an own turn, join the running turn, or end it
+    /// Effect while a turn runs: wait for its own turn, join the running turn, or end it
     #[arg(long, value_parser = on_busy())]
     pub(crate) on_busy: Option<OnBusyValue>,
     #[command(flatten)]

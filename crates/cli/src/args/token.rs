@@ -12,15 +12,15 @@ pub(crate) enum TokenCommand {
         after_help = "Examples:\n  abide token ls\n  abide token ls --sign-ins\n  abide token ls --json | jq -r '.[].name'"
     )]
     Ls(TokenLs),
-    /// Make a token and print its secret, which is shown only this once
+    /// Create a token and print its secret, which is shown only once
     #[command(after_help = NEW_HELP)]
     New(TokenNew),
-    /// Make a new secret for a token; the old one and its sign-ins are void at once
+    /// Replace the secret of a token; the old secret and its sign-ins become invalid at once
     #[command(
         after_help = "The new secret of `owner` is written to the file `token` of Abide's home, where commands read it, and is printed too.\n\nExamples:\n  abide token rotate ci\n  abide token rotate owner"
     )]
     Rotate(TokenRotate),
-    /// Take tokens away, or sign browsers out
+    /// Revoke tokens, or sign browsers out
     #[command(
         after_help = "The sign-ins of a token end with it. The owner's token can only be rotated.\n\nExamples:\n  abide token revoke ci\n  abide token revoke sin_0123456789abcdef"
     )]
@@ -52,7 +52,7 @@ impl TokenCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct TokenLs {
-    /// Browsers that are signed in, in place of tokens
+    /// List browser sign-ins instead of tokens
     #[arg(long)]
     pub(crate) sign_ins: bool,
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub(crate) struct TokenNew {
     /// Permissions: read, answer, approve, run, admin
     #[arg(long, value_name = "PERMISSION", value_delimiter = ',', required = true, value_parser = permission)]
     pub(crate) permit: Vec<Permission>,
-    /// After how long it expires, such as 12h or 30d; never unless given
+    /// Lifetime, such as 12h or 30d [default: no expiry]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub(crate) expires: Option<u32>,
     #[command(flatten)]

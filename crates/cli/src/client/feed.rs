@@ -42,13 +42,13 @@ pub(crate) struct EventFeed {
 /// Capacity of the queue, in events. Beyond it the thread stops reading, which applies backpressure to the daemon.
 const QUEUE_CAPACITY: usize = 1024;
 const READ_BYTES: usize = 16 << 10;
-/// Interval at which a missing daemon is looked for.
+/// Interval of the search for a missing daemon.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(100);
 
 impl EventFeed {
     /// Follows a run, starting after the event `after`.
     pub(crate) fn follow(client: &DaemonClient, run: &str, after: u64) -> anyhow::Result<Self> {
-        let (bell, ring) = UnixStream::pair().context("cannot make a socket pair")?;
+        let (bell, ring) = UnixStream::pair().context("cannot create a socket pair")?;
         bell.set_nonblocking(true)
             .and_then(|()| ring.set_nonblocking(true))
             .context("cannot use a socket")?;

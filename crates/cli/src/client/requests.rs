@@ -35,7 +35,7 @@ impl DaemonClient {
         self.request_once(&get_request(format!("/v1/runs/{run}")))
     }
 
-    /// Returns the newest runs, at most `most`, optionally of one status.
+    /// Returns the newest runs, at most `max_items`, optionally of one status.
     pub(crate) fn runs(&self, status: Option<&str>, max_items: usize) -> anyhow::Result<Vec<RunView>> {
         let filter = status.map(|status| format!("&status={status}")).unwrap_or_default();
         self.list("/v1/runs", &filter, max_items)
@@ -78,7 +78,7 @@ impl DaemonClient {
         }
     }
 
-    /// Returns all open questions, oldest first, at most `most`.
+    /// Returns all open questions, oldest first, at most `max_items`.
     pub(crate) fn inbox(&self, max_items: usize) -> anyhow::Result<Vec<InteractionView>> {
         self.list("/v1/interactions", "&state=open", max_items)
     }
@@ -228,8 +228,9 @@ fn reply_request(interaction: &str, text: &str, key: &str) -> Result<DaemonReque
 }
 
 fn post_json_request(path: String, body: &impl Serialize) -> Result<DaemonRequest, CliError> {
-    let body = serde_json::to_vec(body)
-        .map_err(|error| CliError::failure("FAILED", format!("cannot write that as JSON: {error}")))?;
+    let body = serde_json::to_vec(body).map_err(|error| {
+        CliError::failure("FAILED", format!("cannot encode the request as JSON: {error}"))
+    })?;
     Ok(DaemonRequest { path, action: RequestAction::Post(body), key: None })
 }
 

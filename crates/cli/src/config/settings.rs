@@ -27,35 +27,35 @@ use tracing::level_filters::LevelFilter;
 #[serde(deny_unknown_fields)]
 #[schemars(title = "Configuration of Abide")]
 pub struct CliConfig {
-    /// The address and port that the daemon listens on; 127.0.0.1:4870 unless set.
+    /// The address and port that the daemon listens on; default 127.0.0.1:4870.
     #[schemars(with = "String")]
     pub listen: SocketAddr,
-    /// The URL of the store, such as sqlite:/var/lib/abide/abide.db or postgres://user@host/database; an SQLite
-    /// file in the home unless set.
+    /// The URL of the store, such as sqlite:/var/lib/abide/abide.db or postgres://user@host/database; default: an
+    /// SQLite file in the home.
     pub store: String,
     /// The HTTP interface.
     pub http: ListenerSettings,
-    /// How much runs at a time.
+    /// Limits on concurrent work.
     pub slots: SlotSettings,
     /// Terminal sessions.
     pub terminal: TerminalSettings,
-    /// How agents are kept from Abide's own files.
+    /// Isolation of agents from Abide's own files.
     pub sandbox: SandboxSettings,
     /// The agent programs, by name.
     pub engines: BTreeMap<String, AgentProgramSettings>,
     /// The log.
     pub log: LogSettings,
-    /// After how many seconds of silence a working turn is called stalled; 600 unless set. It is shown and counted,
-    /// nothing is done about it.
+    /// The time without output after which a running turn is shown as stalled, in seconds; default 600. The turn
+    /// continues.
     #[schemars(range(min = 1))]
     pub stall_after_sec: u32,
     /// Turns whose process cannot be reached.
     pub recovery: RecoverySettings,
     /// Limits on the machine's resources.
     pub limits: LimitSettings,
-    /// How long what finished runs leave behind is kept.
+    /// Retention of the files of finished runs.
     pub retention: RetentionSettings,
-    /// Where traces are sent.
+    /// Export of traces.
     pub otel: OtelSettings,
 }
 
@@ -63,15 +63,15 @@ pub struct CliConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LimitSettings {
-    /// How many bytes must be free on the file systems of the home and of a run's workspace; 100 MiB unless set, 0 is
-    /// no limit. Below that no run starts, and new runs and messages are refused with RESOURCE_PRESSURE. Answers to
-    /// open questions are still taken.
+    /// The free space that is required on the file systems of the home and of a run's workspace, in bytes; default
+    /// 100 MiB, 0 is no limit. With less, no run starts, and new runs and messages are refused with RESOURCE_PRESSURE.
+    /// Answers to open questions are still accepted.
     pub min_free_bytes: u64,
-    /// How many bytes of memory the processes of one run, or of one terminal session, may use together; 0 is no limit,
-    /// which holds unless set. Beyond it the kernel ends one of them. Needs control groups, see `sandbox.cgroup`.
+    /// The memory limit of all processes of a run or of a terminal session together, in bytes; default 0, no limit.
+    /// If it is exceeded, the kernel kills one of them. Needs control groups, see `sandbox.cgroup`.
     pub memory_max_bytes: u64,
-    /// How many processes and threads one run, or one terminal session, may have; 0 is no limit, which holds unless
-    /// set. Beyond it no process of the run can start another. Needs control groups, see `sandbox.cgroup`.
+    /// The maximum number of processes and threads of a run or of a terminal session; default 0, no limit. At the
+    /// limit, no process of the run can start another. Needs control groups, see `sandbox.cgroup`.
     pub pids_max: u64,
 }
 
@@ -79,8 +79,8 @@ pub struct LimitSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecoverySettings {
-    /// For how many seconds such a turn is looked for, over all times that contact with its process is lost, before the
-    /// person is told that its outcome is unknown; 300 unless set.
+    /// The total time of the searches for the process of a turn, in seconds; default 300. After it, the outcome of the
+    /// turn is recorded as unknown and the person is informed.
     #[schemars(range(min = 1))]
     pub max_sec: u32,
 }
@@ -89,21 +89,21 @@ pub struct RecoverySettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListenerSettings {
-    /// Whether it may listen on an address that other machines can reach. The token is then all that protects this one,
-    /// and it goes over the network unencrypted unless a proxy sees to that.
+    /// Whether the daemon may listen on an address that other machines can reach. Only the token then protects this
+    /// machine, and it is sent unencrypted unless a proxy encrypts the connection.
     pub allow_remote: bool,
-    /// Names by which the daemon may be called besides localhost and its own address, such as a proxy's.
+    /// Host names that are accepted besides localhost and the daemon's own address, such as that of a proxy.
     pub allowed_hosts: Vec<String>,
-    /// The largest JSON body that is taken, in bytes; 1 MiB unless set.
+    /// The maximum size of a JSON body in bytes; default 1 MiB.
     #[schemars(range(min = 1024))]
     pub max_body_bytes: usize,
-    /// The most connections at a time; 1024 unless set.
+    /// The maximum number of concurrent connections; default 1024.
     #[schemars(range(min = 1))]
     pub max_connections: usize,
-    /// The most event streams and WebSockets at a time; 512 unless set.
+    /// The maximum number of concurrent event streams and WebSockets; default 512.
     pub max_streams: usize,
-    /// How many requests a second one client may make in the long run, with twice as many at once; 1000 unless set, and
-    /// 0 is any number.
+    /// The average rate limit of a client in requests per second, with bursts of twice as many; default 1000, 0 is no
+    /// limit.
     pub requests_per_second: u32,
 }
 
@@ -129,12 +129,12 @@ impl ListenerSettings {
     }
 }
 
-/// How much runs at a time.
+/// Limits on concurrent work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SlotSettings {
-    /// The most turns that work at a time. Unless set, two for each core but no more than one for each 2 GiB of
-    /// memory, and at least one.
+    /// The maximum number of concurrent turns; default: two for each core, at most one for each 2 GiB of memory, and at
+    /// least one.
     #[schemars(range(min = 1, max = 10_000))]
     pub max_running: u32,
 }
@@ -143,30 +143,31 @@ pub struct SlotSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TerminalSettings {
-    /// The most sessions that live at a time; 1000 unless set.
+    /// The maximum number of living sessions; default 1000.
     pub max_sessions: usize,
-    /// The bytes of output that are kept on disk for each session; 32 MiB unless set.
+    /// The output that is kept on disk for each session, in bytes; default 32 MiB.
     pub spool_bytes: u64,
-    /// After how many milliseconds an idle session is ended; a day unless set, 0 is never. Sessions of `abide sessions new` stay.
+    /// The time after which an idle session is ended, in milliseconds; default one day, 0 is never. Sessions of `abide
+    /// sessions new` stay.
     pub idle_ms: u64,
-    /// For how many milliseconds an ended session is remembered; ten minutes unless set.
+    /// The time for which an ended session stays listed, in milliseconds; default ten minutes.
     pub remember_ms: u64,
-    /// How often idle, ended and orphaned sessions are looked for, in milliseconds.
+    /// The interval of the search for idle, ended and orphaned sessions, in milliseconds.
     pub housekeeping_ms: u64,
-    /// The shell of sessions that name none: a path, or a name that is found by PATH; /bin/sh unless set.
+    /// The shell of sessions that name none: a path, or a name that is searched in PATH; default /bin/sh.
     #[schemars(length(min = 1))]
     pub shell: String,
 }
 
-/// How agents are kept from Abide's own files: its token, its database, the keepers of other runs.
+/// Isolation of agents from Abide's own files: its token, its database, the keepers of other runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SandboxSettings {
-    /// The mechanism, for engines and runs that name none; auto unless set.
+    /// The mechanism for engines and runs that name none; default auto.
     pub isolation: IsolationSetting,
     /// The control group (cgroup v2) below which each run and terminal session gets one of its own: `auto`, `off`, or
-    /// the absolute path of a group that this user may write to. With `auto`, which holds unless set, the group that the
-    /// service manager delegated is used; where there is none, processes are found by their parents.
+    /// the absolute path of a group that this user may write to. `auto`, the default, uses the group that the service
+    /// manager delegated; without one, processes are found through their parents.
     #[schemars(length(min = 1))]
     pub cgroup: String,
 }
@@ -200,20 +201,20 @@ impl IsolationSetting {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentProgramSettings {
-    /// The program and the arguments that always come first, in place of the usual ones.
+    /// The program and its leading arguments; default: the program in PATH.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>", length(min = 1))]
     pub command: Option<Vec<String>>,
     /// Arguments for every turn.
     pub args: Vec<String>,
-    /// Environment variables on top of those that are passed. Their values are never shown.
+    /// Environment variables in addition to those that are passed. Their values are never shown.
     pub env: BTreeMap<String, String>,
-    /// Which variables of the daemon's environment it gets besides PATH, HOME, the language, proxies and certificates: names,
-    /// or beginnings followed by `*`. Unless set, those with the engine's own keys and settings.
+    /// The variables that are passed from the daemon's environment, in addition to PATH, HOME, the locale, proxies and
+    /// certificates: names, or prefixes followed by `*`; default: those with the engine's own keys and settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>")]
     pub pass_env: Option<Vec<String>>,
-    /// How it is kept from Abide's own files, over `sandbox.isolation`.
+    /// Its isolation from Abide's own files; overrides `sandbox.isolation`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "IsolationSetting")]
     pub isolation: Option<IsolationSetting>,
@@ -225,7 +226,7 @@ pub struct AgentProgramSettings {
     pub protocol: Option<ProtocolSetting>,
 }
 
-/// A protocol that engines which are not built in may speak.
+/// A protocol of engines that are not built in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProtocolSetting {
@@ -237,40 +238,40 @@ pub enum ProtocolSetting {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogSettings {
-    /// The least that is logged; info unless set.
+    /// The least important level that is logged; default info.
     pub level: LogLevel,
-    /// How a line is written; text unless set.
+    /// The format of a line; default text.
     pub format: LogFormat,
-    /// The bytes after which a detached daemon begins a new file in `logs`; 10 MiB unless set.
+    /// The size in bytes at which a daemon in the background begins a new file in `logs`; default 10 MiB.
     #[schemars(range(min = 4_096))]
     pub max_bytes: u64,
-    /// How many such files are kept, the newest included; 5 unless set.
+    /// The number of files that are kept, including the newest; default 5.
     #[schemars(range(min = 1, max = 1_000))]
     pub files: u32,
 }
 
-/// How a line of the log is written.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
     /// For people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// How long what finished runs leave behind is kept. The journal, and with it every question and answer, is kept for
-/// ever; so is everything of a run that works or waits.
+/// Retention of the files of finished runs. The journal, with every question and answer, is kept forever. Files of
+/// running and waiting runs are not touched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionSettings {
-    /// After how many days the private files and the output of a finished run's processes are removed; 7 unless set,
-    /// 0 is never.
+    /// The time after which the private files and process files of a finished run are deleted, in days; default 7, 0 is
+    /// never.
     pub private_days: u32,
-    /// After how many days a finished run's workspace is removed, if it is one that Abide made for it below
-    /// `workspaces`; 30 unless set, 0 is never. A directory that its owner named is never removed.
+    /// The time after which the workspace of a finished run is deleted, if Abide created it below `workspaces`, in
+    /// days; default 30, 0 is never. A directory that the owner named is never deleted.
     pub workspace_days: u32,
-    /// How often, in seconds, they are looked for; 3600 unless set.
+    /// The interval between two rounds, in seconds; default 3600.
     #[schemars(range(min = 1))]
     pub every_sec: u32,
 }
@@ -279,24 +280,24 @@ pub struct RetentionSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OtelSettings {
-    /// The address of an OpenTelemetry collector that takes OTLP as JSON over plain HTTP, such as
-    /// http://127.0.0.1:4318; nothing is sent unless set. Spans go to its path /v1/traces.
+    /// The URL of an OpenTelemetry collector that accepts OTLP as JSON over plain HTTP, such as http://127.0.0.1:4318;
+    /// default: no export. Spans are posted to its path /v1/traces.
     pub endpoint: String,
 }
 
-/// How much a line of the log matters.
+/// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogLevel {
     /// An operator must act.
     Error,
-    /// We coped.
+    /// A failure that was handled.
     Warn,
-    /// Once in a run's life.
+    /// A milestone of a run.
     Info,
-    /// Each transition.
+    /// Each event that changed a run.
     Debug,
-    /// Bytes.
+    /// Everything, including bytes.
     Trace,
 }
 

@@ -75,7 +75,7 @@ fn home_directory(home: &Path) -> MachineCheck {
             Ok(_) => (CheckState::Passed, format!("{shown}")),
             Err(error) => (
                 CheckState::Failed,
-                format!("{shown} cannot be written to ({error}); set ABIDE_HOME to another"),
+                format!("{shown} cannot be written to ({error}); set ABIDE_HOME to another directory"),
             ),
         }
     } else {
@@ -144,8 +144,8 @@ fn quarantined_operations(home: &Path) -> Vec<MachineCheck> {
             "soon".to_owned()
         };
         let detail = format!(
-            "{} is set aside: {deaths} daemons in a row died during it; it is tried again alone, {at}. The log of each death \
-             says more; cancel the run if it is not needed",
+            "{} is quarantined: {deaths} daemons in a row died during it; it is retried alone, {at}. The logs of \
+             these daemons have details; cancel the run if it is not needed",
             one_line(&item)
         );
         MachineCheck { name: "crash guard", state: CheckState::Warning, detail }

@@ -75,16 +75,17 @@ enum ExaminationUpdate {
     Interrupted,
 }
 
-/// Examines all engines concurrently. Each check is limited by its own timeout or by `patience`, whichever is shorter.
+/// Examines all engines concurrently. Each check is limited by its own timeout or by the given one, whichever is
+/// shorter.
 pub(super) fn examine(
     entries: Vec<InstalledEngine>,
     timeout: Option<Duration>,
 ) -> anyhow::Result<ExaminationEnd> {
     // Checks run in an empty directory, so that files in the current directory do not influence them.
     let folder = tempfile::Builder::new().prefix("abide-doctor-").tempdir();
-    let folder = folder.context("cannot make a temporary directory")?;
+    let folder = folder.context("cannot create a temporary directory")?;
     let workspace = folder.path().join("workspace");
-    std::fs::create_dir(&workspace).context("cannot make a temporary directory")?;
+    std::fs::create_dir(&workspace).context("cannot create a temporary directory")?;
     let directory = workspace.to_string_lossy().into_owned();
     let keepers = KeeperProcesses {
         directory: folder.path().join("keepers"),
@@ -144,7 +145,7 @@ fn collect(
     while results.contains(&None) {
         let waiting = entries.iter().zip(&results).filter(|(_, health)| health.is_none());
         let waiting: Vec<&str> = waiting.map(|(entry, _)| entry.engine.name()).collect();
-        progress.show(&format!("looking at {}", waiting.join(", ")));
+        progress.show(&format!("checking {}", waiting.join(", ")));
         let over = all_over();
         match updates.recv_timeout(POLL_INTERVAL) {
             Ok(ExaminationUpdate::Examined(number, health)) => results[number] = Some(health),
@@ -192,10 +193,10 @@ fn program(installation: &EngineInstallation) -> Option<PathBuf> {
 /// Handles SIGINT and SIGTERM. Keepers outlive the process that started them, so they must be ended before this one
 /// exits.
 fn on_interruption(sender: Sender<ExaminationUpdate>) -> anyhow::Result<()> {
-    let (mut reader, writer) = UnixStream::pair().context("cannot make a socket pair")?;
+    let (mut reader, writer) = UnixStream::pair().context("cannot create a socket pair")?;
     for signal in [SIGINT, SIGTERM] {
-        let writer = writer.try_clone().context("cannot listen to signals")?;
-        signal_hook::low_level::pipe::register(signal, writer).context("cannot listen to signals")?;
+        let writer = writer.try_clone().context("cannot listen for signals")?;
+        signal_hook::low_level::pipe::register(signal, writer).context("cannot listen for signals")?;
     }
     std::thread::spawn(move || {
         if reader.read_exact(&mut [0]).is_ok() {

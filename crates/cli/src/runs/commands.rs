@@ -120,7 +120,7 @@ pub(crate) fn cancel(arguments: &StopArguments, given: &[GivenSetting]) -> anyho
         arguments,
         done,
         "canceled",
-        &format!("{} is over already: {}", run.run_id, status_name(run.status)),
+        &format!("{} has already ended: {}", run.run_id, status_name(run.status)),
     )?;
     Ok(SUCCEEDED)
 }

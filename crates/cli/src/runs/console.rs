@@ -55,7 +55,7 @@ const MAX_INPUT_BYTES: usize = 4 << 20;
 impl InputConsole {
     /// Installs a handler: from now on ctrl-c is reported as an event and does not end the process.
     pub(crate) fn new() -> anyhow::Result<Self> {
-        let (interrupts, signal_writer) = UnixStream::pair().context("cannot make a socket pair")?;
+        let (interrupts, signal_writer) = UnixStream::pair().context("cannot create a socket pair")?;
         interrupts.set_nonblocking(true).context("cannot use a socket")?;
         pipe::register(SIGINT, signal_writer).context("cannot listen for ctrl-c")?;
         Ok(Self { interrupts, partial: Vec::new(), closed: false })

@@ -29,7 +29,7 @@ pub(super) fn run(client: &DaemonClient, word: &str) -> anyhow::Result<RunView> 
     let matching: Vec<RunView> = runs.into_iter().filter(|run| matches(&run.run_id, word)).collect();
     let ids: Vec<&str> = matching.iter().map(|run| run.run_id.as_str()).collect();
     require_unique(word, "run", "abide ls", &ids)?;
-    matching.into_iter().next().ok_or_else(|| no_run("there is no such run").into())
+    matching.into_iter().next().ok_or_else(|| no_run("the run does not exist").into())
 }
 
 /// Finds an open question. A full id also matches a question that is not open.

@@ -144,12 +144,13 @@ impl<'a> FollowSession<'a> {
             FeedUpdate::Disconnected => {
                 self.end_prompt_line();
                 self.status_line.line(
-                    "abide: the daemon is gone; waiting for it to come back (`abide up --detach` starts it, ctrl-c leaves)",
+                    "abide: the connection to the daemon is lost; waiting for the daemon (`abide up --detach` starts it, \
+                     ctrl-c detaches)",
                 );
             }
             FeedUpdate::Reconnected => {
                 self.end_prompt_line();
-                self.status_line.line("abide: the daemon is back");
+                self.status_line.line("abide: connected to the daemon again");
                 self.shown_question = None;
                 self.stale = true;
             }
@@ -200,7 +201,7 @@ impl<'a> FollowSession<'a> {
         }
     }
 
-    /// Reads the run and reacts to its state. Returns the exit code if following is over.
+    /// Reads the run and reacts to its state. Returns the exit code if following has ended.
     fn refresh(&mut self) -> anyhow::Result<Option<ExitCode>> {
         self.send();
         while self.stale {
@@ -404,7 +405,7 @@ impl<'a> FollowSession<'a> {
         }
         let id = &self.run.run_id;
         eprint_line(format_args!(
-            "abide: detached; the run continues. Come back: abide attach {id}. End it: abide cancel {id}"
+            "abide: detached; the run continues. Follow it: abide attach {id}. End it: abide cancel {id}"
         ));
         exit::interrupted()
     }
@@ -416,13 +417,13 @@ impl<'a> FollowSession<'a> {
         match &self.shown_question {
             Some(question) => {
                 eprint_line(format_args!(
-                    "abide: the question stays open; answer with: {}, or come back: abide attach {id}",
+                    "abide: the question stays open; answer with: {}, or follow the run: abide attach {id}",
                     question::reply_command(question)
                 ));
                 exit::waiting()
             }
             None => {
-                eprint_line(format_args!("abide: detached; come back: abide attach {id}"));
+                eprint_line(format_args!("abide: detached; follow the run: abide attach {id}"));
                 exit::run_exit_code(RunStatusValue::Idle)
             }
         }

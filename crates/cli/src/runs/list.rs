@@ -27,7 +27,7 @@ pub(crate) fn ls(arguments: &LsArguments, given: &[GivenSetting]) -> anyhow::Res
         return Ok(SUCCEEDED);
     }
     if runs.is_empty() {
-        eprint_line("abide: no such runs; `abide run ENGINE PROMPT` starts one");
+        eprint_line("abide: there are no matching runs; `abide run ENGINE PROMPT` starts one");
         return Ok(SUCCEEDED);
     }
     let head = ["RUN", "STATUS", "ENGINE", "TURN", "AGE", "RESULT"]

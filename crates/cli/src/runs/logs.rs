@@ -60,10 +60,10 @@ fn follow(client: &DaemonClient, run: &str, json: bool) -> anyhow::Result<ExitCo
                     stale |= event_text::may_change_run(&event);
                 }
                 FeedUpdate::Disconnected => {
-                    eprint_line("abide: the daemon is gone; waiting for it to come back")
+                    eprint_line("abide: the connection to the daemon is lost; waiting for the daemon")
                 }
                 FeedUpdate::Reconnected => {
-                    eprint_line("abide: the daemon is back");
+                    eprint_line("abide: connected to the daemon again");
                     stale = true;
                 }
                 FeedUpdate::Failed(error) => return Err(error.into()),

@@ -1,8 +1,8 @@
 //! Commands for runs and questions. They are HTTP clients of the daemon and make no decisions.
 //!
-//! Reading order: `find` (run lookup), `question` (printing questions, parsing answers), `story` (events as text),
-//! `console`, `voice` and `speech` (terminal input and output), `follow` (following a run), then the commands: `start`
-//! (`run`, `attach`), `logs`, `show`, `list` (`ls`, `inbox`), `orders` (`reply`, `send`, `interrupt`, `cancel`).
+//! Reading order: `find` (run lookup), `question` (printing questions, parsing answers), `event_text` (events as text),
+//! `console`, `status_line` and `input_buffer` (terminal input and output), `follow` (following a run), then the commands:
+//! `start` (`run`, `attach`), `logs`, `show`, `list` (`ls`, `inbox`), `commands` (`reply`, `send`, `interrupt`, `cancel`).
 
 pub(crate) mod commands;
 mod console;
@@ -37,7 +37,7 @@ fn new_idempotency_key() -> String {
 
 /// Prints a value as one line of JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    let line = serde_json::to_string(value).context("cannot write that as JSON")?;
+    let line = serde_json::to_string(value).context("cannot encode the output as JSON")?;
     writeln!(std::io::stdout(), "{line}")?;
     Ok(())
 }

@@ -188,7 +188,7 @@ impl ShowPage {
             (InteractionStateValue::Open, _) => {
                 let until = match &question.deadline_at {
                     Some(deadline) => format!("for {} more", times::time_until(deadline)),
-                    None => "for as long as it takes".to_owned(),
+                    None => "without a limit".to_owned(),
                 };
                 let how = question::reply_command(question);
                 self.colour.text(
@@ -260,8 +260,8 @@ fn options(options: &RunOptions) -> Vec<Vec<TableCell>> {
     };
     let on_busy = options.on_busy.map(|on_busy| match on_busy {
         OnBusyValue::Queue => "messages wait for their own turn",
-        OnBusyValue::Steer => "messages go into the turn at work",
-        OnBusyValue::Supersede => "messages end the turn at work",
+        OnBusyValue::Steer => "messages are added to the running turn",
+        OnBusyValue::Supersede => "messages end the running turn",
     });
     let sandbox = options.sandbox.map(|sandbox| match sandbox {
         SandboxValue::ReadOnly => "read-only",

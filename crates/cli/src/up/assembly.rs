@@ -144,7 +144,7 @@ pub(super) fn start_terminal_runtime(config: &CliConfig) -> anyhow::Result<Runti
     RuntimeHandle::start(terminal).context("cannot start the terminal runtime")
 }
 
-/// Times for which the crash guard sets operations aside; shortened for crash tests.
+/// Times for which the crash guard quarantines operations; shortened for crash tests.
 #[cfg(feature = "failpoints")]
 fn guard_pauses() -> GuardPauses {
     match home::variable("ABIDE_TEST_GUARD_PAUSE_MS").and_then(|text| text.parse().ok()) {

@@ -61,11 +61,11 @@ pub(super) fn find_or_start_with(
 fn start(home: &Path, given: &[GivenSetting], loss: LossPolicy) -> anyhow::Result<RunningDaemon> {
     let log = BackgroundLog::open(home)?;
     let (ready, ready_writer) =
-        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot create a pipe")?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let settings_json = serde_json::to_vec(given).context("cannot pass the settings to the daemon")?;
     let (input, settings) =
-        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot create a pipe")?;
     let accept_loss = (loss == LossPolicy::Accept).then(|| "--accept-loss".to_owned());
     let arguments = ["up".to_owned(), format!("--{BACKGROUND_FLAG}")].into_iter().chain(accept_loss);
     let arguments: Vec<OsString> = arguments.map(OsString::from).collect();

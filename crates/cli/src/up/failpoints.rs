@@ -9,7 +9,7 @@
 //! process), `keepers` or `children` (only those); by default only this process. Each kill is logged to the same file
 //! before it happens.
 //!
-//! `ABIDE_TEST_GUARD_PAUSE_MS` is the time for which the crash guard sets an operation aside (`up/assembly.rs`).
+//! `ABIDE_TEST_GUARD_PAUSE_MS` is the time for which the crash guard quarantines an operation (`up/assembly.rs`).
 
 use std::{
     fs::{self, File},

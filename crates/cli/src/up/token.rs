@@ -30,7 +30,7 @@ pub(crate) fn load_or_create(home: &Path) -> anyhow::Result<String> {
             let token = token.trim();
             anyhow::ensure!(
                 !token.is_empty(),
-                "{} is empty; delete it, and the next start makes a new one",
+                "{} is empty; delete it, and the next start creates a new token",
                 path.display()
             );
             Ok(token.to_owned())
@@ -45,11 +45,12 @@ fn read(path: &Path) -> anyhow::Result<String> {
     let (Some(home), Some(name)) = (path.parent(), path.file_name()) else {
         anyhow::bail!("it has no name");
     };
-    let mut file =
-        Directory::open(home)?.open_file(name).context("delete it, and the next start makes a new one")?;
+    let mut file = Directory::open(home)?
+        .open_file(name)
+        .context("delete it, and the next start creates a new token")?;
     anyhow::ensure!(
         home_permissions::is_own_file(&file.metadata()?),
-        "it belongs to another user; delete it, and the next start makes a new one"
+        "it belongs to another user; delete it, and the next start creates a new token"
     );
     let was_open = private_file::remove_access_of_others(&file)
         .context("other users can read it, and its mode cannot be changed; make it private: chmod 600")?;

@@ -66,7 +66,7 @@ fn init_overwrites_nothing() {
     fs::write(folder.path().join("config.yaml"), "mine").unwrap();
     let init = abide(folder.path(), "http://127.0.0.1:1", &["agent", "init"]);
     assert!(
-        init.expect(1).stderr.contains("config.yaml is there already, and nothing is overwritten"),
+        init.expect(1).stderr.contains("config.yaml already exists, and nothing is overwritten"),
         "{init:?}"
     );
     assert_eq!(fs::read_to_string(folder.path().join("config.yaml")).unwrap(), "mine");

@@ -12,7 +12,7 @@ fn a_used_up_budget_is_no_success_and_the_same_command_continues() {
     let words = ["--message", "go", "--max-iterations", "2"];
     let exhausted = home.run(&words);
     exhausted.expect(1);
-    assert!(exhausted.stderr.contains("2 iterations are used up"), "{}", exhausted.stderr);
+    assert!(exhausted.stderr.contains("all 2 iterations are used"), "{}", exhausted.stderr);
     assert_eq!(home.events("RUN_END")[0]["status"], "BUDGET_EXHAUSTED");
     assert_eq!(home.run(&words).expect(0).stdout, "done\n");
     assert_eq!(home.events("USER_MESSAGE").len(), 1);

@@ -9,9 +9,9 @@ fn logs_follow_a_run_across_the_death_of_the_daemon() {
     let mut logs = home.spawn_watched(&["logs", &run, "--follow"]);
     logs.wait_for_line("question: Name?");
     home.kill_daemon();
-    logs.wait_for_line("the daemon is gone");
+    logs.wait_for_line("the connection to the daemon is lost");
     home.up();
-    logs.wait_for_line("the daemon is back");
+    logs.wait_for_line("connected to the daemon again");
     assert_eq!(home.run(&["reply", &run, "Ada"]).code, Some(0));
     assert_eq!(logs.wait_for_exit(), Some(0), "{:?}", logs.err);
     let whole = home.run(&["logs", &run]);
@@ -25,7 +25,7 @@ fn events_as_json_lines_are_all_there_and_each_once_across_a_death() {
     let mut logs = home.spawn_watched(&["logs", &run, "--follow", "--json"]);
     logs.wait_for_line("turn_ended");
     home.kill_daemon();
-    logs.wait_for_line("the daemon is gone");
+    logs.wait_for_line("the connection to the daemon is lost");
     home.up();
     assert_eq!(home.run(&["reply", &run, "Ada"]).code, Some(0));
     assert_eq!(logs.wait_for_exit(), Some(0), "{:?}", logs.err);
@@ -44,7 +44,7 @@ fn a_run_that_is_followed_continues_while_the_daemon_is_dead_and_its_result_stil
     ]);
     run.wait_for_line("one");
     home.kill_daemon();
-    run.wait_for_line("the daemon is gone");
+    run.wait_for_line("the connection to the daemon is lost");
     home.up();
     assert_eq!(run.wait_for_exit(), Some(0), "{:?}", run.err);
     assert_eq!(run.out, ["end"]);
@@ -62,9 +62,9 @@ fn a_question_on_a_terminal_is_asked_again_when_the_daemon_is_back() {
     user.wait_for_text("Name?");
     user.wait_for_text("> ");
     home.kill_daemon();
-    user.wait_for_text("the daemon is gone");
+    user.wait_for_text("the connection to the daemon is lost");
     home.up();
-    user.wait_for_text("the daemon is back");
+    user.wait_for_text("connected to the daemon again");
     user.wait_for_text("Name?");
     user.answer_prompt("Ada\r");
     user.wait_for_text("hello Ada");
@@ -77,7 +77,7 @@ fn an_answer_that_is_typed_while_the_daemon_is_dead_arrives_once_it_is_back() {
     let mut user = on_terminal(&home, &["run", "parrot", "ask open_text Name?\nsay hello $reply"]);
     user.wait_for_text("> ");
     home.kill_daemon();
-    user.wait_for_text("the daemon is gone");
+    user.wait_for_text("the connection to the daemon is lost");
     user.type_keys("Ada\r");
     user.wait_for_text("Ada\r\n");
     home.up();

@@ -170,7 +170,7 @@ fn the_settings_of_a_run_are_part_of_its_story() {
     assert_eq!(shown["run"]["options"], options);
     let told = home.run(&["show", "last"]).stdout;
     for fact in
-        ["policy answers after 60 s", "90 s of work", "small", "read-only", "end the turn at work", "blue"]
+        ["policy answers after 60 s", "90 s of work", "small", "read-only", "end the running turn", "blue"]
     {
         assert!(told.contains(fact), "{fact}: {told}");
     }

@@ -23,7 +23,7 @@ fn a_backup_of_a_running_daemon_verifies_and_holds_its_runs() {
     assert!(copied.contains("copies.db"), "{copied}");
     let refused = home.run(&["backup", copy.to_str().unwrap()]);
     assert_eq!(refused.code, Some(1));
-    assert!(refused.stderr.contains("exists already"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("already exists"), "{}", refused.stderr);
     let found = verified(&home, copy.to_str().unwrap());
     assert_eq!((found["ok"].as_bool(), found["runs"].as_u64()), (Some(true), Some(1)), "{found}");
     let refused = home.run(&["verify", "--repair"]);
@@ -77,7 +77,7 @@ fn a_home_without_a_store_is_not_given_one_by_looking() {
     for words in [&["verify"][..], &["backup", "copy.db"]] {
         let output = home.run(words);
         assert_eq!(output.code, Some(1));
-        assert!(output.stderr.contains("there is no"), "{}", output.stderr);
+        assert!(output.stderr.contains("does not exist"), "{}", output.stderr);
     }
     assert!(!home.path().join("abide.db").exists());
 }

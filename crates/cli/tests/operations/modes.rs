@@ -64,7 +64,7 @@ fn a_home_and_a_token_that_others_can_read_are_repaired_with_a_warning() {
     home.down(home.start());
     allow_all(home.path());
     let stderr = home.down(home.start());
-    assert!(stderr.contains("other users could look into"), "{stderr}");
+    assert!(stderr.contains("other users could read"), "{stderr}");
     assert_eq!(open_to_others(home.path()), []);
     // Only the token: the home was private, so no other file is checked.
     fs::set_permissions(home.path().join("token"), fs::Permissions::from_mode(0o644)).unwrap();

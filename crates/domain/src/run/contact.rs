@@ -117,7 +117,7 @@ impl RunTransition {
         match &self.run.state {
             RunState::Running(RunningPhase::Recovering(recovering)) => {
                 let last_known = recovering.recovered_process(self.at);
-                let turn_deadline = recovering.remaining_time.map(|left| self.at.add_span(left));
+                let turn_deadline = recovering.remaining_time.map(|time| self.at.add_span(time));
                 let process = process.clone();
                 let live = match last_known {
                     Some(last_known) => LiveProcess { process, ..last_known },

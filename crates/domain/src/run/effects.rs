@@ -1,4 +1,4 @@
-//! Reports of performed and missed effects that no other event settles.
+//! Reports of performed and obsolete effects that no other event settles.
 
 use alloc::sync::Arc;
 

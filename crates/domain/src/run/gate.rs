@@ -120,7 +120,7 @@ impl RunTransition {
             return;
         };
         if self.run.waiting_gates.is_empty() {
-            let turn_deadline = remaining_time.map(|left| self.at.add_span(left));
+            let turn_deadline = remaining_time.map(|time| self.at.add_span(time));
             self.turn().execution_status = ExecutionStatus::Running;
             self.run.state = RunState::Running(RunningPhase::Active(ActiveAttempt { live, turn_deadline }));
         } else {

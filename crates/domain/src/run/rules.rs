@@ -11,8 +11,8 @@ use crate::failure::{FailureCode, RunFailure};
 /// | rules | change |
 /// |---|---|
 /// | 0 | the first release |
-/// | 1 | a request inside a turn is void when its process ends (A10); automatic answers are events of their own (D6); a sticky run never fails with `SESSION_RESUME_FAILED`; starts and exits that are told late are recorded; a session that a lost process may have begun under our id is resumed |
-/// | 2 | an answer of a person to an approval must be a yes or a no and is otherwise refused; the decision is recorded (I42, I43) |
+/// | 1 | a request inside a turn is void when its process ends (A10); automatic answers are events of their own (D6); a sticky run never fails with `SESSION_RESUME_FAILED`; late reports of the start and the exit of a process are recorded; a session that a lost process may have created with the id chosen by Abide is resumed |
+/// | 2 | a person's answer to an approval must be a yes or a no, and any other answer is refused; the decision is recorded (I42, I43) |
 pub const CURRENT_RULES_VERSION: u32 = 2;
 
 impl RunTransition {

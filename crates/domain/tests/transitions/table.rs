@@ -148,16 +148,16 @@ impl fmt::Display for TransitionTable {
 
 fn reason(refused: &RequestRefused) -> &'static str {
     match refused {
-        RequestRefused::NoSuchRun => "no such run",
-        RequestRefused::RunExists => "it exists already",
-        RequestRefused::RunFinished { .. } => "it is over",
-        RequestRefused::StaleInteraction { .. } => "not open",
-        RequestRefused::IdempotencyConflict { .. } => "same key, another text",
-        RequestRefused::NotQueued { .. } => "it does not wait for a slot",
-        RequestRefused::NothingToInterrupt { .. } => "no turn is at work",
+        RequestRefused::NoSuchRun => "the run does not exist",
+        RequestRefused::RunExists => "the run already exists",
+        RequestRefused::RunFinished { .. } => "the run has ended",
+        RequestRefused::StaleInteraction { .. } => "the question is not open",
+        RequestRefused::IdempotencyConflict { .. } => "another text under the same key",
+        RequestRefused::NotQueued { .. } => "the run does not wait for a slot",
+        RequestRefused::NothingToInterrupt { .. } => "no turn is running",
         RequestRefused::ApprovalUnclear { .. } => "the answer is neither a yes nor a no",
         RequestRefused::ApprovalNotShown { .. } => "the approval covers more than is shown",
-        RequestRefused::InboxFull { .. } => "too many messages wait",
+        RequestRefused::InboxFull { .. } => "too many messages are waiting",
     }
 }
 

@@ -179,15 +179,15 @@ fn payload<'a, T: serde::Deserialize<'a>>(line: &'a [u8]) -> Option<T> {
     Some(payload)
 }
 
-fn question(asked: AgentQuestionLine<'_>) -> Question {
+fn question(line: AgentQuestionLine<'_>) -> Question {
     let choice = |label| InteractionOption { label, safe: false };
     Question {
-        kind: if asked.options.is_empty() { InteractionKind::OpenText } else { InteractionKind::ChooseOne },
-        prompt: asked.question.into_owned(),
-        options: asked.options.into_iter().map(choice).collect(),
-        ui_hints: asked.sensitive.then(|| r#"{"sensitive":true}"#.to_owned()),
+        kind: if line.options.is_empty() { InteractionKind::OpenText } else { InteractionKind::ChooseOne },
+        prompt: line.question.into_owned(),
+        options: line.options.into_iter().map(choice).collect(),
+        ui_hints: line.sensitive.then(|| r#"{"sensitive":true}"#.to_owned()),
         // An engine cannot guess a secret, so the run must not continue without an answer.
-        default_decision_policy: if asked.sensitive {
+        default_decision_policy: if line.sensitive {
             DecisionPolicy::Abort
         } else {
             DecisionPolicy::EngineJudgement

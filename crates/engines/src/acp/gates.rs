@@ -28,9 +28,9 @@ const MAX_LABEL_CHARS: usize = 200;
 /// The permission requests of one process.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct AcpGates {
-    /// The requests of the present turn, the last one of each name.
+    /// The requests of the current turn, the last one of each name.
     known: Vec<AcpGate>,
-    /// By JSON-RPC id: the number of earlier requests with this id, and the present one.
+    /// By JSON-RPC id: the number of earlier requests with this id, and the current one.
     ids: BTreeMap<String, RequestIdUse>,
     /// Announced calls that requests may refer to.
     #[serde(default)]
@@ -101,9 +101,7 @@ impl AcpGates {
     /// The response to a request.
     pub(super) fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         let gate = self.known.iter_mut().find(|gate| gate.name == answer.gate_id).ok_or_else(|| {
-            UnsupportedOperation::Refused {
-                reason: format!("no request {:?} waits for an answer", answer.gate_id),
-            }
+            UnsupportedOperation::Refused { reason: format!("there is no open request {:?}", answer.gate_id) }
         })?;
         gate.answered = true;
         let option = match answer.verdict {

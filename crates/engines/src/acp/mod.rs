@@ -109,14 +109,15 @@ impl Engine for AcpEngine {
         let Some(initialized) = lines.filter_map(parse_initialize_response).next() else {
             return self.unresponsive_health(answer);
         };
-        let (supported, how) = match ReopenMethod::from_capabilities(&initialized) {
+        let (supported, evidence) = match ReopenMethod::from_capabilities(&initialized) {
             Some(ReopenMethod::Resume) => (true, launch::RESUME_PROBE_DETAIL),
             Some(ReopenMethod::Load) => (true, "it offers session/load"),
             None => (false, "it offers neither session/resume nor session/load"),
         };
         let logins = initialized.auth_methods.iter().flatten().filter_map(|method| method.name.as_deref());
         let logins = logins.collect::<Vec<_>>().join(", ");
-        let detail = if logins.is_empty() { how.to_owned() } else { format!("{how}; logins: {logins}") };
+        let detail =
+            if logins.is_empty() { evidence.to_owned() } else { format!("{evidence}; logins: {logins}") };
         EngineHealth {
             version: initialized.agent_info.and_then(|agent| agent.version).map(String::from),
             failure: None,

@@ -132,7 +132,7 @@ impl SessionPreferences {
         Ok(settings)
     }
 
-    /// The mode to set, if it differs from the present one.
+    /// The mode to set, if it differs from the current one.
     fn mode<'a>(&self, list: Option<&ModeList<'a>>) -> Result<Option<&'a str>, String> {
         let current = list.and_then(|list| list.current);
         let modes = list.map(|list| list.modes.as_slice()).unwrap_or_default();
@@ -222,7 +222,7 @@ fn mode_list<'a>(opened: &'a OpenSessionResult<'_>, options: &'a [ConfigOption<'
     })
 }
 
-/// The request that sets the model, if it differs from the present one.
+/// The request that sets the model, if it differs from the current one.
 fn model_setting(
     index: usize,
     session: &str,

@@ -180,7 +180,7 @@ impl LineProtocol for AcpReader {
                 | AcpPhase::ApplyingSettings(..)
                 | AcpPhase::Ready,
                 _,
-            ) => Err(UnsupportedOperation::Refused { reason: "the first turn is not over yet".to_owned() }),
+            ) => Err(UnsupportedOperation::Refused { reason: "the first turn has not ended yet".to_owned() }),
             (AcpPhase::Failed, _) => {
                 Err(UnsupportedOperation::Refused { reason: "the connection to the agent failed".to_owned() })
             }

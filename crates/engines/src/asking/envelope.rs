@@ -70,7 +70,7 @@ fn unwrap_object(object: &Map<String, Value>) -> &Map<String, Value> {
     wrapped.unwrap_or(object)
 }
 
-/// The question in an object; deviations are added to `odd`. `None` if it contains no question. The caller then decides
+/// The question in an object; deviations are added to `warnings`. `None` if it contains no question. The caller then decides
 /// about the text before it.
 pub(super) fn question(
     object: &Map<String, Value>,
@@ -119,12 +119,12 @@ pub(super) fn prompt_from_tail(prose: &str) -> String {
     prose.get(from..).unwrap_or(prose).to_owned()
 }
 
-/// Truncates a text to `most` characters.
-pub(super) fn truncate(text: String, max_chars: usize, what: &str, warnings: &mut Vec<String>) -> String {
+/// Truncates a text to `max_chars` characters. `part` names the text in the warning.
+pub(super) fn truncate(text: String, max_chars: usize, part: &str, warnings: &mut Vec<String>) -> String {
     match text.char_indices().nth(max_chars) {
         None => text,
         Some((end, _)) => {
-            warnings.push(format!("{what} is longer than {max_chars} characters and was cut"));
+            warnings.push(format!("{part} is longer than {max_chars} characters and was cut"));
             format!("{}…", text.get(..end).unwrap_or_default())
         }
     }

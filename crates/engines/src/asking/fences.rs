@@ -199,8 +199,8 @@ fn fence(line: &str, offset: usize, at: usize) -> Option<FenceLine> {
 fn parse_info_string(info: &str) -> (FenceContent, usize) {
     let Some(first) = word(info, 0) else { return (FenceContent::PerhapsJson, 0) };
     let is_one_of = |word: &Range<usize>, names: &[&str]| {
-        let written = info.get(word.clone()).unwrap_or_default();
-        names.iter().any(|name| written.eq_ignore_ascii_case(name))
+        let text = info.get(word.clone()).unwrap_or_default();
+        names.iter().any(|name| text.eq_ignore_ascii_case(name))
     };
     if is_one_of(&first, &QUESTION_INFO_WORDS) {
         return (FenceContent::Question, first.end);

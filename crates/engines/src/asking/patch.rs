@@ -52,7 +52,7 @@ pub fn skill_patch(mode: ExecutionMode) -> String {
     format!("\n\n## How this run works\n\n{}\n", run_rules(mode, QuestionStyle::InAnswer))
 }
 
-/// The person's part of a build_prompt that [`build_prompt`] made; any other text is returned unchanged.
+/// The person's part of a prompt from [`build_prompt`]; any other text is returned unchanged.
 pub fn strip_instructions(prompt: &str) -> &str {
     match prompt.strip_suffix(CLOSE_TAG).and_then(|open| open.rfind(OPEN_TAG)) {
         Some(end) => prompt.get(..end).unwrap_or(prompt),

@@ -127,7 +127,8 @@ fn question_answer(text: &str, found: &QuestionSpan) -> RecognizedAnswer {
     let mut warnings = vec![];
     if found.other_questions > 0 {
         warnings.push(
-            "the answer has several questions: the last counts, the others are left in its text".to_owned(),
+            "the answer has several questions; only the last one is asked, the others stay in the text"
+                .to_owned(),
         );
     }
     let read = lenient_json::parse_object(body);

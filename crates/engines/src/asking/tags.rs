@@ -66,9 +66,9 @@ fn tags(text: &str, blocks: &[FencedBlock]) -> Vec<QuestionTag> {
 fn tag(rest: &str, start: usize) -> Option<QuestionTag> {
     let (closing, rest) = rest.strip_prefix('/').map_or((false, rest), |rest| (true, rest));
     TAG_NAMES.into_iter().find_map(|name| {
-        let written = rest.get(..name.len())?;
+        let name_text = rest.get(..name.len())?;
         let after = rest.get(name.len()..)?.strip_prefix('>')?;
-        let same = written.bytes().zip(name.bytes()).all(|(byte, expected)| {
+        let same = name_text.bytes().zip(name.bytes()).all(|(byte, expected)| {
             byte.to_ascii_lowercase() == expected || (expected == b'_' && byte == b'-')
         });
         let end = start + 1 + usize::from(closing) + (rest.len() - after.len());

@@ -282,7 +282,7 @@ impl ClaudeToolInput<'_> {
     }
 }
 
-/// The first `most` characters of a text, with an ellipsis if there are more.
+/// The first `max_chars` characters of a text, with an ellipsis if there are more.
 pub(super) fn truncate_for_display(text: &str, max_chars: usize) -> String {
     match text.char_indices().nth(max_chars) {
         None => text.to_owned(),

@@ -57,11 +57,12 @@ pub(super) fn of_print_form(
         Some(ClaudeOutcome::Stopped) => Err(TurnOutcome::Interrupted),
         _ if exit.cause == ExitCause::Interrupted => Err(TurnOutcome::Interrupted),
         Some(ClaudeOutcome::Answered(_)) => {
-            let how = match exit.status {
-                ExitStatus::Code(code) => format!("left with code {code}"),
+            let exit_text = match exit.status {
+                ExitStatus::Code(code) => format!("exited with code {code}"),
                 ExitStatus::Unknown => "is gone".to_owned(),
             };
-            let message = format!("the engine gave an answer but {how}, so the answer may be incomplete");
+            let message =
+                format!("the engine printed an answer but {exit_text}, so the answer may be incomplete");
             Err(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, message) })
         }
         Some(ClaudeOutcome::Failed(failure)) => Err(TurnOutcome::Failed { failure }),

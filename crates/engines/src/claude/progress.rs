@@ -18,5 +18,5 @@ pub(super) fn report_block(block: &ClaudeBlock<'_>, by_subagent: bool, facts: &m
 }
 
 pub(super) fn call_summary(tool: &str, input: &ClaudeToolInput<'_>) -> String {
-    input.summary().map_or_else(|| tool.to_owned(), |gist| format!("{tool}: {gist}"))
+    input.summary().map_or_else(|| tool.to_owned(), |summary| format!("{tool}: {summary}"))
 }

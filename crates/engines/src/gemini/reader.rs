@@ -84,7 +84,7 @@ impl OneShotProtocol for GeminiReader {
                 self.used_tool = true;
                 if result.status != "success" {
                     let output = result.output.unwrap_or_default();
-                    facts.push(FactKind::Progress(format!("did not work: {output}")));
+                    facts.push(FactKind::Progress(format!("the tool failed: {output}")));
                 }
             }
             "error" => {
@@ -125,7 +125,7 @@ impl OneShotProtocol for GeminiReader {
             AUTH_REQUIRED_EXIT if refused => RunFailure::new(
                 FailureCode::EngineAuthRequired,
                 format!(
-                    "gemini wants a login; run `gemini` once, or set GEMINI_API_KEY for it: {stderr_tail}"
+                    "gemini requires a login; run `gemini` once, or set GEMINI_API_KEY for it: {stderr_tail}"
                 ),
             ),
             UNTRUSTED_DIR_EXIT if refused => RunFailure::new(

@@ -2,7 +2,7 @@
 //! Info>` block.
 //!
 //! The program was withdrawn from its registry before this adapter was written. The adapter follows documentation and
-//! reports, and is tested only with a stand-in: see [`AdapterBasis::Documented`]. The held form uses the Agent Client
+//! reports, and is tested only with a substitute program: see [`AdapterBasis::Documented`]. The held form uses the Agent Client
 //! Protocol (`acp`).
 
 mod launch;

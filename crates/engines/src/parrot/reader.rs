@@ -276,7 +276,7 @@ impl LineProtocol for ParrotReader {
     fn encode_answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         let GateAnswer { gate_id: gate, text, verdict } = *answer;
         if !self.gates.contains(gate) {
-            return Err(UnsupportedOperation::Refused { reason: format!("nothing waits at {gate}") });
+            return Err(UnsupportedOperation::Refused { reason: format!("there is no open request {gate}") });
         }
         let approved = verdict == Some(ApprovalVerdict::Approved);
         Ok(ParrotCommand::Answer { gate, text, approved }.line())

@@ -85,7 +85,7 @@ impl OneShotProtocol for QwenReader {
 /// The failure with the message of a `result`.
 fn reported_failure(message: &str) -> RunFailure {
     if message.contains(NO_LOGIN_MESSAGE) {
-        let message = format!("qwen wants a login; run `qwen` once and log in: {message}");
+        let message = format!("qwen requires a login; run `qwen` once and log in: {message}");
         return RunFailure::new(FailureCode::EngineAuthRequired, message);
     }
     engine_failed(message)
@@ -100,7 +100,7 @@ fn report_block(block: QwenBlock<'_>, by_subagent: bool, facts: &mut FactSink) {
             facts.push_tool_call(&tool, command, path);
         }
         ("tool_result", ..) if block.is_error == Some(true) => {
-            facts.push(FactKind::Progress("that did not work".to_owned()));
+            facts.push(FactKind::Progress("the tool failed".to_owned()));
         }
         _ => {}
     }

@@ -188,7 +188,7 @@ impl Processes for KeeperProcesses {
             | KeeperLookup::Absent => {
                 let recorded = keeper_dir.exit_record();
                 if keeper_dir.path().exists() && !clean_up_dead_keeper(&keeper_dir) {
-                    Err(unreachable_error("its keeper lives"))
+                    Err(unreachable_error("its keeper is still running"))
                 } else {
                     Ok(exit_status(recorded))
                 }
@@ -316,7 +316,7 @@ impl KeeperProcesses {
 
     /// Looks up the keeper of that name. Waits for one that is starting. A keeper that was never told what to start,
     /// because its daemon died, is prevented from starting anything. A live keeper that does not reply in time is
-    /// reported as silent.
+    /// reported as unresponsive.
     fn look_up_within(&self, name: &str, answer_ms: u64) -> KeeperLookup {
         let keeper_dir = self.keeper_dir(name);
         for polls in 0..STARTUP_POLLS {
@@ -361,8 +361,10 @@ impl KeeperProcesses {
 
     /// Returns the directory of the keepers that will outlive a process; empty if there will be none.
     fn outliving_keepers_dir(&self, launch: &ProcessSpec) -> PathBuf {
-        let noted = launch.surviving_keepers_dir.as_deref();
-        noted.and_then(|noted| self.outliving_keepers().resolve_note(noted)).unwrap_or_default()
+        let relative_path = launch.surviving_keepers_dir.as_deref();
+        relative_path
+            .and_then(|relative_path| self.outliving_keepers().resolve_note(relative_path))
+            .unwrap_or_default()
     }
 
     /// Decides how a process is isolated.
@@ -529,7 +531,7 @@ const UNCLAIMED_POLLS: u32 = 20;
 const EXIT_POLLS: u32 = 40;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-#[expect(clippy::disallowed_methods, reason = "a keeper that has no socket yet has nothing to wait on")]
+#[expect(clippy::disallowed_methods, reason = "a starting keeper has no socket yet that could be waited for")]
 fn sleep_poll_interval() {
     std::thread::sleep(POLL_INTERVAL);
 }

@@ -139,7 +139,7 @@ impl OutlivingTask {
         for (run, note) in notes {
             let state = match self.store.run(run).await {
                 Ok(state) => state,
-                // It is unknown whether a damaged run is over.
+                // It is unknown whether a damaged run has ended.
                 Err(StoreError::Damaged { .. }) => continue,
                 Err(error) => return Err(error),
             };

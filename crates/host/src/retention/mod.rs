@@ -58,9 +58,9 @@ pub struct RetentionDeps {
 /// How long items of finished runs are kept, and how often they are looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetentionPeriods {
-    /// Days for private files, question contents and process files; 0 is for ever.
+    /// Days for private files, question contents and process files; 0 means never.
     pub private_days: u32,
-    /// Days for workspaces that Abide created; 0 is for ever.
+    /// Days for workspaces that Abide created; 0 means never.
     pub workspace_days: u32,
     /// Seconds between two rounds; at least 1.
     pub every_sec: u32,
@@ -180,7 +180,7 @@ impl RetentionTask {
     /// Moves the directories of runs that finished long enough ago to the trash. Returns their number.
     async fn expire_dirs(
         &self,
-        what: RetentionItem,
+        item: RetentionItem,
         purpose: DirPurpose,
         days: u32,
     ) -> Result<usize, StoreError> {
@@ -195,12 +195,12 @@ impl RetentionTask {
                 break;
             }
             let Some(run) = self.load_readable_run(run_id).await? else { continue };
-            let is_own = what != RetentionItem::Workspace || Path::new(&run.settings.workspace) == folder;
+            let is_own = item != RetentionItem::Workspace || Path::new(&run.settings.workspace) == folder;
             if is_own && self.is_due(&run, days) {
                 due.push((run_id.to_string(), folder));
             }
         }
-        if what == RetentionItem::Workspace && !due.is_empty() {
+        if item == RetentionItem::Workspace && !due.is_empty() {
             if !self.deps.store.damaged_runs().await?.is_empty() {
                 // The workspaces of those runs are unknown, so nothing is deleted.
                 return Ok(0);
@@ -215,7 +215,7 @@ impl RetentionTask {
         for (run, folder) in due {
             if trash::move_to_trash(&self.deps.home, purpose, &run, &folder) {
                 tracing::debug!(folder = %folder.display(), "leftover removed");
-                (self.deps.on_removed)(what);
+                (self.deps.on_removed)(item);
                 removed_count += 1;
             }
         }
@@ -246,8 +246,8 @@ impl RetentionTask {
     /// Returns a run if it exists and is readable; nothing of a damaged run is deleted.
     async fn load_readable_run(&self, run: RunId) -> Result<Option<Run>, StoreError> {
         match self.deps.store.run(run).await {
-            Err(StoreError::Damaged { detail: what }) => {
-                tracing::warn!(%run, %what, "leftovers of a damaged run are kept");
+            Err(StoreError::Damaged { detail }) => {
+                tracing::warn!(%run, %detail, "leftovers of a damaged run are kept");
                 Ok(None)
             }
             read => read,

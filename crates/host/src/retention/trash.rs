@@ -24,7 +24,7 @@ const MAX_TREE_TIME: Duration = Duration::from_secs(60);
 pub(super) fn move_to_trash(home: &Path, purpose: DirPurpose, run: &str, folder: &Path) -> bool {
     let trash = home.join(FOLDER);
     if !created_dirs::was_created_for(home, purpose, run, folder) {
-        tracing::warn!(folder = %folder.display(), "not deleted: Abide cannot prove that it made this directory");
+        tracing::warn!(folder = %folder.display(), "not deleted: there is no proof that Abide created this directory; delete it by hand if it is not needed");
         return false;
     }
     let (Some(name), Ok(())) = (folder.file_name(), private_file::create_dir(&trash)) else { return false };
@@ -38,7 +38,7 @@ pub(super) fn move_to_trash(home: &Path, purpose: DirPurpose, run: &str, folder:
             Ok(()) if created_dirs::was_created_for(home, purpose, run, &target) => return true,
             Ok(()) => {
                 let back = fs::rename(&target, folder);
-                tracing::warn!(folder = %folder.display(), ?back, "not deleted: it was replaced meanwhile");
+                tracing::warn!(folder = %folder.display(), ?back, "not deleted: the directory was replaced in the meantime");
                 return false;
             }
             Err(error)
@@ -106,7 +106,7 @@ pub(super) fn delete_if_ours(home: &Path, trash: &Directory, name: &OsStr) {
         None => {
             tracing::warn!(
                 ?name,
-                "not deleted: Abide cannot prove that it made this; delete it by hand if it is not needed"
+                "not deleted: there is no proof that Abide created this; delete it by hand if it is not needed"
             );
         }
     }

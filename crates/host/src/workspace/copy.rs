@@ -30,18 +30,18 @@ pub(super) struct CopyLimits {
 /// An error of a copy. Paths are relative to the folder.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CopyError {
-    #[error("holds {path}, which cannot be read: {source}")]
+    #[error("contains {path}, which cannot be read: {source}")]
     Unreadable { path: PathBuf, source: OsError },
     #[error("cannot be copied, because {path} cannot be written: {source}")]
     Unwritable { path: PathBuf, source: OsError },
-    #[error("holds the link {path} to {to}, which leaves the folder; put the file itself there")]
+    #[error("contains the link {path} to {to}, which leaves the folder; put the file itself there")]
     LinkLeavesFolder { path: PathBuf, to: PathBuf },
-    #[error("holds {path}, which is neither a file nor a folder nor a link; remove it")]
+    #[error("contains {path}, which is neither a file nor a folder nor a link; remove it")]
     SpecialFile { path: PathBuf },
-    #[error("holds more than {} MiB; leave out what the engine does not need", limits.bytes >> 20)]
+    #[error("contains more than {} MiB; leave out what the engine does not need", limits.bytes >> 20)]
     TooBig { limits: CopyLimits },
-    #[error("holds more than {} files; leave out what the engine does not need", most.entries)]
-    TooMany { most: CopyLimits },
+    #[error("contains more than {} files; leave out what the engine does not need", limits.entries)]
+    TooMany { limits: CopyLimits },
 }
 
 /// Copies the contents of a folder to an empty folder and syncs them. `edit` may change the bytes of a file. Nothing is
@@ -109,7 +109,7 @@ fn list_entries(source: &Directory, limits: CopyLimits) -> Result<Vec<CopyEntry>
             }
             found += 1;
             if found > limits.entries {
-                return Err(CopyError::TooMany { most: limits });
+                return Err(CopyError::TooMany { limits });
             }
             let path = folder.join(&entry.name);
             // Metadata of the link itself, not of its target.
@@ -195,8 +195,8 @@ fn stays_inside(path: &Path, to: &Path) -> bool {
     ups <= depth && rest.all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
-/// Returns whether two folders have equal contents, except for the top-level file `but`. Unreadable contents are not
-/// equal. `left` is a copy within `most`. `right` is untrusted, so no more is read of it than `left` holds.
+/// Returns whether two folders have equal contents, except for the top-level file `ignored`. Unreadable contents are not
+/// equal. `left` is a copy within `limits`. `right` is untrusted, so no more is read of it than `left` holds.
 pub(super) fn is_equal(left: &Directory, right: &Directory, ignored: &str, limits: CopyLimits) -> bool {
     compare(left, right, ignored, limits).is_some()
 }

@@ -145,7 +145,7 @@ fn workspace_error(workspace: &str, error: &OsError) -> WorkspaceError {
         | OsError::InvalidPath { .. }
         | OsError::NotRegular { .. }
         | OsError::TooLarge { .. } => {
-            format!("the workspace {workspace} is not there or cannot be entered")
+            format!("the workspace {workspace} does not exist or cannot be entered")
         }
     })
 }
@@ -189,7 +189,7 @@ impl LocalWorkspaces {
     ) -> Result<(), WorkspaceError> {
         let (folder, name) = skill.copy_path.rsplit_once('/').unwrap_or(("", &skill.copy_path));
         let folder = workspace.create_directories(folder, FOLDER_MODE).map_err(|error| {
-            WorkspaceError(format!("cannot make the folder {folder} for skills in the workspace: {error}"))
+            WorkspaceError(format!("cannot create the folder {folder} for skills in the workspace: {error}"))
         })?;
         if copy_state(&folder, name, preparation.run) == CopyState::ForThisRun {
             return Ok(());
@@ -242,26 +242,26 @@ impl LocalWorkspaces {
         skill: &RunSkill,
     ) -> Result<StagedCopy, WorkspaceError> {
         let named = workspace.path().join(&skill.source);
-        let wrong = |what: &str| WorkspaceError(format!("the skill {} {what}", named.display()));
+        let refusal = |problem: &str| WorkspaceError(format!("the skill {} {problem}", named.display()));
         let source = open_source(workspace, &named).map_err(|error| {
             if error.kind() == io::ErrorKind::NotADirectory {
-                wrong(&format!("is not a folder; name the folder in which the {SKILL_FILE} lies"))
+                refusal(&format!("is not a folder; name the folder that contains the {SKILL_FILE}"))
             } else {
-                wrong(&format!("cannot be found: {error}; name a folder with a {SKILL_FILE}"))
+                refusal(&format!("cannot be found: {error}; name a folder with a {SKILL_FILE}"))
             }
         })?;
         if fs::canonicalize(&named).is_ok_and(|source| workspace.path().starts_with(source)) {
-            return Err(wrong("holds the workspace itself; name the folder of the skill alone"));
+            return Err(refusal("contains the workspace itself; name the folder of the skill alone"));
         }
         // The folder may have been replaced since the run was created.
         self.check_skill(preparation.workspace, &skill.source)?;
         if source.metadata(COPY_MARKER).is_ok() {
-            return Err(wrong("is a copy that Abide made for a run; name the folder that it was made from"));
+            return Err(refusal("is a copy that Abide made for a run; name the original folder"));
         }
         match source.metadata(SKILL_FILE) {
             Ok(file) if file.kind == FileKind::Regular => {}
-            Ok(_) => return Err(wrong(&format!("has a {SKILL_FILE} that is not a plain file"))),
-            Err(error) => return Err(wrong(&format!("has no {SKILL_FILE} that can be read: {error}"))),
+            Ok(_) => return Err(refusal(&format!("has a {SKILL_FILE} that is not a plain file"))),
+            Err(error) => return Err(refusal(&format!("has no {SKILL_FILE} that can be read: {error}"))),
         }
         let not_written = |error: OsError| {
             WorkspaceError(format!(
@@ -288,7 +288,7 @@ impl LocalWorkspaces {
                 *bytes = b"*\n".to_vec();
             }
         })
-        .map_err(|trouble| wrong(&trouble.to_string()))?;
+        .map_err(|error| refusal(&error.to_string()))?;
         write_marker(&copy, run).map_err(not_written)?;
         Ok(staged)
     }
@@ -326,12 +326,12 @@ struct StagedCopy {
     staging: Directory,
     /// Name of the copy in `staging`.
     copy: String,
-    /// Name in `staging` to which the present target is moved.
+    /// Name in `staging` to which the current target is moved.
     old: String,
 }
 
 impl StagedCopy {
-    /// Returns whether the present target has equal contents.
+    /// Returns whether the current target has equal contents.
     fn matches_target(&self, folder: &Directory, name: &str) -> bool {
         match (self.staging.open_directory(&self.copy), folder.open_directory(name)) {
             (Ok(copy), Ok(target)) => copy::is_equal(&copy, &target, COPY_MARKER, SKILL_LIMITS),

@@ -216,7 +216,7 @@ fn the_folder_that_holds_the_workspace_and_a_copy_of_ours_are_no_skills() {
     let alias = alias.path().join("alias");
     symlink(&home, &alias).unwrap();
     let reason = fixture.prepare_from(&alias.to_string_lossy(), "run_1", Auto).unwrap_err();
-    assert!(reason.contains("holds the workspace itself"), "{reason}");
+    assert!(reason.contains("contains the workspace itself"), "{reason}");
     fixture.write("skills/review/.abide-copy", "run_0\n");
     fixture.assert_refused("is a copy that Abide made");
 }
@@ -299,7 +299,7 @@ fn unreadable_and_unwritable_files_are_named() {
     let fixture = WorkspaceFixture::new();
     let read_only = fs::Permissions::from_mode(0o555);
     fs::set_permissions(fixture.workspace(), read_only).unwrap();
-    fixture.assert_refused("cannot make the folder");
+    fixture.assert_refused("cannot create the folder");
     assert_eq!(prepare_without_skill(&fixture), Ok(()), "without a skill it can be worked in");
     fs::set_permissions(fixture.workspace(), fs::Permissions::from_mode(0o755)).unwrap();
 }

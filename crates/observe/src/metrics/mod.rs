@@ -127,8 +127,8 @@ impl CommitObserver for DaemonMetrics {
             families.commits_failed.inc();
             return;
         }
-        for milestone in report.completed_items {
-            match milestone {
+        for item in report.completed_items {
+            match item {
                 CompletedItem::Turn(turn) => {
                     families.turns(turn.status.name()).inc();
                     let took = seconds(turn.started_at.span_until(turn.ended_at));

@@ -10,13 +10,13 @@ use super::*;
 /// Commits a random history and notifies the metrics as an observed store does.
 async fn commit_observed(metrics: &DaemonMetrics, store: &MemoryStore, commits: Vec<JournalCommit>) {
     for commit in commits {
-        let milestones = CompletedItem::of(&commit);
+        let completed_items = CompletedItem::of(&commit);
         let committed = store.commit(commit).await.expect("a legal commit is taken");
         let took = Duration::from_millis(3);
         metrics.on_commit(&CommitReport {
             duration: took,
             outcome: Ok(committed.last),
-            completed_items: &milestones,
+            completed_items: &completed_items,
         });
     }
 }

@@ -88,9 +88,9 @@ impl TraceExporter {
 }
 
 impl CommitObserver for TraceExporter {
-    fn on_commit(&self, sight: &CommitReport<'_>) {
-        for milestone in sight.completed_items {
-            match self.queue.try_send(TraceItem::Completed(milestone.clone())) {
+    fn on_commit(&self, report: &CommitReport<'_>) {
+        for item in report.completed_items {
+            match self.queue.try_send(TraceItem::Completed(item.clone())) {
                 Ok(()) => {}
                 Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                     self.metrics.count_dropped(SPAN_KIND, 1)
@@ -113,7 +113,7 @@ impl TraceSender {
             let (mut ended, mut flush, mut next) = (vec![], None, Some(first));
             while let Some(item) = next.take() {
                 match item {
-                    TraceItem::Completed(milestone) => ended.push(milestone),
+                    TraceItem::Completed(item) => ended.push(item),
                     TraceItem::Flush(done) => flush = Some(done),
                 }
                 if flush.is_none() && ended.len() < MAX_BATCH_ITEMS {
@@ -142,13 +142,13 @@ impl TraceSender {
                 Err(_) => {}
             }
         }
-        tracing::warn!(spans, "spans dropped: the collector did not take them");
+        tracing::warn!(spans, "spans dropped: the collector did not accept them");
         self.metrics.count_dropped(SPAN_KIND, spans);
     }
 }
 
 /// Waits before the next attempt.
-#[expect(clippy::disallowed_methods, reason = "a collector that refused has nothing to wait on")]
+#[expect(clippy::disallowed_methods, reason = "there is no event that announces the recovery of a collector")]
 fn wait_before_retry() {
     std::thread::sleep(RETRY_DELAY);
 }

@@ -14,8 +14,8 @@ use abide_ports::observer::{AttemptSummary, CompletedItem, CompletedRun, Complet
 use serde_json::{Value, json};
 
 /// Returns the spans of a completed item.
-pub(super) fn spans_of(milestone: &CompletedItem) -> Vec<Value> {
-    match milestone {
+pub(super) fn spans_of(item: &CompletedItem) -> Vec<Value> {
+    match item {
         CompletedItem::Run(run) => vec![run_span(run)],
         CompletedItem::Turn(turn) => {
             let attempts = turn.attempts.iter().map(|attempt| attempt_span(turn, attempt));

@@ -54,8 +54,8 @@ impl Directory {
         let flags = flags | OFlags::CLOEXEC;
         let opened = match self.resolution {
             PathResolution::Openat2 => {
-                let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-                match rustix::fs::openat2(&self.descriptor, &path, flags, mode, how) {
+                let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+                match rustix::fs::openat2(&self.descriptor, &path, flags, mode, resolve) {
                     // Old kernels do not have the call, and seccomp filters of containers forbid it.
                     Err(Errno::NOSYS | Errno::PERM) => self.open_by_components(&components, flags, mode),
                     opened => opened,

@@ -193,7 +193,7 @@ pub struct OwnIds {
 }
 
 impl OwnIds {
-    /// The present ids. Call it before entering a namespace, because no ids are mapped inside at first.
+    /// The current ids. Call it before entering a namespace, because no ids are mapped inside at first.
     pub fn current() -> Self {
         Self { user: geteuid().as_raw(), group: getegid().as_raw() }
     }

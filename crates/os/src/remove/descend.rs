@@ -35,7 +35,7 @@ impl DirectoryIdentity {
     }
 }
 
-/// Opens the directory `name` in `above` for listing. Links and mounts are not entered.
+/// Opens the directory `name` in `parent` for listing. Links and mounts are not entered.
 pub(super) fn open_for_removal(parent: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
     let listing = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = match open_beneath(&parent, name, listing) {
@@ -54,8 +54,8 @@ pub(super) fn open_for_removal(parent: impl AsFd, name: &CStr) -> Result<OwnedFd
 }
 
 fn open_beneath(parent: impl AsFd, name: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    match rustix::fs::openat2(&parent, name, flags, Mode::empty(), how) {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    match rustix::fs::openat2(&parent, name, flags, Mode::empty(), resolve) {
         Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(&parent, name, flags, Mode::empty()),
         opened => opened,
     }

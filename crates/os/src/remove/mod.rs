@@ -94,7 +94,7 @@ impl fmt::Display for TreeRemoval {
             write!(f, "; {} more failures", self.more_failures)?;
         }
         if self.timed_out {
-            write!(f, "; time ran out, the rest is still there")?;
+            write!(f, "; the time limit was reached, and the other entries remain")?;
         }
         Ok(())
     }
@@ -106,8 +106,10 @@ pub fn remove(directory: &Directory, name: &OsStr, max_time: Duration) -> TreeRe
     let path = PathBuf::from(name);
     let is_one_component = Path::new(name).file_name() == Some(name);
     let (Ok(name), true) = (CString::new(name.as_bytes()), is_one_component) else {
-        removal
-            .record_failure(path, io::Error::new(io::ErrorKind::InvalidInput, "not a name in a directory"));
+        removal.record_failure(
+            path,
+            io::Error::new(io::ErrorKind::InvalidInput, "the name is not one component of a path"),
+        );
         return removal;
     };
     match remove_one(directory, &name) {

@@ -74,7 +74,7 @@ pub trait Engine: Debug + Send + Sync {
     /// Evaluates the results of those commands, in the same order.
     fn assess_health(&self, results: &[ProbeResult]) -> EngineHealth;
 
-    /// The handle of a new session with the id `fresh` (a new UUID), for engines that accept a chosen id (A6). The
+    /// The handle of a new session that gets its id from this new UUID, for engines that accept a chosen id (A6). The
     /// handle is then durable before the process starts.
     fn new_session_handle(&self, uuid: &str) -> Option<EngineSessionHandle>;
 

@@ -43,7 +43,7 @@ pub enum StoreError {
     /// Acknowledged input is missing: the store is older than its witness, or is another store.
     #[error(
         "acknowledged input is missing: {detail}. Either put a backup in place with `abide restore FILE`, or continue \
-         without what is missing with `abide up --accept-loss`"
+         without the missing input with `abide up --accept-loss`"
     )]
     InputLost {
         /// The finding and its probable cause.
@@ -51,7 +51,7 @@ pub enum StoreError {
     },
     /// The store's files were deleted or replaced while it was open. All further commits are refused.
     #[error(
-        "the store is gone: {detail}; nothing is accepted until the daemon is restarted on an intact store"
+        "the store is gone: {detail}; no input is accepted until the daemon is restarted on an intact store"
     )]
     FilesGone { detail: String },
     /// Another daemon uses the store. This process will not accept commits again.
@@ -64,9 +64,9 @@ pub enum StoreError {
     #[error("incompatible store version: {reason}")]
     IncompatibleVersion { reason: String },
     /// This kind of store does not support the operation.
-    #[error("this store cannot do that: {hint}")]
+    #[error("the store does not support this operation: {hint}")]
     Unsupported { hint: String },
     /// The request is invalid, for example because of a malformed cursor.
-    #[error("{detail} is not valid")]
+    #[error("{detail}")]
     Invalid { detail: String },
 }

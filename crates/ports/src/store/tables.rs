@@ -95,10 +95,10 @@ pub enum JournalMismatch {
         tables: Vec<&'static str>,
     },
     /// The journal contains an event that the domain refuses at that position.
-    #[error("run {}: entry {} cannot follow the entries before it: {refused}", entry.run_id, entry.seq.0)]
+    #[error("run {}: entry {} is not valid after the entries before it: {refused}", entry.run_id, entry.seq.0)]
     EventRefused { entry: Box<JournalEntry>, refused: RequestRefused },
     /// An entry is missing or duplicated.
-    #[error("run {run_id}: an entry says revision {found} where {derived} is due")]
+    #[error("run {run_id}: an entry has the revision {found} instead of {derived}")]
     Revision {
         run_id: RunId,
         /// The revision in the journal.

@@ -1,7 +1,7 @@
 //! Re-encodes values of the first stored format, whose fields had other names. This is the only code that knows the old
 //! names.
 //!
-//! Only names change. A value is renamed as JSON, because the types of the domain describe the present format, and then
+//! Only names change. A value is renamed as JSON, because the types of the domain describe the current format, and then
 //! decoded and encoded by them. Texts and labels of people are never renamed: each function visits the fields of one
 //! type.
 
@@ -9,12 +9,12 @@ use abide_domain::{delivery::Delivery, event::RunEvent, interaction::Interaction
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-/// An event of the journal in the present format.
+/// An event of the journal in the current format.
 pub(super) fn reencode_event(old: &str) -> serde_json::Result<String> {
     reencode::<RunEvent>(old, event)
 }
 
-/// The body of a row in the present format. `table` is the table of the row.
+/// The body of a row in the current format. `table` is the table of the row.
 pub(super) fn reencode_body(table: &str, old: &str) -> serde_json::Result<String> {
     match table {
         "runs" => reencode::<Run>(old, run),

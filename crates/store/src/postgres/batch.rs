@@ -13,7 +13,7 @@ use crate::{
     record::{CommitRow, DeliveryKeys, EntryRow, InteractionKeys, RunKeys, TableRows},
 };
 
-/// The present rows of the runs and keys that a batch concerns.
+/// The current rows of the runs and keys that a batch concerns.
 #[derive(Debug, Default)]
 pub(super) struct BatchBaseline {
     pub(super) head: JournalHead,

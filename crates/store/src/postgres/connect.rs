@@ -83,20 +83,21 @@ impl PostgresTarget {
             let value = percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned();
             if own_parameters.insert(name, value).is_some() {
                 return Err(StoreError::Invalid {
-                    detail: format!("a store's URL with two values of {name}"),
+                    detail: format!("the store's URL has two values for {name}; keep one of them"),
                 });
             }
         }
         let schema = own_parameters.remove("schema").unwrap_or_else(|| DEFAULT_SCHEMA.to_owned());
         let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if schema.is_empty() || schema.len() > 63 || !schema.chars().all(letters) {
-            let what = "the schema's name, which should be of lower-case letters, digits and _,".to_owned();
-            return Err(StoreError::Invalid { detail: what });
+            let detail =
+                "the name of the schema must consist of 1 to 63 lower-case letters, digits and _".to_owned();
+            return Err(StoreError::Invalid { detail });
         }
         // The URL is not included in the message, because it may contain a password.
-        let mut config: Config = format!("{address}?{}", rest.join("&"))
-            .parse()
-            .map_err(|error| StoreError::Invalid { detail: format!("the store's URL ({error})") })?;
+        let mut config: Config = format!("{address}?{}", rest.join("&")).parse().map_err(|error| {
+            StoreError::Invalid { detail: format!("the store's URL is invalid: {error}") }
+        })?;
         config.application_name("abide").connect_timeout(CONNECT_TIMEOUT);
         // Keepalives detect an interrupted connection within 30 seconds. The default of the system is two hours.
         config
@@ -255,7 +256,8 @@ impl PostgresConnection {
         let sql = "SELECT number, name, checksum FROM migrations ORDER BY number";
         let applied_rows = self.query(sql, &[]).await.map_err(|error| failed(&error))?;
         if !pending(MIGRATIONS, &applied_migrations(&applied_rows))?.is_empty() {
-            let reason = "it was written by an older Abide; start a daemon of this version once, which brings it up to date";
+            let reason =
+                "it was written by an older Abide; start a daemon of this version once, which migrates it";
             return Err(StoreError::IncompatibleVersion { reason: reason.to_owned() });
         }
         Ok(())
@@ -270,10 +272,9 @@ impl PostgresConnection {
         let (count, first, last): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
         let head: Option<i64> = row.get(3);
         if first != 1 || count != last || head != Some(last) {
-            let what = format!(
-                "the journal goes from {first} to {last} but has {count} entries and the head {head:?}"
-            );
-            return Err(StoreError::Damaged { detail: what });
+            let detail =
+                format!("the journal has {count} entries from {first} to {last}, and its head is {head:?}");
+            return Err(StoreError::Damaged { detail });
         }
         Ok(())
     }

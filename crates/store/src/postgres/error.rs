@@ -13,7 +13,7 @@ pub(super) fn failed(error: &Error) -> StoreError {
             StoreError::Damaged { detail: reason }
         }
         long if *long == SqlState::PROGRAM_LIMIT_EXCEEDED => {
-            StoreError::Invalid { detail: format!("a key as long as this ({reason})") }
+            StoreError::Invalid { detail: format!("the key is too long: {reason}") }
         }
         // All other errors depend on the server's state or configuration, so a retry may succeed.
         _ => StoreError::Unavailable { reason },

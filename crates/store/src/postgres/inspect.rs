@@ -22,8 +22,8 @@ pub(super) async fn inspect(store: &PostgresStore) -> Result<Vec<StoreFlaw>, Sto
     if let Some(path) = &store.witness {
         match witness_check::compare_with_witness(&session, path).await {
             Ok(None) => {}
-            Ok(Some(what)) => flaws.push(StoreFlaw::Note { detail: what }),
-            Err(StoreError::InputLost { detail: what }) => flaws.push(StoreFlaw::InputLost { detail: what }),
+            Ok(Some(detail)) => flaws.push(StoreFlaw::Note { detail }),
+            Err(StoreError::InputLost { detail }) => flaws.push(StoreFlaw::InputLost { detail }),
             Err(other) => return Err(other),
         }
     }
@@ -44,7 +44,9 @@ async fn inspect_snapshot(
     check_chain(session, flaws).await?;
     check_indexes(session, schema, flaws).await?;
     for (table, id) in invalid_run_ids(session).await? {
-        flaws.push(StoreFlaw::Derived { detail: format!("{table} has rows of {id:?}, which is not a run") });
+        flaws.push(StoreFlaw::Derived {
+            detail: format!("{table} has rows with the run id {id:?}, which is invalid"),
+        });
     }
     session.client.batch_execute("ROLLBACK").await
 }
@@ -69,7 +71,7 @@ async fn rebuild_derived(session: &PostgresConnection) -> Result<(), Error> {
 }
 
 async fn check_chain(session: &PostgresConnection, flaws: &mut Vec<StoreFlaw>) -> Result<(), Error> {
-    let (mut check, mut at, mut found, mut last) = (ChainCheck::default(), 0_i64, 0, 0_i64);
+    let (mut check, mut at, mut mismatch_count, mut last) = (ChainCheck::default(), 0_i64, 0, 0_i64);
     loop {
         let sql = "SELECT seq, checksum, chain FROM journal WHERE seq > $1 ORDER BY seq LIMIT $2";
         let rows = session.query(sql, &[&at, &PAGE_ENTRIES]).await?;
@@ -77,10 +79,10 @@ async fn check_chain(session: &PostgresConnection, flaws: &mut Vec<StoreFlaw>) -
             at = row.get(0);
             let chain: Option<i64> = row.get(2);
             last = chain.unwrap_or(0);
-            if let Some(what) = check.check_entry(at, row.get(1), chain) {
-                found += 1;
-                if found <= MAX_FINDINGS {
-                    flaws.push(StoreFlaw::Journal { detail: what });
+            if let Some(detail) = check.check_entry(at, row.get(1), chain) {
+                mismatch_count += 1;
+                if mismatch_count <= MAX_FINDINGS {
+                    flaws.push(StoreFlaw::Journal { detail });
                 }
             }
         }
@@ -92,7 +94,7 @@ async fn check_chain(session: &PostgresConnection, flaws: &mut Vec<StoreFlaw>) -
         let (seq, chain): (i64, i64) = (row.get(0), row.get(1));
         if (seq, chain) != (at, last) {
             flaws.push(StoreFlaw::Journal {
-                detail: format!("the head says {seq}, and the journal ends at {at}, or their chains differ"),
+                detail: format!("the head is entry {seq} and the journal ends at entry {at}, or their chained checksums differ"),
             });
         }
     }
@@ -127,10 +129,10 @@ async fn check_indexes(
         let ordered = format!(
             "SELECT count(*) FROM (SELECT {columns} FROM {table} WHERE {predicate} ORDER BY {columns} OFFSET 0) AS found"
         );
-        let found = count(session, &ordered).await?;
-        if found != all {
-            let what = format!("the index {index} finds {found} rows of {table}, which has {all}");
-            flaws.push(StoreFlaw::Derived { detail: what });
+        let indexed = count(session, &ordered).await?;
+        if indexed != all {
+            let detail = format!("the index {index} has {indexed} of the {all} rows of {table}");
+            flaws.push(StoreFlaw::Derived { detail });
         }
     }
     Ok(())
@@ -158,14 +160,14 @@ async fn count(session: &PostgresConnection, sql: &str) -> Result<i64, Error> {
 
 /// Ids in tables that are not valid run ids.
 async fn invalid_run_ids(session: &PostgresConnection) -> Result<Vec<(&'static str, String)>, Error> {
-    let mut found = Vec::new();
+    let mut ids = Vec::new();
     for table in TABLES {
         for row in session.query(&format!("SELECT DISTINCT run_id FROM {table}"), &[]).await? {
             let id: String = row.get(0);
             if id.parse::<RunId>().is_err() {
-                found.push((table, id));
+                ids.push((table, id));
             }
         }
     }
-    Ok(found)
+    Ok(ids)
 }

@@ -89,9 +89,9 @@ impl PostgresReader {
         let mut values: Vec<&(dyn ToSql + Sync)> = vec![&after, &more, &max_bytes];
         values.extend(run.as_ref().map(|run| run as &(dyn ToSql + Sync)));
         let rows = self.rows(&sql, &values).await?;
-        let found = rows.first().map_or(0, |row| row.get::<_, i64>(7));
+        let total = rows.first().map_or(0, |row| row.get::<_, i64>(7));
         let page_rows = rows.get(..rows.len().min(request.limit)).unwrap_or_default();
-        let has_more = found > limit_to_db_integer(page_rows.len());
+        let has_more = total > limit_to_db_integer(page_rows.len());
         let entries = page_rows.iter().map(entry).collect::<Result<_, _>>()?;
         Ok(JournalPage { entries, has_more })
     }
@@ -129,11 +129,11 @@ impl PostgresReader {
         let max_bytes = limit_to_db_integer(page.max_bytes);
         values.push(&max_bytes);
         let rows = self.rows(&sql, &values).await?;
-        let found = rows.first().map_or(0, |row| row.get::<_, i64>(2));
+        let total = rows.first().map_or(0, |row| row.get::<_, i64>(2));
         let page_rows = rows.len().min(page.limit);
         let rows = rows.get(..page_rows).unwrap_or_default();
         let next_cursor =
-            rows.last().filter(|_| found > limit_to_db_integer(page_rows)).map(|row| row.get(0));
+            rows.last().filter(|_| total > limit_to_db_integer(page_rows)).map(|row| row.get(0));
         let items = rows.iter().map(read).collect::<Result<_, _>>()?;
         Ok(ListPage { items, next_cursor })
     }

@@ -138,13 +138,13 @@ impl SchemaLock {
 
     /// Records that another daemon took over the schema, and returns the error.
     fn taken_over_by(&self, name: &str) -> StoreError {
-        let what = format!(
-            "the schema {} was taken by {name} while the connection was lost; this daemon accepts nothing more: stop one \
-             of the two, and restart this one if it is to continue",
+        let detail = format!(
+            "the schema {} was taken by {name} while the connection was lost; this daemon accepts no more input; stop one \
+             of the two daemons, and restart this one to continue with it",
             self.schema
         );
-        self.state.set_taken_over(&what);
-        StoreError::InUse { detail: what }
+        self.state.set_taken_over(&detail);
+        StoreError::InUse { detail }
     }
 
     /// Writes the entry of this daemon.
@@ -168,8 +168,9 @@ impl SchemaLock {
                 backend,
             },
         };
-        let text = serde_json::to_string(&holder)
-            .map_err(|error| StoreError::Invalid { detail: format!("the holder's entry ({error})") })?;
+        let text = serde_json::to_string(&holder).map_err(|error| StoreError::Invalid {
+            detail: format!("the entry of this daemon cannot be encoded: {error}"),
+        })?;
         let sql = "INSERT INTO meta (key, value) VALUES ('holder', $1)
                    ON CONFLICT (key) DO UPDATE SET value = excluded.value";
         session.execute(sql, &[&text]).await.map_err(|error| failed(&error))?;

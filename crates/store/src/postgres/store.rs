@@ -83,7 +83,7 @@ impl StoreQueries for PostgresStore {
             let before = position::<RunId>(&page)?.map_or("run_~".to_owned(), |run| run.to_string());
             let (name, more) = (status.map(RunStatus::name), limit_plus_one(&page));
             let readable = |row: &Row| Ok(RUNS.value::<Run>(row).ok());
-            let found = match &name {
+            let page = match &name {
                 Some(name) => {
                     let sql = "SELECT run_id, body FROM runs WHERE status = $1 AND run_id < $2
                                ORDER BY run_id DESC LIMIT $3";
@@ -94,7 +94,7 @@ impl StoreQueries for PostgresStore {
                     self.reader.page(RUNS, sql, vec![&before, &more], &page, readable).await?
                 }
             };
-            let ListPage { items, next_cursor } = found;
+            let ListPage { items, next_cursor } = page;
             Ok(ListPage { items: items.into_iter().flatten().collect(), next_cursor })
         })
     }
@@ -105,9 +105,9 @@ impl StoreQueries for PostgresStore {
                        ORDER BY deadline_at, run_id LIMIT $2";
             let mut wanted = limit;
             loop {
-                let found = self.reader.runs(sql, &[&until.0, &limit_to_db_integer(wanted)]).await?;
-                let read = found.len();
-                let runs = found.into_iter().filter_map(|(_, run)| run.ok());
+                let rows = self.reader.runs(sql, &[&until.0, &limit_to_db_integer(wanted)]).await?;
+                let read = rows.len();
+                let runs = rows.into_iter().filter_map(|(_, run)| run.ok());
                 let mut due: Vec<_> = runs.filter_map(|run| Some((run.run_id, run.deadline()?))).collect();
                 // Unreadable rows are skipped, so that they do not hide later rows.
                 if due.len() >= limit || read < wanted {
@@ -122,8 +122,8 @@ impl StoreQueries for PostgresStore {
     fn slot_occupancies(&self) -> StoreFuture<'_, Vec<(RunId, SlotOccupancy)>> {
         Box::pin(async move {
             let sql = "SELECT run_id, body FROM runs WHERE activity IN ($1, $2) ORDER BY run_id";
-            let found = self.reader.runs(sql, &[&ACTIVITY_SLOT, &ACTIVITY_SLOT_AND_EFFECTS]).await?;
-            let runs = found.into_iter().filter_map(|(_, run)| run.ok());
+            let rows = self.reader.runs(sql, &[&ACTIVITY_SLOT, &ACTIVITY_SLOT_AND_EFFECTS]).await?;
+            let runs = rows.into_iter().filter_map(|(_, run)| run.ok());
             Ok(runs.map(|run| (run.run_id, run.occupancy())).collect())
         })
     }
@@ -132,8 +132,8 @@ impl StoreQueries for PostgresStore {
         Box::pin(async move {
             let sql = "SELECT run_id, body FROM runs WHERE activity IS NOT NULL OR deadline_at IS NOT NULL
                        ORDER BY run_id";
-            let found = self.reader.runs(sql, &[]).await?;
-            let damaged = found
+            let rows = self.reader.runs(sql, &[]).await?;
+            let damaged = rows
                 .into_iter()
                 .filter_map(|(run_id, run)| Some(DamagedRun { run_id, detail: run.err()?.to_string() }));
             Ok(damaged.collect())
@@ -159,8 +159,8 @@ impl StoreQueries for PostgresStore {
         Box::pin(async move {
             let sql = "SELECT message_id, body FROM inbound WHERE channel = $1 AND message_id = $2";
             let (channel, message) = (escape_nul(&key.channel), escape_nul(&key.message_id));
-            let found = self.reader.bodies("inbound", sql, &[&channel, &message]).await?.pop();
-            Ok(found.map(|(_, inbound)| inbound))
+            let rows = self.reader.bodies("inbound", sql, &[&channel, &message]).await?.pop();
+            Ok(rows.map(|(_, inbound)| inbound))
         })
     }
 
@@ -219,7 +219,7 @@ impl StoreQueries for PostgresStore {
             let first = after.map_or(String::new(), |(run, _)| run.to_string());
             let mut wanted = limit.saturating_add(1);
             loop {
-                let found = self
+                let rows = self
                     .reader
                     .runs(
                         sql,
@@ -231,8 +231,8 @@ impl StoreQueries for PostgresStore {
                         ],
                     )
                     .await?;
-                let read = found.len();
-                let runs: Vec<Run> = found.into_iter().filter_map(|(_, run)| run.ok()).collect();
+                let read = rows.len();
+                let runs: Vec<Run> = rows.into_iter().filter_map(|(_, run)| run.ok()).collect();
                 // Unreadable rows are skipped, so that they do not hide later rows.
                 if runs.len() > limit || read < wanted {
                     return Ok(pending_effects_after(runs, after, limit));

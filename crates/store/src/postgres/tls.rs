@@ -64,8 +64,9 @@ impl TlsMode {
             "verify-ca" => Ok(Self::VerifyCa),
             "verify-full" => Ok(Self::VerifyFull),
             _ => Err(StoreError::Invalid {
-                detail: "sslmode in the store's URL, which should be disable, prefer, require, verify-ca or verify-full,"
-                    .to_owned(),
+                detail:
+                    "sslmode in the store's URL must be disable, prefer, require, verify-ca or verify-full"
+                        .to_owned(),
             }),
         }
     }
@@ -94,7 +95,7 @@ impl TlsSettings {
         };
         if mode != TlsMode::Disable && sockets > 0 {
             return Err(StoreError::Invalid {
-                detail: "a store's URL with both a Unix socket and a network address; give one kind, it"
+                detail: "the store's URL has both a Unix socket and a network address; keep one kind"
                     .to_owned(),
             });
         }
@@ -158,10 +159,10 @@ fn system_roots() -> Result<RootCertStore, StoreError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(loaded.certs);
     if roots.is_empty() {
-        let why = loaded.errors.first().map_or(String::new(), |error| format!(" ({error})"));
+        let reason = loaded.errors.first().map_or(String::new(), |error| format!(" ({error})"));
         return Err(StoreError::Unavailable {
             reason: format!(
-                "this system has no certificate authorities{why}; install its package ca-certificates, or name the \
+                "this system has no certificate authorities{reason}; install its package ca-certificates, or name the \
                  server's authority with sslrootcert=FILE in the store's URL"
             ),
         });
@@ -170,9 +171,9 @@ fn system_roots() -> Result<RootCertStore, StoreError> {
 }
 
 fn roots_of(path: &Path) -> Result<RootCertStore, StoreError> {
-    let failed = |why: &dyn fmt::Display| StoreError::Unavailable {
+    let failed = |reason: &dyn fmt::Display| StoreError::Unavailable {
         reason: format!(
-            "cannot use sslrootcert {}: {why}; it should be a PEM file with the certificates of authorities",
+            "cannot use sslrootcert {}: {reason}; it must be a PEM file with the certificates of authorities",
             path.display()
         ),
     };

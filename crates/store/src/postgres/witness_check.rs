@@ -38,7 +38,7 @@ impl WriteHealth {
     pub(super) fn health(&self) -> Result<(), StoreError> {
         self.check_not_taken_over()?;
         match &self.lock().missing_entries {
-            Some(what) => Err(StoreError::FilesGone { detail: what.clone() }),
+            Some(detail) => Err(StoreError::FilesGone { detail: detail.clone() }),
             None => Ok(()),
         }
     }
@@ -46,7 +46,7 @@ impl WriteHealth {
     /// Returns an error if another daemon took over the schema.
     pub(super) fn check_not_taken_over(&self) -> Result<(), StoreError> {
         match &self.lock().taken_over {
-            Some(what) => Err(StoreError::InUse { detail: what.clone() }),
+            Some(detail) => Err(StoreError::InUse { detail: detail.clone() }),
             None => Ok(()),
         }
     }
@@ -55,12 +55,12 @@ impl WriteHealth {
         self.lock().taken_over.is_some()
     }
 
-    pub(super) fn set_taken_over(&self, what: &str) {
-        self.lock().taken_over = Some(what.to_owned());
+    pub(super) fn set_taken_over(&self, detail: &str) {
+        self.lock().taken_over = Some(detail.to_owned());
     }
 
-    fn set_missing_entries(&self, what: Option<String>) {
-        self.lock().missing_entries = what;
+    fn set_missing_entries(&self, detail: Option<String>) {
+        self.lock().missing_entries = detail;
     }
 
     fn lock(&self) -> MutexGuard<'_, WriteBlockers> {
@@ -119,9 +119,7 @@ pub(super) async fn witness_path(folder: &Path, session: &PostgresConnection) ->
     };
     let id: String = row.get(0);
     if id.is_empty() || !id.chars().all(|c| c.is_ascii_alphanumeric()) {
-        return Err(StoreError::Damaged {
-            detail: "the store's id in its table meta is not valid".to_owned(),
-        });
+        return Err(StoreError::Damaged { detail: "the store's id in its table meta is invalid".to_owned() });
     }
     Ok(folder.join(format!("postgres-{id}.witness")))
 }
@@ -137,12 +135,14 @@ pub(super) async fn open(
     match compare_with_witness(session, path).await {
         Ok(None) => {}
         Ok(Some(note)) => notes.push(note),
-        Err(StoreError::InputLost { detail: what }) if loss == LossPolicy::Accept => {
+        Err(StoreError::InputLost { detail }) if loss == LossPolicy::Accept => {
             let sql = "INSERT INTO meta (key, value)
                        VALUES ('accepted_loss', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') || ': ' || $1)
                        ON CONFLICT (key) DO UPDATE SET value = excluded.value";
-            session.execute(sql, &[&what]).await.map_err(|error| failed(&error))?;
-            notes.push(format!("continues without acknowledged input, as asked with --accept-loss: {what}"));
+            session.execute(sql, &[&detail]).await.map_err(|error| failed(&error))?;
+            notes.push(format!(
+                "continues without acknowledged input, as requested with --accept-loss: {detail}"
+            ));
         }
         Err(other) => return Err(other),
     }
@@ -158,19 +158,19 @@ pub(super) async fn compare_with_witness(
     path: &Path,
 ) -> Result<Option<String>, StoreError> {
     // The witness is read first, because concurrent commits can only make the journal longer.
-    let seen = match witness::read(path) {
-        WitnessReading::Head(seen) => seen,
+    let witnessed = match witness::read(path) {
+        WitnessReading::Head(witnessed) => witnessed,
         WitnessReading::Missing => return Ok(None),
-        WitnessReading::Unreadable(why) => {
+        WitnessReading::Unreadable(reason) => {
             let note =
-                format!("its witness {why}; it is unknown whether acknowledged input was lost before now");
+                format!("its witness {reason}; it is unknown whether acknowledged input was lost before now");
             return Ok(Some(note));
         }
     };
-    let rows = session.query(CHAIN_AT_WITNESS_SQL, &[&seen.chain, &seen.seq]).await;
+    let rows = session.query(CHAIN_AT_WITNESS_SQL, &[&witnessed.chain, &witnessed.seq]).await;
     let rows = rows.map_err(|error| failed(&error))?;
     let chain = rows.first().map(|row| row.get(0));
-    witness::compare("the store on the server", seen, head(session).await?, chain)?;
+    witness::compare("the store on the server", witnessed, head(session).await?, chain)?;
     Ok(None)
 }
 

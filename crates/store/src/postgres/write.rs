@@ -18,7 +18,7 @@ use crate::{
     run_rows::TABLES,
 };
 
-/// Locks the head row, and reads the present rows of these runs and keys. One round trip.
+/// Locks the head row, and reads the current rows of these runs and keys. One round trip.
 pub(super) async fn begin(
     session: &PostgresConnection,
     records: &[&CommitRow],

@@ -11,7 +11,7 @@ use rusqlite::Connection;
 
 use super::{
     connect::{self, InUseMark},
-    error::failed,
+    error::{failed, path_error},
     lock::sibling_path,
 };
 use crate::witness::{sync_folder, write_error};
@@ -19,7 +19,9 @@ use crate::witness::{sync_folder, write_error};
 /// Copies the database to a file that must not exist. The file appears when it is complete.
 pub(super) fn copy(database: &Path, to: &Path) -> Result<(), StoreError> {
     if to.exists() {
-        return Err(StoreError::Invalid { detail: format!("{} exists already and", to.display()) });
+        return Err(StoreError::Invalid {
+            detail: format!("{} already exists; choose another name", to.display()),
+        });
     }
     let part = sibling_path(to, "part");
     let _ = fs::remove_file(&part);
@@ -36,7 +38,7 @@ fn write(database: &Path, part: &Path) -> Result<(), StoreError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600).open(part).map_err(|error| write_error(part, &error))?;
     let source = connect::reader(database)?;
-    let name = part.to_str().ok_or_else(|| StoreError::Invalid { detail: part.display().to_string() })?;
+    let name = part.to_str().ok_or_else(|| path_error(part))?;
     source.execute("VACUUM INTO ?1", [name]).map_err(|error| failed(&error))?;
     // The copy is complete without a log, so it is marked accordingly.
     let copy = Connection::open(part).map_err(|error| failed(&error))?;

@@ -108,9 +108,9 @@ pub(super) fn writer(
     let mut missing = if is_whole { None } else { check_log(&connection, path, options.loss)? };
     match verdict {
         WitnessVerdict::Agrees | WitnessVerdict::NeverWitnessed => {}
-        WitnessVerdict::Unavailable { why } => notes.push(why),
-        WitnessVerdict::InputLost { what } if options.loss == LossPolicy::Accept => missing = Some(what),
-        WitnessVerdict::InputLost { what } => return Err(StoreError::InputLost { detail: what }),
+        WitnessVerdict::Unavailable { reason } => notes.push(reason),
+        WitnessVerdict::InputLost { detail } if options.loss == LossPolicy::Accept => missing = Some(detail),
+        WitnessVerdict::InputLost { detail } => return Err(StoreError::InputLost { detail }),
     }
     configure(&connection, options).map_err(|error| error_with_path(path, &error))?;
     let mode: String = connection
@@ -131,9 +131,10 @@ pub(super) fn writer(
     }
     migrate(&connection)?;
     check_journal(&connection)?;
-    if let Some(what) = missing {
-        witness_check::record_accepted_loss(&connection, &what)?;
-        notes.push(format!("continues without acknowledged input, as asked with --accept-loss: {what}"));
+    if let Some(detail) = missing {
+        witness_check::record_accepted_loss(&connection, &detail)?;
+        notes
+            .push(format!("continues without acknowledged input, as requested with --accept-loss: {detail}"));
     }
     let head = super::write::head(&connection).map_err(|error| failed(&error))?;
     let witness = match purpose {
@@ -231,7 +232,7 @@ fn prepare_file(
     notes: &mut Vec<String>,
 ) -> Result<bool, StoreError> {
     let had_log = fs::metadata(sibling_path(path, "wal")).map(|file| file.len());
-    let log_says_something = had_log.as_ref().is_ok_and(|length| *length > 0);
+    let has_log_entries = had_log.as_ref().is_ok_and(|length| *length > 0);
     let length = fs::metadata(path).map_or(0, |file| file.len());
     let is_empty = length == 0;
     // SQLite would treat such a file as an empty database and overwrite it.
@@ -240,20 +241,22 @@ fn prepare_file(
             detail: format!("{} is too short to be a database", path.display()),
         });
     }
-    let missing = match (is_empty, log_says_something, lock.used_before) {
-        (true, true, _) => Some("is missing or empty, but its log is there"),
-        (true, false, true) => Some("is missing or empty though it was in use before"),
+    let missing = match (is_empty, has_log_entries, lock.used_before) {
+        (true, true, _) => Some("is missing or empty, but its log exists"),
+        (true, false, true) => Some("is missing or empty, but it was in use before"),
         (true, false, false) | (false, _, _) => None,
     };
-    if let Some(how) = missing {
+    if let Some(problem) = missing {
         if loss == LossPolicy::Refuse {
-            let what =
-                format!("{} {how} (`abide up --accept-loss` starts with an empty one)", path.display());
-            return Err(StoreError::Damaged { detail: what });
+            let detail = format!(
+                "{} {problem}; `abide up --accept-loss` starts with an empty database",
+                path.display()
+            );
+            return Err(StoreError::Damaged { detail });
         }
         witness_check::rename_orphan_log(path)?;
         notes.push(format!(
-            "starts with an empty store, as asked with --accept-loss: {} {how}",
+            "starts with an empty store, as requested with --accept-loss: {} {problem}",
             path.display()
         ));
     }
@@ -263,8 +266,8 @@ fn prepare_file(
         |error| StoreError::Unavailable { reason: format!("{} cannot be opened: {error}", path.display()) };
     let file = options.open(path).map_err(cannot)?;
     // With a log, the last page may be incomplete, because the log repairs it.
-    if !log_says_something && has_partial_page(&file).map_err(cannot)? {
-        return Err(StoreError::Damaged { detail: format!("{} was cut short", path.display()) });
+    if !has_log_entries && has_partial_page(&file).map_err(cannot)? {
+        return Err(StoreError::Damaged { detail: format!("{} is truncated", path.display()) });
     }
     Ok(had_log.is_ok())
 }
@@ -307,15 +310,16 @@ fn check_log(connection: &Connection, path: &Path, loss: LossPolicy) -> Result<O
         return Ok(None);
     }
     let path = path.display();
-    let missing = format!("{path} was in use when it was copied or left, and its log {path}-wal is missing");
+    let missing =
+        format!("{path} was copied or abandoned while it was in use, and its log {path}-wal is missing");
     if loss == LossPolicy::Accept {
         return Ok(Some(missing));
     }
-    let what = format!(
-        "{missing}, which may hold the latest commits; bring that file back, or continue without it with \
+    let detail = format!(
+        "{missing}, which may hold the latest commits; put that file back, or continue without it with \
          `abide up --accept-loss`; copy a database in use with `abide backup`"
     );
-    Err(StoreError::Damaged { detail: what })
+    Err(StoreError::Damaged { detail })
 }
 
 fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
@@ -392,14 +396,14 @@ pub(super) fn check_backup(backup: &Connection, path: &Path, has_log: bool) -> R
     let ours: i64 =
         backup.query_row(tables, [], |row| row.get(0)).map_err(|error| error_with_path(path, &error))?;
     if ours < 3 {
-        return Err(StoreError::Damaged { detail: format!("{} holds no store of Abide", path.display()) });
+        return Err(StoreError::Damaged { detail: format!("{} contains no store of Abide", path.display()) });
     }
     pending(MIGRATIONS, &applied_migrations(backup).map_err(|error| error_with_path(path, &error))?)?;
     let verdict: String = backup
         .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
         .map_err(|error| error_with_path(path, &error))?;
     if verdict != "ok" {
-        return Err(StoreError::Damaged { detail: format!("{} is not whole ({verdict})", path.display()) });
+        return Err(StoreError::Damaged { detail: format!("{} is damaged ({verdict})", path.display()) });
     }
     Ok(())
 }
@@ -416,8 +420,8 @@ pub(super) fn check_journal(connection: &Connection) -> Result<(), StoreError> {
     let after: i64 = connection.query_row(sql, [from], |row| row.get(0)).map_err(|error| failed(&error))?;
     let count = from + after;
     if first != 1 || count != last {
-        let what = format!("the journal goes from {first} to {last} but has {count} entries");
-        return Err(StoreError::Damaged { detail: what });
+        let detail = format!("the journal has {count} entries from {first} to {last}");
+        return Err(StoreError::Damaged { detail });
     }
     read::entries(connection, last - CHECKED_TAIL_ENTRIES, CHECKED_TAIL_ENTRIES).map(drop)
 }
@@ -426,7 +430,7 @@ pub(super) fn check_journal(connection: &Connection) -> Result<(), StoreError> {
 pub(super) fn error_with_path(path: &Path, error: &rusqlite::Error) -> StoreError {
     let about = |text: String| format!("{}: {text}", path.display());
     match failed(error) {
-        StoreError::Damaged { detail: what } => StoreError::Damaged { detail: about(what) },
+        StoreError::Damaged { detail } => StoreError::Damaged { detail: about(detail) },
         StoreError::Unavailable { reason } => StoreError::Unavailable { reason: about(reason) },
         StoreError::Full { reason } => StoreError::Full { reason: about(reason) },
         other @ (StoreError::Conflict { .. }

@@ -1,5 +1,7 @@
 //! Translates errors of SQLite to store errors.
 
+use std::path::Path;
+
 use abide_ports::store::StoreError;
 use rusqlite::ErrorCode;
 
@@ -21,6 +23,11 @@ pub(super) fn commit_failed(error: &rusqlite::Error) -> StoreError {
         Some(ErrorCode::SystemIoFailure) => StoreError::OutcomeUnknown { reason: error.to_string() },
         _ => failed(error),
     }
+}
+
+/// The error for a path that SQLite cannot use, because it is not UTF-8.
+pub(super) fn path_error(path: &Path) -> StoreError {
+    StoreError::Invalid { detail: format!("the path {} is not UTF-8", path.display()) }
 }
 
 /// Whether a column has an invalid value.

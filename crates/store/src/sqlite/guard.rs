@@ -118,7 +118,9 @@ impl FileGuard {
             }
         };
         let thread = thread::Builder::new().name("abide-guard".to_owned()).spawn(watch).map_err(|error| {
-            StoreError::Unavailable { reason: format!("no thread to watch the database: {error}") }
+            StoreError::Unavailable {
+                reason: format!("cannot start the thread that watches the database: {error}"),
+            }
         })?;
         Ok(FileWatchThread { stop: Some(stop), thread: Some(thread) })
     }
@@ -126,7 +128,7 @@ impl FileGuard {
     /// Returns an error once the files were deleted or replaced.
     pub(super) fn health(&self) -> Result<(), StoreError> {
         match &*lock(&self.0.missing_detail) {
-            Some(what) => Err(StoreError::FilesGone { detail: what.clone() }),
+            Some(detail) => Err(StoreError::FilesGone { detail: detail.clone() }),
             None => Ok(()),
         }
     }
@@ -171,9 +173,9 @@ impl FileGuard {
     }
 
     fn check(&self, files: &WatchedFiles) -> Result<(), StoreError> {
-        let Some(what) = files.difference(&self.0.database) else { return Ok(()) };
-        *lock(&self.0.missing_detail) = Some(what.clone());
-        Err(StoreError::FilesGone { detail: what })
+        let Some(detail) = files.difference(&self.0.database) else { return Ok(()) };
+        *lock(&self.0.missing_detail) = Some(detail.clone());
+        Err(StoreError::FilesGone { detail })
     }
 }
 
@@ -182,10 +184,10 @@ impl GuardedTransaction<'_> {
     pub(super) fn after_commit(mut self, head: JournalHead) -> Result<(), StoreError> {
         self.is_settled = true;
         let files = &mut *self.files;
-        if let Some(what) = files.missing_file() {
-            *lock(&self.guard.0.missing_detail) = Some(what.clone());
+        if let Some(detail) = files.missing_file() {
+            *lock(&self.guard.0.missing_detail) = Some(detail.clone());
             // The commit went to files that were deleted or changed, so the next start may not find it.
-            return Err(StoreError::OutcomeUnknown { reason: what });
+            return Err(StoreError::OutcomeUnknown { reason: detail });
         }
         let database_written = files.record_state(&self.guard.0.database);
         if head != files.head {
@@ -245,15 +247,15 @@ impl WatchedFiles {
 
     /// The difference between the files and their state after the last transaction.
     fn difference(&self, database: &File) -> Option<String> {
-        if let Some(what) = self.missing_file() {
-            return Some(what);
+        if let Some(detail) = self.missing_file() {
+            return Some(detail);
         }
         let state = |path| fs::metadata(path).ok().as_ref().map(FileState::of);
         for (path, was) in [(&self.path, self.database_state), (&self.log, self.log_state)] {
             if let (Some(now), Some(was)) = (state(path), was)
                 && now.bytes < was.bytes
             {
-                return Some(format!("{} was cut short", path.display()));
+                return Some(format!("{} was truncated", path.display()));
             }
         }
         // While it is in use, a database file is written only by checkpoints of its log.

@@ -24,11 +24,11 @@ pub(super) fn inspect(path: &Path) -> Result<Vec<StoreFlaw>, StoreError> {
     let mut flaws = Vec::new();
     match witness_check::compare_with_witness(&connection, path)? {
         WitnessVerdict::Agrees | WitnessVerdict::NeverWitnessed => {}
-        WitnessVerdict::Unavailable { why } => flaws.push(StoreFlaw::Note { detail: why }),
-        WitnessVerdict::InputLost { what } => flaws.push(StoreFlaw::InputLost { detail: what }),
+        WitnessVerdict::Unavailable { reason } => flaws.push(StoreFlaw::Note { detail: reason }),
+        WitnessVerdict::InputLost { detail } => flaws.push(StoreFlaw::InputLost { detail }),
     }
-    if let Some(what) = connect::property(&connection, "accepted_loss").map_err(read_error)? {
-        flaws.push(StoreFlaw::Note { detail: format!("a loss was accepted at {what}") });
+    if let Some(detail) = connect::property(&connection, "accepted_loss").map_err(read_error)? {
+        flaws.push(StoreFlaw::Note { detail: format!("a loss was accepted at {detail}") });
     }
     // All following queries read one snapshot.
     connection.execute_batch("BEGIN").map_err(read_error)?;
@@ -36,7 +36,9 @@ pub(super) fn inspect(path: &Path) -> Result<Vec<StoreFlaw>, StoreError> {
     check_chain(&connection, &mut flaws).map_err(read_error)?;
     check_run_index(&connection, &mut flaws).map_err(read_error)?;
     for (table, id) in invalid_run_ids(&connection).map_err(read_error)? {
-        flaws.push(StoreFlaw::Derived { detail: format!("{table} has rows of {id:?}, which is not a run") });
+        flaws.push(StoreFlaw::Derived {
+            detail: format!("{table} has rows with the run id {id:?}, which is invalid"),
+        });
     }
     Ok(flaws)
 }
@@ -63,16 +65,12 @@ fn check_integrity(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusql
         if message == "ok" {
             continue;
         }
-        let what = format!("SQLite finds: {message}");
+        let detail = format!("the integrity check of SQLite reports: {message}");
         // An index can be rebuilt from its table, which is intact if there are no other findings.
         let is_index = message.contains("missing from index")
             || message.contains("entries in index")
             || message.contains("non-unique entry in index");
-        flaws.push(if is_index {
-            StoreFlaw::Derived { detail: what }
-        } else {
-            StoreFlaw::Journal { detail: what }
-        });
+        flaws.push(if is_index { StoreFlaw::Derived { detail } } else { StoreFlaw::Journal { detail } });
     }
     Ok(())
 }
@@ -80,12 +78,12 @@ fn check_integrity(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusql
 fn check_chain(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Result<()> {
     let mut query = connection.prepare("SELECT seq, checksum, chain FROM journal ORDER BY seq")?;
     let mut rows = query.query([])?;
-    let (mut check, mut found) = (ChainCheck::default(), 0);
+    let (mut check, mut mismatch_count) = (ChainCheck::default(), 0);
     while let Some(row) = rows.next()? {
-        if let Some(what) = check.check_entry(row.get(0)?, row.get(1)?, row.get(2)?) {
-            found += 1;
-            if found <= MAX_FINDINGS {
-                flaws.push(StoreFlaw::Journal { detail: what });
+        if let Some(detail) = check.check_entry(row.get(0)?, row.get(1)?, row.get(2)?) {
+            mismatch_count += 1;
+            if mismatch_count <= MAX_FINDINGS {
+                flaws.push(StoreFlaw::Journal { detail });
             }
         }
     }
@@ -98,9 +96,11 @@ fn check_run_index(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusql
     let head = write::head(connection)?.seq;
     let rows = query_number("SELECT count(*) FROM journal_by_run_end")?;
     let up_to = query_number("SELECT coalesce(max(seq), -1) FROM journal_by_run_end")?;
-    let mut derived = |what: String| flaws.push(StoreFlaw::Derived { detail: what });
+    let mut derived = |detail: String| flaws.push(StoreFlaw::Derived { detail });
     if rows != 1 || up_to < 0 || up_to > head {
-        derived(format!("journal_by_run_end says {up_to} in {rows} rows, and the journal ends at {head}"));
+        derived(format!(
+            "journal_by_run_end has {rows} rows with the end {up_to}, and the journal ends at {head}"
+        ));
     }
     let missing_entries = query_number(
         "SELECT count(*) FROM journal WHERE seq <= (SELECT max(seq) FROM journal_by_run_end) AND NOT EXISTS (
@@ -113,7 +113,7 @@ fn check_run_index(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusql
     )?;
     if (missing_entries, extra_entries) != (0, 0) {
         derived(format!(
-            "journal_by_run lacks {missing_entries} entries and has {extra_entries} that are not there"
+            "journal_by_run lacks {missing_entries} entries of the journal and has {extra_entries} that the journal lacks"
         ));
     }
     Ok(())
@@ -121,18 +121,18 @@ fn check_run_index(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusql
 
 /// Ids in tables that are not valid run ids.
 fn invalid_run_ids(connection: &Connection) -> rusqlite::Result<Vec<(&'static str, String)>> {
-    let mut found = Vec::new();
+    let mut ids = Vec::new();
     for table in TABLES {
         let mut query = connection.prepare(&format!("SELECT DISTINCT run_id FROM {table}"))?;
         let mut rows = query.query([])?;
         while let Some(row) = rows.next()? {
             let id: String = row.get(0)?;
             if id.parse::<RunId>().is_err() {
-                found.push((table, id));
+                ids.push((table, id));
             }
         }
     }
-    Ok(found)
+    Ok(ids)
 }
 
 fn read_error(error: rusqlite::Error) -> StoreError {

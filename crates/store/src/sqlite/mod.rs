@@ -86,7 +86,9 @@ impl SqliteStore {
     /// `Unsupported`. A database that has lost acknowledged input is not changed.
     pub fn open_for_inspection(path: &Path) -> Result<Self, StoreError> {
         if !path.exists() {
-            return Err(StoreError::Unavailable { reason: format!("there is no {} yet", path.display()) });
+            return Err(StoreError::Unavailable {
+                reason: format!("the database {} does not exist yet", path.display()),
+            });
         }
         let mut lock = None;
         if let LockAttempt::Acquired(ours) = DatabaseLock::try_acquire(path)? {

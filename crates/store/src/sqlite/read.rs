@@ -80,7 +80,7 @@ pub(super) fn journal_page(connection: &Connection, request: &JournalPageRequest
 
 fn entry(row: &Row<'_>) -> rusqlite::Result<ReadResult<JournalEntry>> {
     let text = |column| row.get_ref(column).and_then(|value| Ok(value.as_str()?));
-    let found = StoredEntry {
+    let entry = StoredEntry {
         seq: row.get(0)?,
         run_id: text(1)?,
         revision: row.get(2)?,
@@ -89,7 +89,7 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<ReadResult<JournalEntry>> {
         event: text(5)?,
         checksum: row.get(6)?,
     };
-    Ok(found.check())
+    Ok(entry.check())
 }
 
 /// Runs, newest first.
@@ -100,7 +100,7 @@ pub(super) fn runs(
 ) -> ReadResult<ListPage<Run>> {
     let before = position::<RunId>(page)?.map_or("run_~".to_owned(), |run| run.to_string());
     let more = limit_to_db_integer(page.limit).saturating_add(1);
-    let found = match status {
+    let page = match status {
         Some(status) => page_of_rows(
             connection,
             "SELECT run_id, body FROM runs WHERE status = ?1 AND run_id < ?2 ORDER BY run_id DESC LIMIT ?3",
@@ -116,7 +116,7 @@ pub(super) fn runs(
             run_if_readable,
         )?,
     };
-    let ListPage { items, next_cursor } = found;
+    let ListPage { items, next_cursor } = page;
     Ok(ListPage { items: items.into_iter().flatten().collect(), next_cursor })
 }
 
@@ -144,15 +144,15 @@ pub(super) fn runs_due(
 pub(super) fn damaged_runs(connection: &Connection) -> ReadResult<Vec<DamagedRun>> {
     let sql =
         "SELECT run_id, body FROM runs WHERE activity IS NOT NULL OR deadline_at IS NOT NULL ORDER BY run_id";
-    let found = rows(connection, sql, (), |row| {
+    let damaged = rows(connection, sql, (), |row| {
         let run_id: String = row.get(0)?;
-        let what = body::<Run>("runs", row).map_or_else(
+        let detail = body::<Run>("runs", row).map_or_else(
             |error| Some(format!("row {run_id} of runs cannot be read ({error})")),
             |read| read.err().map(|error| error.to_string()),
         );
-        Ok(Ok(what.map(|what| DamagedRun { run_id, detail: what })))
+        Ok(Ok(detail.map(|detail| DamagedRun { run_id, detail })))
     })?;
-    Ok(found.into_iter().flatten().collect())
+    Ok(damaged.into_iter().flatten().collect())
 }
 
 /// A run, or none if its row is damaged.
@@ -165,8 +165,8 @@ fn run_if_readable(row: &Row<'_>) -> rusqlite::Result<ReadResult<(String, Option
 /// Runs that hold a slot or wait for one.
 pub(super) fn slot_occupancies(connection: &Connection) -> ReadResult<Vec<(RunId, SlotOccupancy)>> {
     let sql = "SELECT run_id, body FROM runs INDEXED BY runs_by_activity WHERE activity IN (?1, ?2) ORDER BY run_id";
-    let found = rows(connection, sql, (ACTIVITY_SLOT, ACTIVITY_SLOT_AND_EFFECTS), run_if_readable)?;
-    let runs = found.into_iter().filter_map(|(_, run)| run);
+    let rows = rows(connection, sql, (ACTIVITY_SLOT, ACTIVITY_SLOT_AND_EFFECTS), run_if_readable)?;
+    let runs = rows.into_iter().filter_map(|(_, run)| run);
     Ok(runs.map(|run| (run.run_id, run.occupancy())).collect())
 }
 
@@ -194,8 +194,8 @@ pub(super) fn row_by_key<T: DeserializeOwned>(
 ) -> ReadResult<Option<T>> {
     let LedgerTable { name, key: column } = table;
     let sql = format!("SELECT {column}, body FROM {name} WHERE {column} = ?1");
-    let found = rows(connection, &sql, (key,), |row| body(name, row))?;
-    Ok(found.into_iter().next().map(|(_, row)| row))
+    let rows = rows(connection, &sql, (key,), |row| body(name, row))?;
+    Ok(rows.into_iter().next().map(|(_, row)| row))
 }
 
 /// A run's rows of one table, oldest first.
@@ -227,8 +227,8 @@ pub(super) fn open_interactions<Id: FromStr + ToString, T: DeserializeOwned>(
 
 pub(super) fn inbound(connection: &Connection, key: &MessageKey) -> ReadResult<Option<Inbound>> {
     let sql = "SELECT message_id, body FROM inbound WHERE channel = ?1 AND message_id = ?2";
-    let found = rows(connection, sql, (&key.channel, &key.message_id), |row| body("inbound", row))?;
-    Ok(found.into_iter().next().map(|(_, row)| row))
+    let rows = rows(connection, sql, (&key.channel, &key.message_id), |row| body("inbound", row))?;
+    Ok(rows.into_iter().next().map(|(_, row)| row))
 }
 
 /// Runs with a failed delivery to this conversation that may be retried.
@@ -265,11 +265,11 @@ pub(super) fn claim_holder(
     key: &str,
 ) -> ReadResult<Option<ClaimHolder>> {
     let sql = "SELECT run_id, fingerprint FROM claims WHERE scope = ?1 AND key = ?2";
-    let found = rows(connection, sql, (scope, key), |row| {
+    let holders = rows(connection, sql, (scope, key), |row| {
         let fingerprint = row.get(1)?;
         Ok(run_id("claims", row)?.map(|run_id| ClaimHolder { run_id, fingerprint }))
     })?;
-    Ok(found.into_iter().next())
+    Ok(holders.into_iter().next())
 }
 
 /// Runs that appear in any table.
@@ -279,16 +279,16 @@ pub(super) fn known_runs(
     limit: i64,
 ) -> ReadResult<Vec<RunId>> {
     let after = after.map_or(String::new(), |run| run.to_string());
-    let found = rows(connection, &run_rows::known_runs_sql(), (after, limit), |row| {
+    let run_ids = rows(connection, &run_rows::known_runs_sql(), (after, limit), |row| {
         Ok(Ok(row.get_ref(0)?.as_str()?.parse().ok()))
     })?;
     // `inspect` reports invalid ids.
-    Ok(found.into_iter().flatten().collect())
+    Ok(run_ids.into_iter().flatten().collect())
 }
 
 /// All rows of a run, from one snapshot.
 pub(super) fn tables_of(connection: &Connection, run: RunId) -> ReadResult<RunTables> {
-    let found = rows(connection, run_rows::ROWS_OF_RUN, (run.to_string(),), |row| {
+    let rows = rows(connection, run_rows::ROWS_OF_RUN, (run.to_string(),), |row| {
         Ok(Ok(run_rows::TableRow {
             table: row.get(0)?,
             name: row.get(1)?,
@@ -299,7 +299,7 @@ pub(super) fn tables_of(connection: &Connection, run: RunId) -> ReadResult<RunTa
             body: row.get(6)?,
         }))
     })?;
-    run_rows::assemble_tables(found)
+    run_rows::assemble_tables(rows)
 }
 
 /// A table and its key column.
@@ -357,11 +357,11 @@ fn rows<T>(
 ) -> ReadResult<Vec<T>> {
     let mut query = connection.prepare_cached(sql).map_err(read_error)?;
     let mut cursor = query.query(params).map_err(read_error)?;
-    let mut found = Vec::new();
+    let mut items = Vec::new();
     while let Some(row) = cursor.next().map_err(read_error)? {
-        found.push(read(row).map_err(read_error)??);
+        items.push(read(row).map_err(read_error)??);
     }
-    Ok(found)
+    Ok(items)
 }
 
 fn read_error(error: rusqlite::Error) -> StoreError {

@@ -36,7 +36,7 @@ impl ReaderPool {
             let serve = move || serve(&connection, &queue);
             let thread = thread::Builder::new().name("abide-reader".to_owned()).spawn(serve);
             readers.threads.push(thread.map_err(|error| StoreError::Unavailable {
-                reason: format!("no thread for a reader: {error}"),
+                reason: format!("cannot start a thread for queries: {error}"),
             })?);
         }
         Ok(readers)

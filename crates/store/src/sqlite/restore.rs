@@ -18,7 +18,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::{
     connect::{self, InUseMark, error_with_path},
-    error::failed,
+    error::{failed, path_error},
     lock::{DatabaseLock, sibling_path},
     witness_check, write,
 };
@@ -61,16 +61,18 @@ pub fn restore(backup: &Path, database: &Path) -> Result<RestoreReport, StoreErr
 
 /// Checks that a backup is a separate file and long enough to be a database.
 fn check_file(backup: &Path, database: &Path) -> Result<(), StoreError> {
-    let about =
-        |what: &str| StoreError::Invalid { detail: format!("the backup {} {what} and", backup.display()) };
-    let found = fs::metadata(backup).map_err(|error| StoreError::Unavailable {
+    let about = |problem: &str| StoreError::Invalid {
+        detail: format!("the backup {} {problem}; name a file that `abide backup` wrote", backup.display()),
+    };
+    let metadata = fs::metadata(backup).map_err(|error| StoreError::Unavailable {
         reason: format!("{} cannot be read: {error}", backup.display()),
     })?;
-    if !found.is_file() {
+    if !metadata.is_file() {
         return Err(about("is not a file"));
     }
-    let same = fs::metadata(database).is_ok_and(|it| (it.dev(), it.ino()) == (found.dev(), found.ino()));
-    if same {
+    let is_database =
+        fs::metadata(database).is_ok_and(|file| (file.dev(), file.ino()) == (metadata.dev(), metadata.ino()));
+    if is_database {
         return Err(about("is the database itself"));
     }
     Ok(())
@@ -84,7 +86,7 @@ fn copy(backup: &Path, part: &Path) -> Result<(crate::chain::JournalHead, String
     connect::check_backup(&source, backup, has_log)?;
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600).open(part).map_err(|error| write_error(part, &error))?;
-    let name = part.to_str().ok_or_else(|| StoreError::Invalid { detail: part.display().to_string() })?;
+    let name = part.to_str().ok_or_else(|| path_error(part))?;
     source.execute("VACUUM INTO ?1", [name]).map_err(|error| error_with_path(backup, &error))?;
     drop(source);
     let copy = Connection::open(part).map_err(|error| failed(&error))?;
@@ -122,7 +124,7 @@ fn open(backup: &Path, has_log: bool) -> Result<Connection, StoreError> {
         .map_err(|error| error_with_path(backup, &error))
 }
 
-/// Keeps the present database and its log under a name with a timestamp. Its own name stays until it is replaced.
+/// Keeps the current database and its log under a name with a timestamp. Its own name stays until it is replaced.
 fn rename_previous(database: &Path, timestamp: &str) -> Result<Option<PathBuf>, StoreError> {
     let log = sibling_path(database, "wal");
     if !database.exists() && !log.exists() {
@@ -134,7 +136,9 @@ fn rename_previous(database: &Path, timestamp: &str) -> Result<Option<PathBuf>, 
     };
     let is_free = |name: &PathBuf| !name.exists() && !sibling_path(name, "wal").exists();
     let Some(previous_path) = (1..1000).map(name).find(is_free) else {
-        return Err(StoreError::Unavailable { reason: "no free name for the present database".to_owned() });
+        return Err(StoreError::Unavailable {
+            reason: "there is no free name for the current database".to_owned(),
+        });
     };
     if database.exists() {
         let linked = fs::hard_link(database, &previous_path);

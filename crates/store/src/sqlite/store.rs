@@ -178,8 +178,8 @@ impl StoreMaintenance for SqliteStore {
     }
 
     fn warning(&self) -> Option<String> {
-        let why = self.guard.as_ref().and_then(FileGuard::witness_error)?;
-        Some(format!("the witness beside {} cannot be written: {why}", self.path.display()))
+        let reason = self.guard.as_ref().and_then(FileGuard::witness_error)?;
+        Some(format!("the witness beside {} cannot be written: {reason}", self.path.display()))
     }
 
     fn close(&self) -> StoreFuture<'_, ()> {
@@ -201,7 +201,7 @@ fn run_on_thread<T: Send + 'static>(
     let started = thread::Builder::new().name(name.to_owned()).spawn(move || drop(reply.send(work())));
     Box::pin(async move {
         let stopped = |reason: String| StoreError::Unavailable { reason };
-        started.map_err(|error| stopped(format!("no thread for {name}: {error}")))?;
+        started.map_err(|error| stopped(format!("cannot start the thread {name}: {error}")))?;
         answer.await.unwrap_or_else(|_| Err(stopped(format!("{name} stopped"))))
     })
 }

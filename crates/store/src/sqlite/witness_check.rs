@@ -30,9 +30,9 @@ pub(super) enum WitnessVerdict {
     /// There never was a witness.
     NeverWitnessed,
     /// The witness is missing or unreadable, so a comparison is not possible.
-    Unavailable { why: String },
+    Unavailable { reason: String },
     /// Acknowledged input is missing.
-    InputLost { what: String },
+    InputLost { detail: String },
 }
 
 /// The path of a database's witness.
@@ -47,32 +47,32 @@ pub(super) fn compare_with_witness(
 ) -> Result<WitnessVerdict, StoreError> {
     // The witness is read first, because concurrent commits can only make the database newer.
     let witness = witness_path(path);
-    let seen = match witness::read(&witness) {
-        WitnessReading::Head(seen) => seen,
+    let witnessed = match witness::read(&witness) {
+        WitnessReading::Head(witnessed) => witnessed,
         WitnessReading::Missing => {
-            let had =
+            let was_present =
                 property(connection, "witness").map_err(|error| error_with_path(path, &error))?.is_some();
-            let why = format!("its witness {} is missing", witness.display());
-            return Ok(if had { unavailable(&why) } else { WitnessVerdict::NeverWitnessed });
+            let reason = format!("its witness {} is missing", witness.display());
+            return Ok(if was_present { unavailable(&reason) } else { WitnessVerdict::NeverWitnessed });
         }
-        WitnessReading::Unreadable(why) => return Ok(unavailable(&format!("its witness {why}"))),
+        WitnessReading::Unreadable(reason) => return Ok(unavailable(&format!("its witness {reason}"))),
     };
     let journal = JournalFormat::of(connection).map_err(|error| error_with_path(path, &error))?;
     let compared = journal
-        .chain_at(connection, seen)
+        .chain_at(connection, witnessed)
         .and_then(|chain| Ok((journal.head(connection)?, chain)))
         .map_err(|error| error_with_path(path, &error));
     let (head, chain) = compared?;
-    match witness::compare(&path.display().to_string(), seen, head, chain) {
+    match witness::compare(&path.display().to_string(), witnessed, head, chain) {
         Ok(()) => Ok(WitnessVerdict::Agrees),
-        Err(StoreError::InputLost { detail: what }) => Ok(WitnessVerdict::InputLost { what }),
+        Err(StoreError::InputLost { detail }) => Ok(WitnessVerdict::InputLost { detail }),
         Err(other) => Err(other),
     }
 }
 
-fn unavailable(why: &str) -> WitnessVerdict {
-    let why = format!("{why}; it is unknown whether acknowledged input was lost before now");
-    WitnessVerdict::Unavailable { why }
+fn unavailable(reason: &str) -> WitnessVerdict {
+    let reason = format!("{reason}; it is unknown whether acknowledged input was lost before now");
+    WitnessVerdict::Unavailable { reason }
 }
 
 /// Restarts the witness at this head, and records in the database that it has one.
@@ -87,11 +87,11 @@ pub(super) fn restart_witness(
 }
 
 /// Records an accepted loss of input, for `abide verify` and later investigation.
-pub(super) fn record_accepted_loss(connection: &Connection, what: &str) -> Result<(), StoreError> {
+pub(super) fn record_accepted_loss(connection: &Connection, detail: &str) -> Result<(), StoreError> {
     let now: String = connection
         .query_row("SELECT strftime('%Y-%m-%dT%H:%M:%SZ', 'now')", [], |row| row.get(0))
         .map_err(|error| failed(&error))?;
-    set_property(connection, "accepted_loss", &format!("{now}: {what}"))
+    set_property(connection, "accepted_loss", &format!("{now}: {detail}"))
 }
 
 /// Renames a log that belongs to no database any more.
@@ -115,7 +115,7 @@ enum JournalFormat {
     Unchained,
     /// The journal has its first names and chained checksums.
     Chained,
-    /// The journal has its present names, and the chained checksums of migrated entries from before the migration.
+    /// The journal has its current names, and the chained checksums of migrated entries from before the migration.
     Renamed,
 }
 

@@ -88,7 +88,7 @@ impl SqliteWriter {
         let serve = move || serve(connection, guard.as_ref(), rounds, queue);
         let thread =
             thread::Builder::new().name("abide-writer".to_owned()).spawn(serve).map_err(|error| {
-                StoreError::Unavailable { reason: format!("no thread for the writer: {error}") }
+                StoreError::Unavailable { reason: format!("cannot start the thread of the writer: {error}") }
             })?;
         Ok(Self { requests: Some(orders), thread: Some(thread) })
     }
@@ -121,7 +121,7 @@ impl Drop for SqliteWriter {
 
 fn no_writer_error() -> StoreError {
     StoreError::Unsupported {
-        hint: "a daemon has this database; stop it first: `abide down --keep`".to_owned(),
+        hint: "a daemon uses this database; stop it first: `abide down --keep`".to_owned(),
     }
 }
 

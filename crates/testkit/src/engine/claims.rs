@@ -68,7 +68,7 @@ pub(super) fn check_claimed_usable(engine: &dyn Engine, stories: &[RecordedProce
     {
         assert!(
             used.contains(&ability) || !engine.abilities().has(ability),
-            "{} claims {}, and no recorded story shows it",
+            "{} claims {}, and no recording shows it",
             engine.name(),
             ability.name()
         );
@@ -160,9 +160,9 @@ pub(super) fn check_missing_program(engine: &dyn Engine) {
     }
     let missing = ProbeResult::NotFound { reason: "no such file".to_owned() };
     let health = engine.assess_health(&vec![missing; checks.len()]);
-    let trouble = health.failure.expect("a missing program is trouble");
-    assert_eq!(trouble.code, FailureCode::EngineNotFound, "{name}");
-    assert!(trouble.message.contains(name), "{name}: the message names the engine: {}", trouble.message);
+    let failure = health.failure.expect("a missing program is a failure");
+    assert_eq!(failure.code, FailureCode::EngineNotFound, "{name}");
+    assert!(failure.message.contains(name), "{name}: the message names the engine: {}", failure.message);
     assert_eq!(health.version, None, "{name}: a missing program has no version");
     // The evaluation of a version check never panics.
     let empty = ProbeResult::Ran { code: Some(0), stdout: String::new(), stderr: String::new() };

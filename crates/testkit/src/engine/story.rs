@@ -65,7 +65,7 @@ impl RecordedProcess {
                 ("mode", "auto") => self.mode = ExecutionMode::Auto,
                 ("mode", "interactive") => self.mode = ExecutionMode::Interactive,
                 ("mode", "chat") => self.mode = ExecutionMode::Chat,
-                (key, value) => panic!("{}: the notes say {key} {value}, which means nothing", self.name),
+                (key, value) => panic!("{}: the notes contain {key} {value}, which is unknown", self.name),
             }
         }
         self
@@ -84,9 +84,9 @@ impl RecordedProcess {
         for piece in self.stdout.chunks(size.min(self.stdout.len().max(1))) {
             facts.extend(interpreter.feed(piece));
         }
-        let departure = ProcessExit { status: self.exit, stderr: &self.stderr, cause: self.cause };
-        facts.extend(interpreter.on_exit(&departure));
-        assert_eq!(interpreter.on_exit(&departure), [], "{}: nothing is said after the end", self.name);
+        let exit = ProcessExit { status: self.exit, stderr: &self.stderr, cause: self.cause };
+        facts.extend(interpreter.on_exit(&exit));
+        assert_eq!(interpreter.on_exit(&exit), [], "{}: nothing is said after the end", self.name);
         facts
     }
 
@@ -106,8 +106,8 @@ impl RecordedProcess {
         assert!(first.restore(&foreign).is_err(), "{}: another version is refused", self.name);
         let from = usize::try_from(checkpoint.offset).expect("an offset fits");
         facts.extend(second.feed(&self.stdout[from..]));
-        let departure = ProcessExit { status: self.exit, stderr: &self.stderr, cause: self.cause };
-        facts.extend(second.on_exit(&departure));
+        let exit = ProcessExit { status: self.exit, stderr: &self.stderr, cause: self.cause };
+        facts.extend(second.on_exit(&exit));
         facts
     }
 

@@ -38,11 +38,11 @@ impl Engine for FakeEngine {
 
     fn assess_health(&self, observed: &[ProbeResult]) -> EngineHealth {
         let version = observed.first().and_then(ProbeResult::version);
-        let missing = || RunFailure::new(FailureCode::EngineNotFound, "no actor has come");
-        let trouble = if version.is_some() { None } else { Some(missing()) };
-        let detail = "a new actor knows the play".to_owned();
+        let missing = || RunFailure::new(FailureCode::EngineNotFound, "the fake engine is not installed");
+        let failure = if version.is_some() { None } else { Some(missing()) };
+        let detail = "a new fake process has its script".to_owned();
         let resume = EngineResumeCapability { supported: true, probe_method: ProbeMethod::Command, detail };
-        EngineHealth { version, failure: trouble, resume, abilities: self.abilities() }
+        EngineHealth { version, failure, resume, abilities: self.abilities() }
     }
 
     fn new_session_handle(&self, _: &str) -> Option<EngineSessionHandle> {
@@ -109,7 +109,7 @@ impl FakeInterpreter {
                 };
                 self.end_turn(TurnOutcome::Asked { text: String::new(), question })
             }
-            "break" => panic!("an actor broke its interpreter, as the test wants"),
+            "break" => panic!("a fake process made its interpreter panic, as scripted"),
             "done" => self.end_turn(TurnOutcome::Completed { text }),
             _ => FactKind::UnknownLine(line.to_owned()),
         }
@@ -134,12 +134,12 @@ impl ProcessInterpreter for FakeInterpreter {
         facts
     }
 
-    fn on_exit(&mut self, departure: &ProcessExit<'_>) -> Vec<EngineFact> {
+    fn on_exit(&mut self, exit: &ProcessExit<'_>) -> Vec<EngineFact> {
         self.closed = true;
         if self.ended {
             return vec![];
         }
-        let message = format!("the actor left the stage: {:?}", departure.status);
+        let message = format!("the fake process exited: {:?}", exit.status);
         let kind = self
             .end_turn(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, message) });
         vec![EngineFact { position: OutputPosition(u64::MAX), kind }]

@@ -217,7 +217,7 @@ fn process(name: &str) -> ProcessBinding {
 }
 
 fn unreachable_error() -> ProcessUnreachable {
-    ProcessUnreachable { reason: "the actor is gone".to_owned() }
+    ProcessUnreachable { reason: "the fake process is gone".to_owned() }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -51,7 +51,7 @@ const FLUSH_DELAY: Duration = Duration::from_millis(5);
 
 fn steps(pieces: Vec<String>, pacing: &AnswerPacing) -> VecDeque<BodyStep> {
     let half = pieces.len() / 2;
-    let mut left = pacing.cut_after_bytes.unwrap_or(usize::MAX);
+    let mut remaining = pacing.cut_after_bytes.unwrap_or(usize::MAX);
     let mut steps = VecDeque::new();
     for (index, piece) in pieces.into_iter().enumerate() {
         if index > 0 && !pacing.pause.is_zero() {
@@ -63,10 +63,10 @@ fn steps(pieces: Vec<String>, pacing: &AnswerPacing) -> VecDeque<BodyStep> {
             steps.push_back(BodyStep::WaitAtGate(gate.clone()));
         }
         let mut bytes = Bytes::from(piece);
-        bytes.truncate(left);
-        left -= bytes.len();
+        bytes.truncate(remaining);
+        remaining -= bytes.len();
         steps.push_back(BodyStep::Send(bytes));
-        if left == 0 {
+        if remaining == 0 {
             break;
         }
     }

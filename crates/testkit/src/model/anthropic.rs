@@ -54,14 +54,14 @@ pub(super) fn stream(reply: &PreparedReply<'_>) -> Vec<String> {
     begun["stop_reason"] = json!(null);
     begun["usage"]["output_tokens"] = json!(1);
     let mut events = vec![json!({ "type": "message_start", "message": begun })];
-    for (index, said) in reply.parts.iter().enumerate() {
-        let (block, deltas): (Value, Vec<Value>) = match said {
-            ReplyPart::Text(said) => {
+    for (index, reply_part) in reply.parts.iter().enumerate() {
+        let (block, deltas): (Value, Vec<Value>) = match reply_part {
+            ReplyPart::Text(text) => {
                 let delta = |chunk| json!({ "type": "text_delta", "text": chunk });
-                (json!({ "type": "text", "text": "" }), chunks(said).into_iter().map(delta).collect())
+                (json!({ "type": "text", "text": "" }), chunks(text).into_iter().map(delta).collect())
             }
             ReplyPart::Call { args, .. } => {
-                let mut block = content(said);
+                let mut block = content(reply_part);
                 block["input"] = json!({});
                 let args = args.to_string();
                 let delta = |chunk| json!({ "type": "input_json_delta", "partial_json": chunk });

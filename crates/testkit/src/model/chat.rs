@@ -52,10 +52,10 @@ pub(super) fn stream(reply: &PreparedReply<'_>, request: &ReceivedRequest) -> Ve
     let delta = |delta: Value| chunk(json!([{ "index": 0, "delta": delta, "finish_reason": null }]));
     let mut events = vec![delta(json!({ "role": "assistant", "content": "" }))];
     let mut calls = 0;
-    for said in &reply.parts {
-        match said {
-            ReplyPart::Text(said) => {
-                events.extend(chunks(said).into_iter().map(|chunk| delta(json!({ "content": chunk }))));
+    for reply_part in &reply.parts {
+        match reply_part {
+            ReplyPart::Text(text) => {
+                events.extend(chunks(text).into_iter().map(|chunk| delta(json!({ "content": chunk }))));
             }
             ReplyPart::Call { id, tool, args } => {
                 let function = json!({ "name": tool, "arguments": "" });
@@ -81,7 +81,7 @@ pub(super) fn stream(reply: &PreparedReply<'_>, request: &ReceivedRequest) -> Ve
 }
 
 pub(super) fn unstreamed(reply: &PreparedReply<'_>) -> Value {
-    let calls = reply.parts.iter().filter_map(|said| match said {
+    let calls = reply.parts.iter().filter_map(|reply_part| match reply_part {
         ReplyPart::Text(_) => None,
         ReplyPart::Call { id, tool, args } => {
             let function = json!({ "name": tool, "arguments": to_json_string(args) });

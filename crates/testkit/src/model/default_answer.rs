@@ -23,7 +23,7 @@ pub(super) fn answer(request: &ReceivedRequest) -> ScriptedAnswer {
 /// Formats the received texts in one line.
 fn describe_request(request: &ReceivedRequest) -> String {
     let texts = request.user_texts();
-    let tale = format!(
+    let summary = format!(
         "STUB users={} last=<{}> history=[{}]",
         texts.len(),
         texts.last().map_or("", String::as_str),
@@ -31,10 +31,10 @@ fn describe_request(request: &ReceivedRequest) -> String {
     );
     let returned = request.new_tool_results();
     if returned.is_empty() {
-        return tale;
+        return summary;
     }
     let results: Vec<String> = returned.iter().map(shorten).collect();
-    format!("TOOLRESULT: {} || {tale}", results.join(" ; "))
+    format!("TOOLRESULT: {} || {summary}", results.join(" ; "))
 }
 
 fn shorten(result: &ReceivedToolResult) -> String {

@@ -39,8 +39,8 @@ fn message(content: &Value) -> ReceivedMessage {
         }
         if response.is_object() {
             let output = &response["response"];
-            let said = ["output", "error"].iter().find_map(|name| output[*name].as_str());
-            let text = said.map_or_else(|| output.to_string(), str::to_owned);
+            let output_text = ["output", "error"].iter().find_map(|name| output[*name].as_str());
+            let text = output_text.map_or_else(|| output.to_string(), str::to_owned);
             message.tool_results.push(ReceivedToolResult { id: id(response), text });
         }
     }
@@ -54,12 +54,12 @@ fn id(part: &Value) -> String {
 
 pub(super) fn stream(reply: &PreparedReply<'_>) -> Vec<String> {
     let mut parts = Vec::new();
-    for said in &reply.parts {
-        match said {
-            ReplyPart::Text(said) => {
-                parts.extend(chunks(said).into_iter().map(|chunk| json!({ "text": chunk })))
+    for reply_part in &reply.parts {
+        match reply_part {
+            ReplyPart::Text(text) => {
+                parts.extend(chunks(text).into_iter().map(|chunk| json!({ "text": chunk })))
             }
-            ReplyPart::Call { .. } => parts.push(part(said)),
+            ReplyPart::Call { .. } => parts.push(part(reply_part)),
         }
     }
     let mut events: Vec<Value> = parts.into_iter().map(|part| candidate(reply, json!([part]))).collect();

@@ -1,6 +1,6 @@
 //! A request of an agent program to the model, in one format for all protocols.
 //!
-//! All text is kept. `prose` decides which of it a person wrote; the protocol modules parse the formats.
+//! All text is kept. `user_text` decides which of it a person wrote; the protocol modules parse the formats.
 
 use serde_json::Value;
 

@@ -34,31 +34,31 @@ impl<'a> PreparedReply<'a> {
     ) -> Self {
         // The port is part of the mark, because a session may continue with another server.
         let mark = format!("{port}_{}", request.index);
-        let mut said = Vec::new();
+        let mut reply_parts = Vec::new();
         for (index, part) in parts.iter().enumerate() {
             let id = format!("call_{mark}_{index}");
             match part {
-                AnswerPart::Say(text) => said.push(ReplyPart::Text(text.clone())),
+                AnswerPart::Say(text) => reply_parts.push(ReplyPart::Text(text.clone())),
                 AnswerPart::Call { tool, args } => {
-                    said.push(ReplyPart::Call { id, tool: tool.clone(), args: args.clone() });
+                    reply_parts.push(ReplyPart::Call { id, tool: tool.clone(), args: args.clone() });
                 }
-                AnswerPart::Shell(command) => said.push(match tool::shell(request, command) {
+                AnswerPart::Shell(command) => reply_parts.push(match tool::shell(request, command) {
                     Some((tool, args)) => ReplyPart::Call { id, tool, args },
                     None => ReplyPart::Text(format!("NO SHELL among {}", request.tools.join(", "))),
                 }),
             }
         }
         let usage = usage.unwrap_or_else(|| AnswerUsage { input: tokens(&request.raw), output: 10 });
-        Self { model: &request.model, id_suffix: mark, parts: said, usage, finish: None }
+        Self { model: &request.model, id_suffix: mark, parts: reply_parts, usage, finish: None }
     }
 
     pub(super) fn has_calls(&self) -> bool {
-        self.parts.iter().any(|said| matches!(said, ReplyPart::Call { .. }))
+        self.parts.iter().any(|reply_part| matches!(reply_part, ReplyPart::Call { .. }))
     }
 
     /// Returns all texts, without the calls.
     pub(super) fn text(&self) -> String {
-        let text = self.parts.iter().filter_map(|said| match said {
+        let text = self.parts.iter().filter_map(|reply_part| match reply_part {
             ReplyPart::Text(text) => Some(text.as_str()),
             ReplyPart::Call { .. } => None,
         });

@@ -78,7 +78,7 @@ pub(super) fn stream(reply: &PreparedReply<'_>, request: &ReceivedRequest) -> Ve
         let mut begun = item.clone();
         begun["status"] = json!("in_progress");
         let deltas = match &reply.parts[index] {
-            ReplyPart::Text(said) => {
+            ReplyPart::Text(text) => {
                 begun["content"] = json!([]);
                 let delta = |chunk| {
                     json!({
@@ -86,7 +86,7 @@ pub(super) fn stream(reply: &PreparedReply<'_>, request: &ReceivedRequest) -> Ve
                         "content_index": 0, "delta": chunk,
                     })
                 };
-                chunks(said).into_iter().map(delta).collect()
+                chunks(text).into_iter().map(delta).collect()
             }
             ReplyPart::Call { .. } => Vec::new(),
         };
@@ -106,10 +106,10 @@ pub(super) fn unstreamed(reply: &PreparedReply<'_>, request: &ReceivedRequest) -
 }
 
 fn items(reply: &PreparedReply<'_>, request: &ReceivedRequest) -> Vec<Value> {
-    let item = |(index, said): (usize, &ReplyPart)| match said {
-        ReplyPart::Text(said) => json!({
+    let item = |(index, reply_part): (usize, &ReplyPart)| match reply_part {
+        ReplyPart::Text(text) => json!({
             "type": "message", "id": format!("msg_{}_{index}", reply.id_suffix), "role": "assistant",
-            "status": "completed", "content": [{ "type": "output_text", "text": said, "annotations": [] }],
+            "status": "completed", "content": [{ "type": "output_text", "text": text, "annotations": [] }],
         }),
         ReplyPart::Call { id, tool, args } if is_custom(request, tool) => json!({
             "type": "custom_tool_call", "id": format!("ctc_{}_{index}", reply.id_suffix), "status": "completed",

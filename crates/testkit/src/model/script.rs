@@ -1,7 +1,7 @@
 //! Determines the model's answers: ordered rules, then a queue, then a default.
 //!
-//! Agent programs also ask the model for titles, summaries and verdicts. Those side requests, recognised in `errand`,
-//! get a harmless answer. They use no rule and no queue entry, unless a rule was made for side requests.
+//! Agent programs also ask the model for titles, summaries and verdicts. Those side requests, recognised in
+//! `side_request`, get a harmless answer. They use no rule and no queue entry, unless a rule was made for side requests.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -140,10 +140,7 @@ impl ModelScript {
 
     pub(super) fn answer(&mut self, request: &ReceivedRequest) -> (ScriptedAnswer, AnswerSource) {
         if self.key.is_some() && self.key != request.key {
-            return (
-                ScriptedAnswer::status(401, "the key is not the one that is demanded"),
-                AnswerSource::Unauthorised,
-            );
+            return (ScriptedAnswer::status(401, "the API key is wrong"), AnswerSource::Unauthorised);
         }
         if self.order == OrderCheck::On {
             let mut faults = message_order::faults(request);
@@ -198,8 +195,8 @@ impl Default for ModelScript {
 impl fmt::Debug for ModelScript {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rules, queue, default_answer: _, is_turn: _, key, order } = self;
-        let mut told = f.debug_struct("ModelScript");
-        told.field("rules", &rules.len()).field("queue", queue).field("key", key).field("order", order);
-        told.finish_non_exhaustive()
+        let mut fields = f.debug_struct("ModelScript");
+        fields.field("rules", &rules.len()).field("queue", queue).field("key", key).field("order", order);
+        fields.finish_non_exhaustive()
     }
 }

@@ -31,7 +31,7 @@ impl<T> WatchedValue<T> {
         result
     }
 
-    /// Blocks until `look` returns a value; `None` after a timeout.
+    /// Blocks until `find` returns a value; `None` after a timeout.
     pub(super) fn wait<R>(&self, mut find: impl FnMut(&T) -> Option<R>) -> Option<R> {
         let mut found = None;
         let guard = self.changed.wait_timeout_while(self.lock(), WAIT_TIMEOUT, |value| {
@@ -42,12 +42,12 @@ impl<T> WatchedValue<T> {
         found
     }
 
-    /// Waits until `look` returns a value; `None` after a timeout.
+    /// Waits until `find` returns a value; `None` after a timeout.
     pub(super) async fn wait_async<R>(&self, mut find: impl FnMut(&T) -> Option<R>) -> Option<R> {
         let mut moves = self.versions.subscribe();
         let finding = async {
             loop {
-                // Marked as seen before the call of `look`, so that a change during the call is noticed.
+                // Marked as seen before the call of `find`, so that a change during the call is noticed.
                 moves.borrow_and_update();
                 if let Some(found) = self.read(&mut find) {
                     return found;

@@ -51,7 +51,7 @@ impl PeerDriver {
         let mut driver = Self { child, input, answers, log, version: String::new() };
         match driver.answer()? {
             DriverAnswer::Ready(version) => driver.version = version,
-            DriverAnswer::Micros(_) => bail!("the driver gave times before it was asked"),
+            DriverAnswer::Micros(_) => bail!("the driver printed times before a request"),
         }
         Ok(driver)
     }
@@ -65,7 +65,7 @@ impl PeerDriver {
         for _ in 0..ANSWER_TIMEOUT_SEC {
             match self.answers.recv_timeout(Duration::from_secs(1)) {
                 Ok(line) => {
-                    return serde_json::from_str(&line).with_context(|| format!("the driver said {line}"));
+                    return serde_json::from_str(&line).with_context(|| format!("the driver printed {line}"));
                 }
                 Err(RecvTimeoutError::Timeout) if shell::interrupted() => bail!("interrupted"),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -81,7 +81,7 @@ impl PeerDriver {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
         let error = lines.clone().rfind(|line| line.contains("Error"));
-        error.or_else(|| lines.next_back()).unwrap_or("it said nothing").to_owned()
+        error.or_else(|| lines.next_back()).unwrap_or("it printed nothing").to_owned()
     }
 }
 

@@ -109,7 +109,7 @@ fn install_once(
     eprintln!("missing: {name}; installing it once into .cache/peers");
     fs::create_dir_all(&folder).with_context(|| format!("could not create {}", folder.display()))?;
     install(&folder).with_context(|| format!("could not install {name}"))?;
-    fs::write(&installed, wanted).context("could not note what is installed")?;
+    fs::write(&installed, wanted).context("could not record the installed list")?;
     eprintln!("installed {name} in {}", watch.read());
     Ok(folder)
 }

@@ -16,14 +16,14 @@ impl AcpReader {
     pub(super) fn on_skipped_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
         // A message is always an object.
         let Some(members) = JsonMembers::of(line.head) else { return };
-        let what = match (members.text("method").as_deref(), members.raw("id")) {
+        let content = match (members.text("method").as_deref(), members.raw("id")) {
             // Updates are informational. A request that depends on a lost update is declined.
             (Some("session/update" | "$/cancel_request"), None) => return,
             (Some(_), Some(id)) => return facts.push(FactKind::WriteStdin(requests::request_too_long(id))),
             (Some(_), None) => "a request",
             (None, _) => "an answer",
         };
-        let failure = line.failure(what);
+        let failure = line.failure(content);
         match self.phase {
             AcpPhase::Initializing | AcpPhase::OpeningSession { .. } | AcpPhase::ApplyingSettings(..) => {
                 self.fail_session(failure, facts)

@@ -25,7 +25,9 @@ impl AcpReader {
             && version != requests::PROTOCOL_VERSION.to_string()
         {
             let ours = requests::PROTOCOL_VERSION;
-            let message = format!("the agent speaks version {version} of the protocol and not {ours}");
+            let message = format!(
+                "the agent uses version {version} of the protocol, and Abide supports version {ours}; install a version of the agent that uses it"
+            );
             return self.fail_session(RunFailure::new(FailureCode::EngineFailed, message), facts);
         }
         let (method, replays) = match (&self.resumes, ReopenMethod::from_capabilities(greeted)) {

@@ -47,8 +47,7 @@ impl AcpReader {
                     (Err(error), Some(wanted)) => {
                         let mut failure = self.first_failure(&error);
                         if failure.code != FailureCode::SessionResumeFailed {
-                            failure.message =
-                                format!("the agent does not take the {wanted}: {}", failure.message);
+                            failure.message = format!("the agent refused the {wanted}: {}", failure.message);
                         }
                         self.fail_session(failure, facts);
                     }

@@ -13,7 +13,7 @@ use crate::{
 /// Maximum number of running tools whose titles are remembered.
 const MAX_RUNNING_TOOLS: usize = 1_000;
 
-/// The state of the present turn.
+/// The state of the current turn.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct AcpTurn {
     pub(super) has_output: bool,

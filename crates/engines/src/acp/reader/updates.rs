@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl AcpReader {
-    /// Processes a chunk of the session's present message; `None` if the line is not one.
+    /// Processes a chunk of the session's current message; `None` if the line is not one.
     pub(super) fn try_text_chunk(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         let AcpChunk { method, params } = serde_json::from_slice(line).ok()?;
         let (update, ours) = (params.update, self.session.as_deref());
@@ -100,9 +100,9 @@ impl AcpReader {
                 match self.gates.open(self.ended_turns + 1, id, params, &asked) {
                     Ok((gate, question)) => facts.push(FactKind::Gate { gate_id: gate, purpose, question }),
                     Err(IncompleteRequest) => {
-                        let why = "a request for permission was declined: the agent told what it is about in \
-                                   an earlier message that was too long to be kept, and did not repeat it";
-                        facts.push(FactKind::Warning(why.to_owned()));
+                        let warning = "a permission request was declined: its input was in an earlier message that was \
+                                       too long to keep, and the request does not repeat it";
+                        facts.push(FactKind::Warning(warning.to_owned()));
                         facts.push(FactKind::WriteStdin(requests::permission(
                             id,
                             reject_option_id(&asked).as_deref(),

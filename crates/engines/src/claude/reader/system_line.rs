@@ -34,7 +34,7 @@ impl ClaudeReader {
             }
             "permission_denied" => {
                 let (tool, message) = (system.tool_name.or_empty(), system.message.or_empty());
-                facts.push(FactKind::Progress(format!("was refused {tool}: {message}")));
+                facts.push(FactKind::Progress(format!("{tool} was refused: {message}")));
             }
             "informational" => facts.push(FactKind::Warning(system.content.or_empty().to_owned())),
             "task_started" | "task_progress" if !self.unprompted_turn => {
