@@ -77,6 +77,11 @@ pub fn refusal(home: &Path, folders: &[PathBuf], directory: &Path) -> Option<Str
     })
 }
 
+/// Returns whether a directory contains one of these folders.
+pub(crate) fn contains(folders: &[PathBuf], directory: &Path) -> bool {
+    folders.iter().any(|folder| folder.ancestors().skip(1).any(|parent| is_same(parent, directory)))
+}
+
 /// Compares directories by device and inode.
 fn is_same(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
@@ -109,6 +114,21 @@ mod tests {
         assert_eq!(recorded(&home).unwrap(), both);
         record(&home, &[]).unwrap();
         assert_eq!(recorded(&home).unwrap(), [""; 0].map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_directory_above_the_folder_of_the_database_contains_it() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        fs::create_dir_all(at("skill/db")).unwrap();
+        fs::create_dir_all(at("other")).unwrap();
+        symlink(at("skill"), at("link")).unwrap();
+        for above in ["", "skill", "link"] {
+            assert!(contains(&[at("skill/db")], &at(above)), "{above}");
+        }
+        for other in ["skill/db", "other", "missing"] {
+            assert!(!contains(&[at("skill/db")], &at(other)), "{other}");
+        }
     }
 
     #[test]

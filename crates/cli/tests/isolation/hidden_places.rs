@@ -63,6 +63,10 @@ fn the_daemon_records_the_folder_of_its_database_and_refuses_it_as_workspace() {
     let refused = home.run(&["run", "parrot", "say hello", "--workspace", &folder, "--json"]);
     assert!(refused.code != Some(0) && refused.stderr.contains("WORKSPACE_UNUSABLE"), "{refused:?}");
     assert!(!store.path().join(".abide").exists());
+    // A skill that contains the folder would be copied with the database.
+    let skill = store.path().parent().expect("a temporary directory has a parent").to_string_lossy();
+    let refused = home.run(&["run", "parrot", "say hello", "--skill", &skill, "--json"]);
+    assert!(refused.code != Some(0) && refused.stderr.contains("contains Abide's home"), "{refused:?}");
 }
 
 /// The home is in the folder of the database, which therefore cannot be hidden.

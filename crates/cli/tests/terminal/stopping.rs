@@ -158,6 +158,19 @@ fn c5_c6_no_body_of_a_trap_runs_after_a_stop() {
 }
 
 #[test]
+fn c5_a_stop_leaves_the_limit_of_open_files_as_it_was() {
+    on_every_session(|rpc, session, context, home| {
+        let before = stdout_of(rpc, session, "ulimit -n");
+        for command in
+            ["for i in 1 2 3; do sleep 69; done >/dev/null", "exec 7</dev/null; sleep 69", "sleep 69"]
+        {
+            run_and_cancel(rpc, session, home, command);
+            assert_eq!(stdout_of(rpc, session, "ulimit -n"), before, "{context}: {command}");
+        }
+    });
+}
+
+#[test]
 fn c5_a_shell_that_does_not_listen_is_replaced_in_the_same_directory() {
     on_every_session(|rpc, session, context, home| {
         let after = home.join("after");

@@ -36,6 +36,8 @@ pub(super) enum CopyError {
     Unwritable { path: PathBuf, source: OsError },
     #[error("contains the link {path} to {to}, which leaves the folder; put the file itself there")]
     LinkLeavesFolder { path: PathBuf, to: PathBuf },
+    #[error("contains {path}, which is a folder of Abide; keep skills in another folder")]
+    Protected { path: PathBuf },
     #[error("contains {path}, which is neither a file nor a folder nor a link; remove it")]
     SpecialFile { path: PathBuf },
     #[error("contains more than {} MiB; leave out what the engine does not need", limits.bytes >> 20)]
@@ -44,15 +46,20 @@ pub(super) enum CopyError {
     TooMany { limits: CopyLimits },
 }
 
-/// Copies the contents of a folder to an empty folder and syncs them. `edit` may change the bytes of a file. Nothing is
-/// written before the whole folder has been checked.
+/// Device and inode of a directory.
+pub(super) type DirectoryIdentity = (u64, u64);
+
+/// Copies the contents of a folder to an empty folder and syncs them. `edit` may change the bytes of a file. A folder
+/// that contains one of the protected ones, also by a mount, is not copied. Nothing is written before the whole folder
+/// has been checked.
 pub(super) fn copy_folder(
     source: &Directory,
     target: &Directory,
     limits: CopyLimits,
+    protected: &[DirectoryIdentity],
     edit: &dyn Fn(&Path, &mut Vec<u8>),
 ) -> Result<(), CopyError> {
-    let entries = list_entries(source, limits)?;
+    let entries = list_entries(source, limits, protected)?;
     let mut bytes_left = limits.bytes;
     for entry in &entries {
         match entry {
@@ -88,7 +95,11 @@ enum CopyEntry {
 }
 
 /// Lists a folder recursively. Each entry follows its parent.
-fn list_entries(source: &Directory, limits: CopyLimits) -> Result<Vec<CopyEntry>, CopyError> {
+fn list_entries(
+    source: &Directory,
+    limits: CopyLimits,
+    protected: &[DirectoryIdentity],
+) -> Result<Vec<CopyEntry>, CopyError> {
     let mut entries = vec![];
     let (mut found, mut bytes) = (0, 0);
     let mut folders = vec![PathBuf::new()];
@@ -102,6 +113,9 @@ fn list_entries(source: &Directory, limits: CopyLimits) -> Result<Vec<CopyEntry>
             Some(below)
         };
         let here = below.as_ref().unwrap_or(source);
+        if protected.contains(&here.identity().map_err(unreadable)?) {
+            return Err(CopyError::Protected { path: folder });
+        }
         for entry in here.entries().map_err(unreadable)? {
             let entry = entry.map_err(unreadable)?;
             if entry.name == OsStr::new(".git") {

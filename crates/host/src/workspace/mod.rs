@@ -22,6 +22,7 @@ mod tests;
 use std::{
     fs::{self, File},
     io::{self, Write},
+    os::unix::fs::MetadataExt,
     path::{Component, Path, PathBuf},
     time::Duration,
 };
@@ -36,7 +37,8 @@ use abide_ports::workspace::{RunSkill, WorkspaceError, WorkspacePreparation, Wor
 
 use crate::{
     created_dirs::{self, DirPurpose},
-    home_folders, store_folders,
+    home_folders::{self, HomeFolder},
+    store_folders,
 };
 
 /// The workspaces of the runs of one home.
@@ -84,7 +86,9 @@ impl Workspaces for LocalWorkspaces {
         let named = Path::new(workspace).join(skill);
         let relation = if self.refusal(&named).is_some() {
             "is"
-        } else if home_folders::contains_home_folder(&self.home, &named) {
+        } else if home_folders::contains_home_folder(&self.home, &named)
+            || store_folders::contains(&self.store_folders, &named)
+        {
             "contains"
         } else {
             return Ok(());
@@ -178,6 +182,14 @@ impl LocalWorkspaces {
     fn refusal(&self, directory: &Path) -> Option<String> {
         home_folders::refusal(&self.home, directory)
             .or_else(|| store_folders::refusal(&self.home, &self.store_folders, directory))
+    }
+
+    /// The home, its folders, and those of the database.
+    fn protected_directories(&self) -> Vec<copy::DirectoryIdentity> {
+        let folders = HomeFolder::PRIVATE.into_iter().chain([HomeFolder::Workspaces]);
+        let paths = folders.map(|folder| folder.path(&self.home)).chain([self.home.clone()]);
+        let paths = paths.chain(self.store_folders.iter().cloned());
+        paths.filter_map(|path| fs::metadata(path).ok()).map(|found| (found.dev(), found.ino())).collect()
     }
 
     /// Installs the run's copy of its skill.
@@ -279,7 +291,8 @@ impl LocalWorkspaces {
         staged.staging.create_directory(&staged.copy, copy::FOLDER_MODE).map_err(not_written)?;
         let copy = staged.staging.open_directory(&staged.copy).map_err(not_written)?;
         let patch = (self.skill_patch)(preparation.mode);
-        copy::copy_folder(&source, &copy, SKILL_LIMITS, &|path, bytes| {
+        let protected = self.protected_directories();
+        copy::copy_folder(&source, &copy, SKILL_LIMITS, &protected, &|path, bytes| {
             if path == Path::new(SKILL_FILE) && !bytes.ends_with(patch.as_bytes()) {
                 bytes.extend_from_slice(patch.as_bytes());
             }

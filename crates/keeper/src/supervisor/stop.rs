@@ -179,9 +179,7 @@ impl ChildSupervisor {
         if matches!(self.child_io, ChildIo::Pty(_)) {
             driver.release_typed_command();
         }
-        if is_expanding || self.tolerates_descriptor_limit() {
-            self.limit_descriptors();
-        }
+        self.limit_descriptors(is_expanding);
         // All output of the command has arrived. Later output is of the shell: prompts, and messages of its traps.
         match &self.child_io {
             ChildIo::Pty(_) => {
@@ -256,7 +254,9 @@ impl ChildSupervisor {
     /// Before that, a shell executes the bodies of traps that the command has set, and the word whose substitution it
     /// expands: `rm -r "/tmp/$(slow)"` must not run. The trap raises the limit as far as necessary. The original limit
     /// is restored after the command.
-    fn limit_descriptors(&mut self) {
+    ///
+    /// Our trap may also change the limit where it is not lowered, so it is recorded in every case.
+    fn limit_descriptors(&mut self, is_expanding: bool) {
         let Some(shell) = i32::try_from(self.child.pid).ok().and_then(Pid::from_raw) else { return };
         // Only once per command: a later substitution belongs to the trap, and the limit would not be raised again.
         if self.original_fd_limit.is_some() {
@@ -265,8 +265,13 @@ impl ChildSupervisor {
         let maximum = process_tree::descriptor_limit(self.child.pid);
         let kept = if matches!(self.child_io, ChildIo::Pty(_)) { STANDARD_STREAMS } else { 0 };
         let limit = Rlimit { current: Some(kept), maximum };
-        // The shell may have exited.
-        self.original_fd_limit = prlimit(Some(shell), Resource::Nofile, limit).ok();
+        // The shell may have exited. It is stopped, so a limit that is set and reset has no effect.
+        let before = prlimit(Some(shell), Resource::Nofile, limit).ok();
+        let is_lowered = is_expanding || self.tolerates_descriptor_limit();
+        if let Some(before) = before.clone().filter(|_| !is_lowered) {
+            prlimit(Some(shell), Resource::Nofile, before).ok();
+        }
+        self.original_fd_limit = before;
     }
 
     /// Restores the descriptor limit of the shell.

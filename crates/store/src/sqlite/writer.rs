@@ -177,7 +177,7 @@ fn write_batch(
         }
     };
     let mut count = 0;
-    let mut written = Vec::new();
+    let mut outcomes: Vec<(SqliteWriteReply, Result<CommitReceipt, StoreError>)> = Vec::new();
     let mut next = Some(first);
     while let Some(SqliteWriteRequest { job, reply }) = next.take() {
         count += 1;
@@ -188,7 +188,7 @@ fn write_batch(
             }
             Ok(last) => {
                 head = last;
-                written.push((reply, last));
+                outcomes.push((reply, Ok(CommitReceipt { last: JournalSeq(last.seq as u64) })));
             }
             Err(write_error) => {
                 // A partly performed job without a savepoint can only be undone with the whole transaction.
@@ -197,11 +197,12 @@ fn write_batch(
                 }
                 let rolled_back = connection.is_autocommit();
                 if let (true, SqliteWriteError::Failed(error)) = (rolled_back, &write_error) {
-                    send_error_to_all(written, || failed(error));
+                    send_error_to_all(outcomes, || failed(error));
                     send_reply(reply, Err(write_error.into_error()));
                     return count;
                 }
-                send_reply(reply, Err(write_error.into_error()));
+                // The reason may be an earlier job of this transaction, so it is reported after the commit.
+                outcomes.push((reply, Err(write_error.into_error())));
             }
         }
         if count < MAX_BATCH_REQUESTS {
@@ -211,17 +212,17 @@ fn write_batch(
     match write::index_entries(connection, head.seq).and_then(|()| execute_cached(connection, "COMMIT")) {
         Ok(()) => match watched.map_or(Ok(()), |watched| watched.after_commit(head)) {
             Ok(()) => {
-                for (reply, last) in written {
-                    send_reply(reply, Ok(CommitReceipt { last: JournalSeq(last.seq as u64) }));
+                for (reply, outcome) in outcomes {
+                    send_reply(reply, outcome);
                 }
             }
             Err(error) => {
-                send_error_to_all(written, || StoreError::OutcomeUnknown { reason: error.to_string() })
+                send_error_to_all(outcomes, || StoreError::OutcomeUnknown { reason: error.to_string() })
             }
         },
         Err(error) => {
             let _ = connection.execute_batch("ROLLBACK");
-            send_error_to_all(written, || commit_failed(&error));
+            send_error_to_all(outcomes, || commit_failed(&error));
         }
     }
     count
@@ -308,8 +309,11 @@ fn execute_cached(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
 }
 
-fn send_error_to_all(written: Vec<(SqliteWriteReply, JournalHead)>, error: impl Fn() -> StoreError) {
-    for (reply, _) in written {
+fn send_error_to_all(
+    outcomes: Vec<(SqliteWriteReply, Result<CommitReceipt, StoreError>)>,
+    error: impl Fn() -> StoreError,
+) {
+    for (reply, _) in outcomes {
         send_reply(reply, Err(error()));
     }
 }

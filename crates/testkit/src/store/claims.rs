@@ -1,7 +1,10 @@
 //! Idempotency keys are claimed once and are never released.
 
-use abide_domain::event::{IdempotencyClaim, RUN_REQUEST_SCOPE, RunEvent};
-use abide_ports::store::{ClaimHolder, JournalCommit, StoreError};
+use abide_domain::{
+    event::{IdempotencyClaim, RUN_REQUEST_SCOPE, RunEvent},
+    id::RunId,
+};
+use abide_ports::store::{ClaimHolder, JournalCommit, RunChange, Store, StoreError};
 
 use super::{TestStoreDurability, TestStoreProvider, open, read_view, single_commit};
 use crate::history::HistoryGenerator;
@@ -39,6 +42,16 @@ pub(super) async fn check(places: &dyn TestStoreProvider) {
     assert_claimed(refused, &rival);
     assert_eq!(read_view(&*store).await, before);
 
+    // A refusal names a run that is already stored, even if both commits arrive together.
+    for round in 0..20 {
+        let (mut one, mut two) = (generator.create(), generator.create());
+        request(&mut one, &format!("at once {round}"), "one");
+        request(&mut two, &format!("at once {round}"), "two");
+        let (one, two) = tokio::join!(holder_if_refused(&*store, one), holder_if_refused(&*store, two));
+        assert!(one.is_some() != two.is_some(), "exactly one is refused");
+    }
+    let before = read_view(&*store).await;
+
     drop(store);
     if place.durability() == TestStoreDurability::Durable {
         let store = open(&*place).await;
@@ -47,7 +60,19 @@ pub(super) async fn check(places: &dyn TestStoreProvider) {
     }
 }
 
-fn request(change: &mut abide_ports::store::RunChange, key: &str, fingerprint: &str) {
+/// Commits a change. If its key is taken, returns the holder, which must be readable.
+async fn holder_if_refused(store: &dyn Store, change: RunChange) -> Option<RunId> {
+    match store.commit(single_commit(change)).await {
+        Ok(_) => None,
+        Err(StoreError::KeyTaken { holder, .. }) => {
+            assert!(store.run(holder.run_id).await.unwrap().is_some(), "the holder is not stored yet");
+            Some(holder.run_id)
+        }
+        Err(other) => panic!("not the taken key that it is: {other}"),
+    }
+}
+
+fn request(change: &mut RunChange, key: &str, fingerprint: &str) {
     let RunEvent::RunCreated(new) = &mut change.event else { panic!("not a new run") };
     new.idempotency = Some(IdempotencyClaim { key: key.to_owned(), fingerprint: fingerprint.to_owned() });
 }
