@@ -46,17 +46,14 @@ pub(super) enum CopyError {
     TooMany { limits: CopyLimits },
 }
 
-/// Device and inode of a directory.
-pub(super) type DirectoryIdentity = (u64, u64);
-
 /// Copies the contents of a folder to an empty folder and syncs them. `edit` may change the bytes of a file. A folder
-/// that contains one of the protected ones, also by a mount, is not copied. Nothing is written before the whole folder
+/// that contains one of the protected ones (device and inode), also by a mount, is not copied. Nothing is written before the whole folder
 /// has been checked.
 pub(super) fn copy_folder(
     source: &Directory,
     target: &Directory,
     limits: CopyLimits,
-    protected: &[DirectoryIdentity],
+    protected: &[(u64, u64)],
     edit: &dyn Fn(&Path, &mut Vec<u8>),
 ) -> Result<(), CopyError> {
     let entries = list_entries(source, limits, protected)?;
@@ -98,7 +95,7 @@ enum CopyEntry {
 fn list_entries(
     source: &Directory,
     limits: CopyLimits,
-    protected: &[DirectoryIdentity],
+    protected: &[(u64, u64)],
 ) -> Result<Vec<CopyEntry>, CopyError> {
     let mut entries = vec![];
     let (mut found, mut bytes) = (0, 0);
@@ -265,4 +262,25 @@ fn names(root: &Directory, folder: &Path, max_names: usize) -> Option<Vec<OsStri
     let names: Option<Vec<OsString>> =
         folder.entries().ok()?.take(max_names + 1).map(|entry| Some(entry.ok()?.name)).collect();
     names.filter(|names| names.len() <= max_names)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_contains_a_protected_one_is_not_copied() {
+        let place = tempfile::tempdir().unwrap();
+        fs::create_dir_all(place.path().join("source/sub/db")).unwrap();
+        fs::create_dir(place.path().join("target")).unwrap();
+        let source = Directory::open(&place.path().join("source")).unwrap();
+        let target = Directory::open(&place.path().join("target")).unwrap();
+        let protected = [source.open_directory("sub/db").unwrap().identity().unwrap()];
+        let limits = CopyLimits { bytes: 100, entries: 10 };
+        let error = copy_folder(&source, &target, limits, &protected, &|_, _| {}).unwrap_err();
+        assert!(error.to_string().contains("sub/db, which is a folder of Abide"), "{error}");
+        assert_eq!(fs::read_dir(place.path().join("target")).unwrap().count(), 0, "nothing was written");
+    }
 }

@@ -184,8 +184,8 @@ impl LocalWorkspaces {
             .or_else(|| store_folders::refusal(&self.home, &self.store_folders, directory))
     }
 
-    /// The home, its folders, and those of the database.
-    fn protected_directories(&self) -> Vec<copy::DirectoryIdentity> {
+    /// Device and inode of the home, its folders, and those of the database.
+    fn protected_directories(&self) -> Vec<(u64, u64)> {
         let folders = HomeFolder::PRIVATE.into_iter().chain([HomeFolder::Workspaces]);
         let paths = folders.map(|folder| folder.path(&self.home)).chain([self.home.clone()]);
         let paths = paths.chain(self.store_folders.iter().cloned());

@@ -268,19 +268,6 @@ fn huge_folders_are_refused() {
 }
 
 #[test]
-fn a_folder_that_contains_a_protected_one_is_not_copied() {
-    let fixture = WorkspaceFixture::new();
-    fs::create_dir_all(fixture.source().join("sub/db")).unwrap();
-    let target = fixture.home.path().join("target");
-    fs::create_dir(&target).unwrap();
-    let (source, into) = (Directory::open(&fixture.source()).unwrap(), Directory::open(&target).unwrap());
-    let protected = [source.open_directory("sub/db").unwrap().identity().unwrap()];
-    let error = copy::copy_folder(&source, &into, SKILL_LIMITS, &protected, &|_, _| {}).unwrap_err();
-    assert!(error.to_string().contains("sub/db, which is a folder of Abide"), "{error}");
-    assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing was written");
-}
-
-#[test]
 fn the_git_folder_is_not_copied() {
     let fixture = WorkspaceFixture::new();
     fixture.write("skills/review/.git/config", "[core]");
