@@ -268,7 +268,7 @@ impl ChildSupervisor {
         // The shell may have exited. It is stopped, so a limit that is set and reset has no effect.
         let before = prlimit(Some(shell), Resource::Nofile, limit).ok();
         let is_lowered = is_expanding || self.tolerates_descriptor_limit();
-        if let Some(before) = before.clone().filter(|_| !is_lowered) {
+        if let Some(before) = before.filter(|_| !is_lowered) {
             prlimit(Some(shell), Resource::Nofile, before).ok();
         }
         self.original_fd_limit = before;
