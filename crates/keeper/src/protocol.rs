@@ -122,6 +122,9 @@ pub struct ShellTemplates {
     pub guard: String,
     /// SIGINT makes the shell return to its script or prompt, without a report.
     pub is_interruptible: bool,
+    /// True if a shell that is stopped while it expands a substitution executes the word before its trap. Other shells
+    /// leave it at SIGINT, and could not do so without descriptors.
+    pub executes_word_before_trap: bool,
 }
 
 /// The owner of a keeper.

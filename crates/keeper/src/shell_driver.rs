@@ -355,6 +355,11 @@ impl ShellDriver {
         self.templates.is_interruptible
     }
 
+    /// Whether the shell executes the word that it is expanding before its trap.
+    pub(crate) fn executes_word_before_trap(&self) -> bool {
+        self.templates.executes_word_before_trap
+    }
+
     /// Leaves the present slot and those that the shell has passed.
     pub(crate) fn leave_lines_before(&mut self, position: ShellPosition) {
         if position == ShellPosition::PastAllLines {

@@ -115,6 +115,7 @@ impl ShellDialect {
             began: begin_report.to_owned(),
             guard: fill(&guard),
             is_interruptible: self == Self::Posix || (self == Self::Bash && io == ShellIo::Terminal),
+            executes_word_before_trap: matches!(self, Self::Bash | Self::Zsh),
         }
     }
 
@@ -286,5 +287,8 @@ const ZSH_RESCUE: &str = concat!("\\unset -f builtin command\n", zsh_stop!(), "\
 
 /// The same, and restores the option that an interrupted slot left set. The shell may not have run our trap, because the
 /// body of another trap failed first. It would run it in the next command, so it runs it here, where it has no effect.
-const POSIX_RESCUE: &str =
-    concat!("\\set +i; \\unset -f builtin command\n", posix_stop!(), "\\command \\kill -URG $$\n");
+/// It does so while it is interactive: otherwise, the failure of another body would end it.
+const POSIX_RESCUE: &str = concat!(
+    "\\command \\kill -URG $$\n\\command \\kill -URG $$\n\\set +i; \\unset -f builtin command\n",
+    posix_stop!()
+);

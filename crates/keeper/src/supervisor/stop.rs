@@ -267,7 +267,8 @@ impl ChildSupervisor {
         let limit = Rlimit { current: Some(kept), maximum };
         // The shell may have exited. It is stopped, so a limit that is set and reset has no effect.
         let before = prlimit(Some(shell), Resource::Nofile, limit).ok();
-        let is_lowered = is_expanding || self.tolerates_descriptor_limit();
+        let executes_word = self.shell_driver.as_ref().is_some_and(ShellDriver::executes_word_before_trap);
+        let is_lowered = if is_expanding { executes_word } else { self.tolerates_descriptor_limit() };
         if let Some(before) = before.filter(|_| !is_lowered) {
             prlimit(Some(shell), Resource::Nofile, before).ok();
         }
