@@ -128,10 +128,10 @@ pub(super) async fn create(
     match daemon.create(new).await? {
         RequestOutcome::Changed(run) => {
             let location = [(header::LOCATION, format!("/v1/runs/{run_id}"))];
-            Ok((StatusCode::CREATED, location, Json(run_view(&interface, &run))).into_response())
+            Ok((StatusCode::CREATED, location, Json(run_view(&interface, &run).await)).into_response())
         }
         RequestOutcome::Repeated(run_id) => {
-            let view = run_view(&interface, &load_run(&interface, run_id).await?);
+            let view = run_view(&interface, &load_run(&interface, run_id).await?).await;
             let may_read = principal.permissions.includes(Permission::Read);
             let view = if may_read { view } else { translate::run_at_creation(view) };
             Ok(Json(view).into_response())
@@ -160,7 +160,10 @@ pub(super) async fn list(
     let status = runs.status.map(translate::status);
     entry_pages::json_response(&interface, &credential, || async {
         let listing = interface.daemon().store().runs(status, page.clone()).await?;
-        let items: Vec<_> = listing.items.iter().map(|run| run_view(&interface, run)).collect();
+        let mut items = Vec::with_capacity(listing.items.len());
+        for run in &listing.items {
+            items.push(run_view(&interface, run).await);
+        }
         Ok(service::ListResponse { items, next_cursor: listing.next_cursor })
     })
     .await
@@ -182,7 +185,7 @@ pub(super) async fn show(
 ) -> Result<Response, HttpProblem> {
     let run = parse_run_id(&id)?;
     entry_pages::json_response(&interface, &credential, || async {
-        Ok(run_view(&interface, &load_run(&interface, run).await?))
+        Ok(run_view(&interface, &load_run(&interface, run).await?).await)
     })
     .await
 }
@@ -289,11 +292,12 @@ pub(super) async fn load_run(interface: &HttpState, run: RunId) -> Result<Run, H
 }
 
 /// Converts a run to its wire view, with the values that only the daemon has.
-pub(super) fn run_view(interface: &HttpState, run: &Run) -> wire::RunView {
+pub(super) async fn run_view(interface: &HttpState, run: &Run) -> wire::RunView {
     let daemon = interface.daemon();
-    let mut view = translate::run(run, daemon.queue_position(run.run_id), daemon.stalled_since(run));
+    let mut view = translate::run(run, daemon.queue_position(run.run_id), daemon.stalled_since(run).await);
     if view.status == wire::RunStatusValue::Queued {
-        view.held_back = daemon.shortage(Some(&run.settings.workspace)).map(|shortage| shortage.to_string());
+        let shortage = daemon.shortage(Some(&run.settings.workspace)).await;
+        view.held_back = shortage.map(|shortage| shortage.to_string());
     }
     view
 }

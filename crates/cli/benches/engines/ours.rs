@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use abide_daemon::{DaemonDeps, EffectExecutor, RequestError, RunService};
+use abide_daemon::{Daemon, DaemonConfig, DaemonDeps};
 use abide_domain::{
     engine::ProfileKind,
     event::{NewRun, RunEvent},
@@ -50,8 +50,7 @@ pub(crate) struct BenchDaemon {
     pub(crate) entry: InstalledEngine,
     pub(crate) env: Vec<(String, String)>,
     store: Arc<dyn Store>,
-    run_service: Arc<RunService>,
-    executor: EffectExecutor,
+    daemon: Daemon,
     processes: Arc<TimedProcesses>,
     runtime: Runtime,
     _ledger: TempDir,
@@ -127,14 +126,10 @@ impl BenchDaemon {
         let catalogue =
             Arc::new(EngineCatalogue::new(&configured, &binary, abide_ports::engine::IsolationMode::Off));
         let entry = catalogue.engine(engine).ok_or("unknown engine")?;
-        let (store, desk, performer) = runtime.block_on(async {
+        let (store, daemon) = runtime.block_on(async {
             let url = format!("sqlite:{}", ledger.path().join("abide.db").display());
             let store = abide_store::registry::open(&url).await.map_err(|error| text(&error))?;
-            let desk =
-                RunService::open(store.clone(), clock.clone(), 4).await.map_err(|error| text(&error))?;
-            let desk = Arc::new(desk);
-            let performer = EffectExecutor::new(DaemonDeps {
-                desk: desk.clone(),
+            let deps = DaemonDeps {
                 store: store.clone(),
                 clock,
                 catalogue,
@@ -149,37 +144,24 @@ impl BenchDaemon {
                 recovery_max: abide_domain::time::Seconds(300),
                 contents: Arc::<abide_testkit::fake_engine::ContentsInMemory>::default(),
                 space: abide_daemon::SpaceLimit::none(),
-            });
-            Ok::<_, String>((store, desk, performer))
+            };
+            let workspaces = home.join("workspaces").to_string_lossy().into_owned();
+            let config = DaemonConfig { stall_after: abide_domain::time::Seconds(60), slots: 4, workspaces };
+            let daemon = Daemon::open(deps, config).await.map_err(|error| text(&error))?;
+            Ok::<_, String>((store, daemon))
         })?;
         let (engine, home) = (engine.to_owned(), home.to_owned());
-        Ok(Self {
-            engine,
-            home,
-            entry,
-            env,
-            store,
-            run_service: desk,
-            executor: performer,
-            processes,
-            runtime,
-            _ledger: ledger,
-        })
+        Ok(Self { engine, home, entry, env, store, daemon, processes, runtime, _ledger: ledger })
     }
 
     /// Runs one turn, up to the end of its process.
     pub(crate) fn turn(&self) -> Result<DaemonTurnTimes, String> {
         let run_id = RunId(SystemClock.stamp().id_seed);
         let (run, journal) = self.runtime.block_on(async {
-            let mut changes = self.executor.changes();
+            let mut changes = self.daemon.changes();
             // On a thread of the runtime, as requests are handled in the daemon.
-            let (desk, performer, order) =
-                (self.run_service.clone(), self.executor.clone(), self.new_run(run_id));
-            let created = tokio::spawn(async move {
-                let outcome = desk.create(order).await?;
-                performer.follow_up(&outcome).await;
-                Ok::<_, RequestError>(())
-            });
+            let (daemon, new) = (self.daemon.clone(), self.new_run(run_id));
+            let created = tokio::spawn(async move { daemon.create(new).await });
             created.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
             let run = tokio::time::timeout(TURN_TIMEOUT, self.wait_for_end(run_id, &mut changes))
                 .await

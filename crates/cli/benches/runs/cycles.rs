@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
-use abide_daemon::{DaemonDeps, EffectExecutor, RunService};
+use abide_daemon::{Daemon, DaemonConfig, DaemonDeps};
 use abide_domain::{
     event::NewRun,
     id::RunId,
@@ -15,7 +15,7 @@ use abide_domain::{
 };
 use abide_host::clock::SystemClock;
 use abide_observe::observed_store::ObservedStore;
-use abide_ports::{clock::Clock, processes::ProcessOutput};
+use abide_ports::{clock::Clock, processes::ProcessOutput, store::Store};
 use abide_testkit::fake_engine::{FakeCatalogue, FakeLaunch, FakeProcesses, NoopWorkspaces};
 
 use crate::{counted::CountingStore, now};
@@ -23,8 +23,7 @@ use crate::{counted::CountingStore, now};
 #[derive(Clone)]
 pub(crate) struct CycleBenchDaemon {
     pub(crate) store: Arc<ObservedStore<CountingStore>>,
-    run_service: Arc<RunService>,
-    executor: EffectExecutor,
+    daemon: Daemon,
 }
 
 impl CycleBenchDaemon {
@@ -32,22 +31,10 @@ impl CycleBenchDaemon {
     pub(crate) async fn build(folder: &Path, slots: usize) -> Self {
         let url = format!("sqlite:{}/abide.db", folder.display());
         let inner = abide_store::registry::open(&url).await.expect("the store opens");
-        let (store, clock) = (Arc::new(CountingStore::new(inner)), Arc::new(SystemClock));
-        let desk = RunService::open(store.clone(), clock.clone(), slots).await.expect("the desk opens");
-        let desk = Arc::new(desk);
-        let performer = EffectExecutor::new(DaemonDeps {
-            desk: desk.clone(),
-            store: store.clone(),
-            clock,
-            catalogue: Arc::new(FakeCatalogue),
-            processes: Arc::new(FakeProcesses::new(ask_once_script)),
-            workspaces: Arc::new(NoopWorkspaces),
-            private: "private".to_owned(),
-            recovery_max: abide_domain::time::Seconds(300),
-            contents: Arc::<abide_testkit::fake_engine::ContentsInMemory>::default(),
-            space: abide_daemon::SpaceLimit::none(),
-        });
-        Self { store, run_service: desk, executor: performer }
+        let store = Arc::new(CountingStore::new(inner));
+        let deps = bench_deps(store.clone());
+        let config = DaemonConfig { stall_after: Seconds(60), slots, workspaces: "w".to_owned() };
+        Self { store, daemon: Daemon::open(deps, config).await.expect("the daemon opens") }
     }
 
     /// Returns the commits of one cycle, each as the lengths of its rows. A cycle before it has the engine examined.
@@ -84,17 +71,31 @@ impl CycleBenchDaemon {
     async fn cycle(&self) {
         let run_id = RunId(SystemClock.stamp().id_seed);
         let mut updates = self.store.0.watch(run_id);
-        let created = self.run_service.create(new_run(run_id)).await.expect("it is created");
-        self.executor.follow_up(&created).await;
+        self.daemon.create(new_run(run_id)).await.expect("it is created");
         let waiting: Arc<Run> = updates.recv().await.expect("it asks");
         let interaction_id = waiting.pending_interaction_id().expect("it asks");
         let by = ReplyAuthor::Person("ada".to_owned());
         let text = "the second of them, please".to_owned();
         let reply = InteractionReply { interaction_id, text, by, idempotency_key: None };
-        let replied = self.run_service.reply(reply).await.expect("it is taken");
-        self.executor.follow_up(&replied).await;
+        let asked = waiting.interactions.iter().find(|asked| asked.interaction_id == interaction_id);
+        self.daemon.reply(reply, asked.expect("the run has its question")).await.expect("it is taken");
         let finished = updates.recv().await.expect("it finishes");
         assert_eq!(finished.status(), RunStatus::Succeeded);
+    }
+}
+
+/// A daemon's dependencies on this store, with the fake engine.
+pub(crate) fn bench_deps(store: Arc<dyn Store>) -> DaemonDeps {
+    DaemonDeps {
+        store,
+        clock: Arc::new(SystemClock),
+        catalogue: Arc::new(FakeCatalogue),
+        processes: Arc::new(FakeProcesses::new(ask_once_script)),
+        workspaces: Arc::new(NoopWorkspaces),
+        private: "private".to_owned(),
+        recovery_max: Seconds(300),
+        contents: Arc::<abide_testkit::fake_engine::ContentsInMemory>::default(),
+        space: abide_daemon::SpaceLimit::none(),
     }
 }
 

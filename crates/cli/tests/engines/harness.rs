@@ -9,9 +9,9 @@ use std::{
     time::Duration,
 };
 
-use abide_daemon::{DaemonDeps, EffectExecutor, RunService};
+use abide_daemon::{Daemon, DaemonConfig, DaemonDeps};
 use abide_domain::{
-    event::{NewRun, RunEvent},
+    event::NewRun,
     id::RunId,
     inbound::{InboundMessage, MessageKey},
     interaction::Interaction,
@@ -53,8 +53,7 @@ pub(crate) struct ProgramTestDaemon {
     pub(crate) workspace: PathBuf,
     pub(crate) home: TempDir,
     store: Arc<dyn Store>,
-    run_service: Arc<RunService>,
-    executor: EffectExecutor,
+    daemon: Daemon,
     processes: Arc<KeeperProcesses>,
     runtime: Runtime,
 }
@@ -105,11 +104,8 @@ impl ProgramTestDaemon {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let clock = Arc::new(SystemClock);
         let configured = BTreeMap::from([(engine.to_owned(), config)]);
-        let (desk, performer) = runtime.block_on(async {
-            let desk = RunService::open(store.clone(), clock.clone(), 4).await.expect("the desk opens");
-            let desk = Arc::new(desk);
-            let performer = EffectExecutor::new(DaemonDeps {
-                desk: desk.clone(),
+        let daemon = runtime.block_on(async {
+            let deps = DaemonDeps {
                 store: store.clone(),
                 clock,
                 catalogue: Arc::new(EngineCatalogue::new(&configured, &binary, IsolationMode::Auto)),
@@ -124,21 +120,13 @@ impl ProgramTestDaemon {
                 recovery_max: abide_domain::time::Seconds(300),
                 contents: Arc::<abide_testkit::fake_engine::ContentsInMemory>::default(),
                 space: abide_daemon::SpaceLimit::none(),
-            });
-            (desk, performer)
+            };
+            let workspaces = home.path().join("workspaces").to_string_lossy().into_owned();
+            let config = DaemonConfig { stall_after: abide_domain::time::Seconds(60), slots: 4, workspaces };
+            Daemon::open(deps, config).await.expect("the daemon opens")
         });
         let engine = engine.to_owned();
-        Some(Self {
-            engine,
-            model,
-            workspace,
-            home,
-            store,
-            run_service: desk,
-            executor: performer,
-            processes,
-            runtime,
-        })
+        Some(Self { engine, model, workspace, home, store, daemon, processes, runtime })
     }
 
     /// Creates a run of this engine.
@@ -178,8 +166,7 @@ impl ProgramTestDaemon {
             rules: abide_domain::run::CURRENT_RULES_VERSION,
         };
         self.runtime.block_on(async {
-            let outcome = self.run_service.create(new).await.expect("the run is taken");
-            self.executor.follow_up(&outcome).await;
+            self.daemon.create(new).await.expect("the run is taken");
         });
         run_id
     }
@@ -187,46 +174,39 @@ impl ProgramTestDaemon {
     /// Sends a message to a run.
     pub(crate) fn send_message(&self, run: RunId, text: &str) {
         self.runtime.block_on(async {
-            let outcome =
-                self.run_service.message(run, message(text), None).await.expect("the message is taken");
-            self.executor.follow_up(&outcome).await;
+            self.daemon.message(run, message(text), None).await.expect("the message is taken");
         });
     }
 
     /// Sends a message to a run whose turn is running.
     pub(crate) fn send_while_busy(&self, run: RunId, text: &str, on_busy: OnBusy) {
         self.runtime.block_on(async {
-            let outcome = self.run_service.message(run, message(text), Some(on_busy)).await;
-            self.executor.follow_up(&outcome.expect("the message is taken")).await;
+            self.daemon.message(run, message(text), Some(on_busy)).await.expect("the message is taken");
         });
     }
 
     /// Interrupts the running turn.
     pub(crate) fn interrupt(&self, run: RunId) {
         self.runtime.block_on(async {
-            let event = RunEvent::InterruptRequested { by: "tester".to_owned() };
-            let outcome = self.run_service.take(run, event).await.expect("the request is accepted");
-            self.executor.follow_up(&outcome).await;
+            self.daemon.interrupt(run, "tester").await.expect("the request is accepted");
         });
     }
 
     /// Replies to the open question of a run.
     pub(crate) fn reply(&self, run: RunId, text: &str) {
-        let interaction_id = self.question(run).interaction_id;
+        let question = self.question(run);
+        let interaction_id = question.interaction_id;
         let by = ReplyAuthor::Person("tester".to_owned());
         let reply = InteractionReply { interaction_id, text: text.to_owned(), by, idempotency_key: None };
         self.runtime.block_on(async {
-            let outcome = self.run_service.reply(reply).await.expect("the reply is taken");
-            self.executor.follow_up(&outcome).await;
+            self.daemon.reply(reply, &question).await.expect("the reply is taken");
         });
     }
 
     /// Cancels a run.
     pub(crate) fn cancel(&self, run: RunId) {
         self.runtime.block_on(async {
-            let event = RunEvent::CancelRequested { by: "tester".to_owned() };
-            let outcome = self.run_service.take(run, event).await.expect("the request is accepted");
-            self.executor.follow_up(&outcome).await;
+            self.daemon.cancel(run, "tester").await.expect("the request is accepted");
         });
     }
 
@@ -240,7 +220,7 @@ impl ProgramTestDaemon {
     /// Waits until `wanted` returns true for a run. Panics if the run has ended otherwise.
     pub(crate) fn wait_until(&self, run: RunId, what: &str, wanted: impl Fn(&Run) -> bool) -> Run {
         self.runtime.block_on(async {
-            let mut changes = self.executor.changes();
+            let mut changes = self.daemon.changes();
             let mut last = None;
             let waiting = async {
                 loop {
@@ -258,7 +238,7 @@ impl ProgramTestDaemon {
                         return Err(state);
                     }
                     last = Some(state);
-                    changes.changed().await.expect("the performer lives");
+                    changes.changed().await.expect("the daemon lives");
                 }
             };
             match tokio::time::timeout(WAIT_TIMEOUT, waiting).await {
