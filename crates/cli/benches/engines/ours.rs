@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -22,7 +22,7 @@ use abide_domain::{
 use abide_engines::catalogue::{EngineCatalogue, EngineConfig};
 use abide_host::{
     clock::SystemClock,
-    processes::{KeeperProcesses, StandbyPolicy},
+    processes::{KeeperProcesses, StandbyPolicy, TrackedKeepers},
 };
 use abide_keeper::launch::KeeperLauncher;
 use abide_ports::{
@@ -112,7 +112,7 @@ impl BenchDaemon {
             },
             env: env.clone(),
             retained_output_bytes: 1 << 30,
-            children: Mutex::default(),
+            keepers: TrackedKeepers::default(),
             standby: StandbyPolicy::One(Arc::default()),
         }));
         let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -5,7 +5,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -24,7 +24,7 @@ use abide_engines::catalogue::{EngineCatalogue, EngineConfig};
 use abide_host::{
     clock::SystemClock,
     isolation::ProgramIsolator,
-    processes::{KeeperProcesses, StandbyPolicy},
+    processes::{KeeperProcesses, StandbyPolicy, TrackedKeepers},
     workspace::LocalWorkspaces,
 };
 use abide_keeper::launch::KeeperLauncher;
@@ -99,7 +99,7 @@ impl ProgramTestDaemon {
             // Engines run isolated from the keepers' directories.
             isolator: Some(ProgramIsolator::new(&home.path().join("keepers"), &binary, "/usr/bin:/bin")),
             retained_output_bytes: 1 << 30,
-            children: Mutex::default(),
+            keepers: TrackedKeepers::default(),
             standby: StandbyPolicy::One(Arc::default()),
         });
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
