@@ -47,8 +47,8 @@ pub(super) enum CopyError {
 }
 
 /// Copies the contents of a folder to an empty folder and syncs them. `edit` may change the bytes of a file. A folder
-/// that contains one of the protected ones (device and inode), also by a mount, is not copied. Nothing is written before the whole folder
-/// has been checked.
+/// that contains one of the protected ones (device and inode), also by a mount, is not copied. Nothing is written before
+/// the whole folder has been checked.
 pub(super) fn copy_folder(
     source: &Directory,
     target: &Directory,
