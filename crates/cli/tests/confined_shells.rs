@@ -4,9 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use abide_keeper::client::{EndMode, KeeperConnection, KeeperRequests};
 use abide_keeper::confine::{Confinement, HidingMethod};
 use abide_keeper::keeper_dir::KeeperDir;
-use abide_keeper::launch::{KeeperConnection, KeeperLauncher};
+use abide_keeper::launch::KeeperLauncher;
 use abide_keeper::protocol::{
     CommandInput, CommandResult, KeeperOwner, KeeperRequest, KeeperResponse, KeeperSpec, KeeperStatus,
     LinkPolicy, ShellCommand, SpoolOverflow,
@@ -22,7 +23,6 @@ struct ConfinedShell {
     shell: ShellProgram,
     keeper: KeeperConnection,
     status: KeeperStatus,
-    next_tag: u64,
 }
 
 /// Whether the session may write files outside its home.
@@ -70,7 +70,7 @@ impl ConfinedShell {
         let place = KeeperDir::new(&home.path().join("sessions"), "s-1");
         let mut keeper = launcher.start(place, spec, None).expect("the keeper starts");
         let status = keeper.status(30_000).expect("the shell starts");
-        Self { home, shell, keeper, status, next_tag: 1 }
+        Self { home, shell, keeper, status }
     }
 
     fn run_within(&mut self, text: &str, timeout_ms: Option<u64>) -> CommandResult {
@@ -81,8 +81,7 @@ impl ConfinedShell {
             keep: 64 << 10,
             follow: false,
         };
-        self.next_tag += 1;
-        let response = self.keeper.request(self.next_tag, KeeperRequest::Run(command), 60_000);
+        let response = self.keeper.exchange(KeeperRequest::Run(command), 60_000);
         let response = response.expect("the keeper answers");
         let KeeperResponse::Ran(result) = response else { panic!("{text}: {response:?}") };
         *result
@@ -109,9 +108,8 @@ impl ConfinedShell {
 
     fn end(mut self) {
         let processes = [self.proxies(), vec![self.status.child.pid]].concat();
-        let done = self.keeper.request(1, KeeperRequest::End { force: false }, 20_000);
-        assert!(matches!(done, Ok(KeeperResponse::Done)), "{done:?}");
-        self.keeper.take_process().expect("it is ours").wait().expect("it ends");
+        self.keeper.end(EndMode::Graceful).expect("it ends");
+        assert!(self.keeper.is_closed() && self.keeper.reap());
         for pid in processes {
             assert!(!Path::new(&format!("/proc/{pid}")).exists(), "process {pid} is left");
         }
@@ -200,7 +198,7 @@ fn a_session_whose_pipe_proxy_is_killed_or_stopped_continues_with_a_new_shell() 
             });
             let [newer] = session.proxies()[..] else { panic!("one proxy: {:?}", session.proxies()) };
             assert_ne!(newer, proxy, "{name} {signal}");
-            session.keeper.request(1, KeeperRequest::End { force: true }, 20_000).expect("it ends");
+            session.keeper.end(EndMode::Forced).expect("it ends");
         }
     }
 }

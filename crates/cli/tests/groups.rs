@@ -4,22 +4,20 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::Mutex,
     time::Duration,
 };
 
 use abide_domain::process::ExitStatus;
 use abide_host::{
     isolation::ProgramIsolator,
-    processes::{KeeperProcesses, StandbyPolicy},
+    processes::{KeeperProcesses, StandbyPolicy, TrackedKeepers},
 };
 use abide_keeper::{
+    client::EndMode,
     control_group::ControlGroupConfig,
     keeper_dir::KeeperDir,
     launch::{KeeperLauncher, clean_up_dead_keeper, kill_keeper},
-    protocol::{
-        ChildMode, KeeperOwner, KeeperRequest, KeeperResponse, KeeperSpec, LinkPolicy, SpoolOverflow,
-    },
+    protocol::{ChildMode, KeeperOwner, KeeperSpec, LinkPolicy, SpoolOverflow},
 };
 use abide_os::cgroup::{ControlGroup, ControlGroupLimits, find::own_group};
 use abide_ports::{
@@ -124,7 +122,7 @@ impl GroupDaemonFixture {
             env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
             isolator: isolator(folder.path()),
             retained_output_bytes: 1 << 20,
-            children: Mutex::default(),
+            keepers: TrackedKeepers::default(),
             standby: StandbyPolicy::None,
         };
         Self { folder, keepers }
@@ -345,11 +343,7 @@ fn a_confined_shell_is_in_a_group_without_its_keeper() {
     let (mut keeper, status) = start("s-1");
     let members = base.members();
     assert!(members.contains(&status.child.pid) && !members.contains(&status.keeper.pid), "{members:?}");
-    assert!(matches!(
-        keeper.request(1, KeeperRequest::End { force: false }, 20_000),
-        Ok(KeeperResponse::Done)
-    ));
-    keeper.take_process().expect("it is ours").wait().expect("it ends");
+    keeper.end(EndMode::Graceful).expect("it ends");
     assert_eq!(base.children(), [], "an orderly end");
 
     let (mut keeper, status) = start("s-2");

@@ -1,9 +1,9 @@
 //! Kept processes with real keepers: the state after a daemon died during a launch, and its recovery.
 
-use std::{fs, path::PathBuf, sync::Mutex};
+use std::{fs, path::PathBuf};
 
 use abide_domain::process::ExitStatus;
-use abide_host::processes::{KeeperProcesses, StandbyPolicy};
+use abide_host::processes::{KeeperProcesses, StandbyPolicy, TrackedKeepers};
 use abide_keeper::{
     keeper_dir::KeeperDir,
     launch::KeeperLauncher,
@@ -11,7 +11,9 @@ use abide_keeper::{
 };
 use abide_ports::{
     engine::{IsolationMode, ProcessSpec, ProcessStdin},
-    processes::{OutputOffsets, ProcessLookup, ProcessOutput, Processes, StartError, StartRequest},
+    processes::{
+        OutputOffsets, ProcessLookup, ProcessOutput, Processes, StartError, StartRequest, StdinWrite,
+    },
 };
 use abide_testkit::wait;
 use rustix::process::Pid;
@@ -27,7 +29,7 @@ fn keeper_processes(home: &tempfile::TempDir) -> KeeperProcesses {
         env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
         isolator: None,
         retained_output_bytes: 1 << 20,
-        children: Mutex::default(),
+        keepers: TrackedKeepers::default(),
         standby: StandbyPolicy::None,
     }
 }
@@ -88,6 +90,86 @@ fn a_launch_whose_daemon_died_before_the_start_request_never_happens() {
         keepers.terminate(name).unwrap();
     }
     assert_eq!(keepers.names(), Vec::<String>::new());
+}
+
+/// Without the socket, no further connection to the keeper is possible.
+#[test]
+fn a_turn_needs_one_connection_for_its_start_output_input_and_end() {
+    let home = tempfile::tempdir().unwrap();
+    let keepers = keeper_processes(&home);
+    let text = "trap 'echo interrupted' INT; while read -r line; do echo \"got $line\"; done; exit 5";
+    let launch = ProcessSpec { stdin: ProcessStdin::KeptOpen(b"first\n".to_vec()), ..script(text) };
+    let folder = home.path().to_string_lossy().into_owned();
+    let request = StartRequest {
+        spec: &launch,
+        workspace: &folder,
+        private_dir: &folder,
+        pass_env: &[],
+        isolation: IsolationMode::Off,
+    };
+    let binding = keepers.start("run-1", &request).unwrap();
+    fs::remove_file(keepers.directory.join("runs/run-1/socket")).unwrap();
+    assert_eq!(keepers.find("run-1"), ProcessLookup::Found(binding));
+    let mut follow = keepers.follow("run-1", OutputOffsets::START).unwrap();
+    let write = |key, bytes: &[u8]| {
+        keepers.write("run-1", &StdinWrite { key, bytes, close_after: false }).unwrap();
+    };
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut output = Vec::new();
+            loop {
+                match follow.next(Some(std::time::Duration::from_secs(60))).unwrap() {
+                    ProcessOutput::Stdout(bytes) => output.extend(bytes),
+                    ProcessOutput::Stderr(_) => {}
+                    ProcessOutput::Exited(status) => break (output, status),
+                    other @ (ProcessOutput::Gap(_) | ProcessOutput::TimedOut) => panic!("{other:?}"),
+                }
+            }
+        });
+        for key in 1..=100 {
+            write(key, format!("line {key}\n").as_bytes());
+        }
+        write(7, b"a repeated key\n");
+        keepers.write("run-1", &StdinWrite { key: 101, bytes: b"", close_after: true }).unwrap();
+        let (output, status) = reader.join().unwrap();
+        let lines = (1..=100).map(|key| format!("got line {key}\n"));
+        let expected: String = std::iter::once("got first\n".to_owned()).chain(lines).collect();
+        assert_eq!((String::from_utf8_lossy(&output).into_owned(), status), (expected, ExitStatus::Code(5)));
+    });
+    drop(follow);
+    assert_eq!(keepers.terminate("run-1"), Ok(ExitStatus::Code(5)));
+    assert_eq!(keepers.names(), Vec::<String>::new());
+}
+
+/// A reader that leaves before the end closes the connection, because its output would fill the memory.
+#[test]
+fn input_is_written_when_the_reader_does_not_read_and_when_it_has_left() {
+    let home = tempfile::tempdir().unwrap();
+    let keepers = KeeperProcesses { retained_output_bytes: 64 << 20, ..keeper_processes(&home) };
+    let text = "head -c 20000000 /dev/zero; while read -r line; do echo \"$line\" >> written; done";
+    let launch = ProcessSpec { stdin: ProcessStdin::KeptOpen(vec![]), ..script(text) };
+    let folder = home.path().to_string_lossy().into_owned();
+    let request = StartRequest {
+        spec: &launch,
+        workspace: &folder,
+        private_dir: &folder,
+        pass_env: &[],
+        isolation: IsolationMode::Off,
+    };
+    keepers.start("run-1", &request).unwrap();
+    let follow = keepers.follow("run-1", OutputOffsets::START).unwrap();
+    let write = |key| {
+        keepers.write("run-1", &StdinWrite { key, bytes: format!("{key}\n").as_bytes(), close_after: false })
+    };
+    // More output than is kept in memory arrives meanwhile.
+    (1..=40).for_each(|key| write(key).unwrap());
+    drop(follow);
+    (41..=50).for_each(|key| write(key).unwrap());
+    let expected: String = (1..=50).map(|key| format!("{key}\n")).collect();
+    wait::until("all input is read", || {
+        fs::read_to_string(home.path().join("written")).is_ok_and(|text| text == expected)
+    });
+    keepers.terminate("run-1").unwrap();
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The two clocks of the keeper, in microseconds.
+//! The two clocks of the keeper and its clients.
 
 use abide_os::clock;
 
@@ -10,6 +10,11 @@ pub(crate) fn unix_micros() -> u64 {
 /// Microseconds since the boot, with suspend, for deadlines.
 pub(crate) fn boottime_micros() -> u64 {
     micros(clock::boottime())
+}
+
+/// Milliseconds since the boot, with suspend, for timeouts of clients.
+pub(crate) fn boottime_millis() -> u64 {
+    boottime_micros() / 1_000
 }
 
 fn micros(time: std::time::Duration) -> u64 {

@@ -21,11 +21,10 @@ use abide_os::beneath::Directory;
 use rustix::net::sockopt::socket_peercred;
 
 use crate::{
-    framed_socket::FramedSocket,
+    client::{KeeperConnection, timeouts::LOOKUP_TIMEOUT_MS},
     identity::ProcessIdentity,
     keeper_dir::{KeeperDir, connect_below},
-    launch::{FIRST_RESPONSE_TAG, KeeperConnection},
-    protocol::{KeeperRequest, KeeperStatus, TaggedRequest},
+    protocol::KeeperStatus,
 };
 
 /// The properties that identify a keeper of an earlier version.
@@ -37,8 +36,6 @@ pub struct FormerKeepers {
     pub started_before: Option<ProcessIdentity>,
 }
 
-/// Time limit for the status of a keeper, in milliseconds.
-const STATUS_TIMEOUT_MS: u64 = 2_000;
 const MAX_SECRET_BYTES: u64 = 32;
 
 impl FormerKeepers {
@@ -51,12 +48,9 @@ impl FormerKeepers {
         if peer.uid != rustix::process::geteuid() || !self.is_verified(&process, directory) {
             return None;
         }
-        let mut framed_socket = FramedSocket::new(socket);
-        framed_socket
-            .send(&TaggedRequest { tag: FIRST_RESPONSE_TAG, act: KeeperRequest::Hello(secret) })
-            .ok()?;
-        let mut keeper = KeeperConnection::new(KeeperDir::at(directory.path().to_owned()), framed_socket);
-        let status = keeper.status(STATUS_TIMEOUT_MS).ok()?;
+        let keeper_dir = KeeperDir::at(directory.path().to_owned());
+        let mut keeper = KeeperConnection::greet(keeper_dir, socket, secret).ok()?.distrusting_files();
+        let status = keeper.status(LOOKUP_TIMEOUT_MS).ok()?;
         (status.keeper == process && process.is_alive()).then_some((keeper, status))
     }
 

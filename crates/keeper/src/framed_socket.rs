@@ -5,6 +5,7 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -20,7 +21,8 @@ pub const MAX_FRAME_BYTES: usize = 80 << 20;
 /// A framed connection with an incoming and an outgoing buffer.
 #[derive(Debug)]
 pub struct FramedSocket {
-    socket: OwnedFd,
+    /// Shared with threads that wait for the socket while another one uses the connection.
+    socket: Arc<OwnedFd>,
     incoming: Vec<u8>,
     consumed_bytes: usize,
     outgoing: Vec<u8>,
@@ -42,13 +44,18 @@ pub enum ReceiveOutcome<M> {
 impl FramedSocket {
     pub fn new(socket: OwnedFd) -> Self {
         Self {
-            socket,
+            socket: Arc::new(socket),
             incoming: Vec::new(),
             consumed_bytes: 0,
             outgoing: Vec::new(),
             sent_bytes: 0,
             closed: false,
         }
+    }
+
+    /// The descriptor, for waiting.
+    pub(crate) fn descriptor(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.socket)
     }
 
     /// Queues a message and sends as much as the socket accepts now.
@@ -109,6 +116,8 @@ impl FramedSocket {
                 }
                 Err(Errno::INTR) => {}
                 Err(error) => {
+                    // The peer may have sent its last messages before it closed the connection.
+                    while matches!(self.fill(), Ok(true)) {}
                     self.closed = true;
                     return Err(KeeperError::system("cannot write to the keeper socket", error));
                 }

@@ -1,7 +1,6 @@
-//! Starts keepers, reconnects to them, and cleans up after dead ones.
+//! Starts keepers, reads their records, and cleans up after dead ones. Connections are in [`crate::client`].
 
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -11,6 +10,8 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::child::spawn_keeper;
+use crate::client::KeeperConnection;
+use crate::client::timeouts::START_TIMEOUT_MS;
 use crate::clock::boottime_micros;
 use crate::control_group::{self, ControlGroupConfig};
 use crate::error::KeeperError;
@@ -18,10 +19,7 @@ use crate::framed_socket::{FramedSocket, socket_pair};
 use crate::identity::ProcessIdentity;
 use crate::keeper_dir::{DirClaim, KeeperDir};
 use crate::process_tree::{self, ProcessKey};
-use crate::protocol::{
-    KeeperRequest, KeeperResponse, KeeperSpec, KeeperStatus, TaggedRequest, TaggedResponse,
-    default_if_missing,
-};
+use crate::protocol::{KeeperRefusal, KeeperSpec, KeeperStatus, default_if_missing};
 
 /// Starts this program as a keeper.
 #[derive(Debug, Clone)]
@@ -34,16 +32,15 @@ pub struct KeeperLauncher {
     pub groups: Option<ControlGroupConfig>,
 }
 
-/// A connection to a keeper.
+/// The result of starting a keeper and waiting for its child.
 #[derive(Debug)]
-pub struct KeeperConnection {
-    pub keeper_dir: KeeperDir,
-    pub socket: FramedSocket,
-    process: Option<Child>,
+pub enum ChildStart {
+    Started(Box<KeeperConnection>, Box<KeeperStatus>),
+    /// The child was not started. The keeper is reaped and its files are removed.
+    Refused(KeeperRefusal),
+    /// The keeper was started and does not respond. It is unknown whether it started the child.
+    Unknown(Box<KeeperConnection>),
 }
-
-/// The tag of the first response on every connection: a [`KeeperResponse::Status`] or a [`KeeperResponse::Refused`].
-pub const FIRST_RESPONSE_TAG: u64 = u64::MAX;
 
 /// A keeper that has been started and waits for its request. It exits when this is dropped, or when its starter dies.
 #[derive(Debug)]
@@ -77,7 +74,30 @@ impl KeeperLauncher {
             keeper_dir.remove().ok();
         }
         let StandbyKeeper { socket: link, process } = started?;
-        Ok(KeeperConnection { keeper_dir, socket: link, process: Some(process) })
+        Ok(KeeperConnection::new(keeper_dir, link, Some(process)))
+    }
+
+    /// The same, and waits for the first response.
+    pub fn start_child(
+        &self,
+        keeper_dir: KeeperDir,
+        spec: KeeperSpec,
+        standby: Option<StandbyKeeper>,
+    ) -> Result<ChildStart, KeeperError> {
+        let mut keeper = self.start(keeper_dir, spec, standby)?;
+        Ok(match keeper.status(START_TIMEOUT_MS) {
+            Ok(status) => ChildStart::Started(Box::new(keeper), Box::new(status)),
+            Err(KeeperError::Refused(refusal)) => {
+                keeper.await_exit();
+                ChildStart::Refused(refusal)
+            }
+            Err(
+                KeeperError::NoKeeper { .. }
+                | KeeperError::Unresponsive { .. }
+                | KeeperError::Protocol(_)
+                | KeeperError::System { .. },
+            ) => ChildStart::Unknown(Box::new(keeper)),
+        })
     }
 
     fn send_start_request(
@@ -112,84 +132,7 @@ impl KeeperLauncher {
     }
 }
 
-impl KeeperConnection {
-    /// An established connection to a keeper that this process did not start.
-    pub(crate) fn new(keeper_dir: KeeperDir, socket: FramedSocket) -> Self {
-        Self { keeper_dir, socket, process: None }
-    }
-
-    /// Connects to the keeper in this directory, without blocking. Its status is the first response on the connection.
-    pub fn attach(keeper_dir: KeeperDir) -> Result<Self, KeeperError> {
-        let path = || keeper_dir.path().to_owned();
-        let secret = keeper_dir.secret().map_err(|_| KeeperError::NoKeeper { path: path() })?;
-        let socket: OwnedFd = keeper_dir.connect().map_err(|error| {
-            let queue_is_full = error.kind() == std::io::ErrorKind::WouldBlock;
-            if queue_is_full {
-                KeeperError::Unresponsive { path: path() }
-            } else {
-                KeeperError::NoKeeper { path: path() }
-            }
-        })?;
-        let mut framed_socket = FramedSocket::new(socket);
-        framed_socket.send(&TaggedRequest { tag: FIRST_RESPONSE_TAG, act: KeeperRequest::Hello(secret) })?;
-        Ok(Self::new(keeper_dir, framed_socket))
-    }
-
-    /// Waits for the first response.
-    pub fn status(&mut self, timeout_ms: u64) -> Result<KeeperStatus, KeeperError> {
-        match self.socket.wait::<TaggedResponse>(timeout_ms)? {
-            Some(TaggedResponse { tag: FIRST_RESPONSE_TAG, news: KeeperResponse::Status(status) }) => {
-                Ok(*status)
-            }
-            Some(TaggedResponse { news: KeeperResponse::Refused(refusal), .. }) => {
-                Err(KeeperError::Refused(refusal))
-            }
-            Some(_) => Err(KeeperError::Protocol("the first answer is no status")),
-            None => Err(self.no_response_error()),
-        }
-    }
-
-    fn no_response_error(&self) -> KeeperError {
-        let path = self.keeper_dir.path().to_owned();
-        if self.socket.is_closed() {
-            KeeperError::NoKeeper { path }
-        } else {
-            KeeperError::Unresponsive { path }
-        }
-    }
-
-    /// Sends a request and waits for its response. Other responses are dropped.
-    pub fn request(
-        &mut self,
-        tag: u64,
-        request: KeeperRequest,
-        timeout_ms: u64,
-    ) -> Result<KeeperResponse, KeeperError> {
-        self.socket.send(&TaggedRequest { tag, act: request })?;
-        loop {
-            match self.socket.wait::<TaggedResponse>(timeout_ms)? {
-                Some(answer) if answer.tag == tag => return Ok(answer.news),
-                Some(_) => {}
-                None => return Err(self.no_response_error()),
-            }
-        }
-    }
-
-    /// The keeper's process, if this process started it. The caller has to reap it.
-    pub fn take_process(&mut self) -> Option<Child> {
-        self.process.take()
-    }
-
-    /// Reaps the keeper if this process started it and it has ended. Returns whether there is nothing left to reap.
-    pub fn reap(&mut self) -> bool {
-        match &mut self.process {
-            Some(process) => process.try_wait().is_ok_and(|status| status.is_some()),
-            None => true,
-        }
-    }
-}
-
-/// The start-up progress of a keeper that does not answer.
+/// The start-up progress of a keeper that does not respond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartupState {
     /// No keeper has claimed the directory. One may have been started and may still claim it.
@@ -293,7 +236,7 @@ pub fn resume_stopped_keeper(keeper_dir: &KeeperDir) {
 }
 
 /// Kills a keeper that does not answer, with all its descendants except the keepers in one directory. It has the effect
-/// of [`KeeperRequest::EndExcept`] without the keeper's help. The files are left for [`clean_up_dead_keeper`].
+/// of [`EndMode::Except`](crate::client::EndMode) without the keeper's help. The files are left for [`clean_up_dead_keeper`].
 ///
 /// The keeper is stopped first and killed last. While it exists, it stays the ancestor of its descendants, and none is
 /// reparented. They are stopped before they are killed, so that they start no processes in between. Takes at most

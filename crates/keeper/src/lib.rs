@@ -5,10 +5,12 @@
 //! for a shell are data, see [`protocol::ShellTemplates`].
 //!
 //! Reading order: the messages ([`protocol`]), their transport ([`framed_socket`]), process identities ([`identity`]), the files
-//! ([`keeper_dir`]), the control groups ([`control_group`]), starting and reconnecting ([`launch`], and [`former_keepers`] for directories
-//! where agents can write), cleanup after killed keepers ([`orphans`]), and then the keeper itself (`holder`).
+//! ([`keeper_dir`]), the control groups ([`control_group`]), starting ([`launch`]), the client ([`client`], and
+//! [`former_keepers`] for directories where agents can write), cleanup after killed keepers ([`orphans`]), and then the
+//! keeper itself (`supervisor`).
 
 pub mod adaptive_spin;
+pub mod client;
 pub mod confine;
 pub mod control_group;
 pub mod detached;

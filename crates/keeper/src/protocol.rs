@@ -136,11 +136,14 @@ pub enum KeeperOwner {
     Home,
 }
 
+/// Identifies a request on its connection, and its responses. Chosen by the client; 0 is reserved for unsolicited
+/// responses.
+pub type RequestTag = u64;
+
 /// A request and the tag of its response.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TaggedRequest {
-    /// Chosen by the client; 0 is reserved for unsolicited responses.
-    pub tag: u64,
+    pub tag: RequestTag,
     pub act: KeeperRequest,
 }
 
@@ -289,7 +292,7 @@ impl OutputStream {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TaggedResponse {
     /// The tag of the request, or 0 for an unsolicited response.
-    pub tag: u64,
+    pub tag: RequestTag,
     pub news: KeeperResponse,
 }
 
@@ -450,6 +453,13 @@ pub struct CommandResult {
     pub stderr: Vec<u8>,
     /// Total length of each stream, in bytes.
     pub printed: [u64; 2],
+}
+
+impl CommandResult {
+    /// The result of a command whose output was followed.
+    pub(crate) fn without_output(outcome: ExecOutcome) -> Self {
+        Self { outcome, stdout: Vec::new(), stderr: Vec::new(), printed: [0; 2] }
+    }
 }
 
 /// The exit of a child.

@@ -30,13 +30,14 @@ use rustix::process::{Pid, Rlimit, Signal, WaitOptions, kill_process, wait};
 
 use crate::adaptive_spin::AdaptiveSpin;
 use crate::child::{ChildIo, first_output_pipes, spawn_on_pty, spawn_piped, spawn_shell};
+use crate::client::FIRST_RESPONSE_TAG;
 use crate::clock::{boottime_micros, unix_micros};
 use crate::control_group::ChildGroup;
 use crate::error::KeeperError;
 use crate::framed_socket::FramedSocket;
 use crate::identity::ProcessIdentity;
 use crate::keeper_dir::KeeperDir;
-use crate::launch::{FIRST_RESPONSE_TAG, IdentityRecord, KeeperStartRequest};
+use crate::launch::{IdentityRecord, KeeperStartRequest};
 use crate::output_pipes::OutputPipes;
 use crate::periodic_timer::PeriodicTimer;
 use crate::process_tree;

@@ -10,10 +10,13 @@ use std::{
 
 use abide_keeper::{
     KeeperError,
-    launch::KeeperConnection,
+    client::{
+        CommandEnd, CommandError, CommandSupervision, EndMode, KeeperConnection, KeeperRequests,
+        OutputConsumer, run_command, timeouts::LOOKUP_TIMEOUT_MS,
+    },
     protocol::{
-        CommandInput, ExecOutcome, KeeperRefusal, KeeperRequest, KeeperResponse, KeeperStatus, OutputStream,
-        ShellCommand, TaggedRequest, TaggedResponse,
+        CommandInput, CommandResult, KeeperRefusal, KeeperRequest, KeeperResponse, KeeperStatus, OutputChunk,
+        OutputStream, ShellCommand,
     },
 };
 
@@ -21,12 +24,6 @@ use crate::{
     call::{CommandExit, ExecId, ExecResult, SessionInfo, SessionState, TerminalSize},
     session::{SessionId, SessionMeta, session_dirs},
 };
-
-/// Timeout of a status request. A live keeper replies in less than a millisecond, unless the machine is overloaded.
-const STATUS_TIMEOUT_MS: u64 = 2_000;
-const RESIZE_TIMEOUT_MS: u64 = 5_000;
-/// No timeout.
-const NO_TIMEOUT_MS: u64 = u64::MAX / 4_000;
 
 /// A connection to the keeper of one session.
 #[derive(Debug)]
@@ -82,7 +79,7 @@ pub enum DirectSessionError {
     #[error("cannot write the output")]
     OutputUnwritable(#[source] io::Error),
     #[error(transparent)]
-    Keeper(#[from] KeeperError),
+    Keeper(KeeperError),
 }
 
 /// Returns the sessions below this directory of keepers that reply.
@@ -115,79 +112,61 @@ impl DirectSession {
         command: DirectCommand,
         on_output: &mut dyn FnMut(OutputStream, &[u8]) -> io::Result<()>,
     ) -> Result<DirectCommandEnd, DirectSessionError> {
-        const RUN: u64 = 1;
         let (keep, follow) = match command.output {
             DirectOutput::Streamed => (0, true),
             DirectOutput::Collected { max_bytes } => (max_bytes, false),
         };
-        let run = ShellCommand {
+        let command = ShellCommand {
             text: command.text.into_bytes(),
             input: CommandInput::Nothing,
             timeout_ms: command.timeout_ms,
             keep,
             follow,
         };
-        self.send(RUN, KeeperRequest::Run(run))?;
-        let mut shell_restarted = false;
-        loop {
-            let answer = self.keeper.socket.wait::<TaggedResponse>(NO_TIMEOUT_MS)?;
-            let answer = answer.ok_or(DirectSessionError::Ended)?;
-            match answer.news {
-                KeeperResponse::ShellRestarted(_) => shell_restarted = true,
-                _ if answer.tag != RUN => {}
-                KeeperResponse::Output(output) => {
-                    on_output(output.stream, &output.bytes).map_err(DirectSessionError::OutputUnwritable)?;
-                }
-                KeeperResponse::Ran(ran) => {
-                    let outputs = [ran.stdout, ran.stderr];
-                    return Ok(command_end(ran.outcome, shell_restarted, outputs, ran.printed));
-                }
-                KeeperResponse::Ended(outcome) => {
-                    return Ok(command_end(outcome, shell_restarted, [vec![], vec![]], [0; 2]));
-                }
-                KeeperResponse::Refused(refusal) => return Err(DirectSessionError::Refused(refusal)),
-                KeeperResponse::Done
-                | KeeperResponse::Status(_)
-                | KeeperResponse::Started(_)
-                | KeeperResponse::Piece(_)
-                | KeeperResponse::Exited(_)
-                | KeeperResponse::Settled(_) => {}
+        match run_command(&mut self.keeper, command, CommandSupervision::Trust, &mut OutputWriter(on_output))
+        {
+            Ok(CommandEnd::Finished { result, shell_restarted, .. }) => {
+                Ok(command_end(result, shell_restarted))
             }
+            Ok(CommandEnd::Lost { .. }) => Err(DirectSessionError::Ended),
+            Err(CommandError::Keeper(error)) => Err(error.into()),
+            Err(CommandError::Consumer(error)) => Err(DirectSessionError::OutputUnwritable(error)),
         }
     }
 
     /// Ends the session, and waits until its keeper has exited. `force` skips the grace period.
     pub fn end(mut self, force: bool) -> Result<(), DirectSessionError> {
-        self.request(KeeperRequest::End { force }, NO_TIMEOUT_MS)?;
-        // The keeper process exits last.
-        while !self.keeper.socket.is_closed() {
-            self.keeper.socket.wait::<TaggedResponse>(STATUS_TIMEOUT_MS)?;
-        }
+        self.keeper.end(if force { EndMode::Forced } else { EndMode::Graceful })?;
         Ok(())
     }
 
     /// Attaches to the terminal of the session: sets its size, then reports its whole output. Refused for a session
     /// without a terminal. Then [`DirectSession::next_event`] is called whenever the descriptor is readable.
     pub fn attach(&mut self, size: TerminalSize) -> Result<(), DirectSessionError> {
-        let resize = KeeperRequest::Resize { rows: size.rows, cols: size.cols };
-        self.request(resize, RESIZE_TIMEOUT_MS)?;
-        self.send(2, KeeperRequest::Follow { job: 0, from: [0; 2] })
+        KeeperRequests::resize(&mut self.keeper, size.rows, size.cols)?;
+        self.send(KeeperRequest::Follow { job: 0, from: [0; 2] })
     }
 
     /// Changes the size of the terminal, without waiting.
     pub fn resize(&mut self, size: TerminalSize) -> Result<(), DirectSessionError> {
-        self.send(3, KeeperRequest::Resize { rows: size.rows, cols: size.cols })
+        self.send(KeeperRequest::Resize { rows: size.rows, cols: size.cols })
     }
 
     /// Sends typed bytes, without waiting.
     pub fn send_input(&mut self, bytes: &[u8]) -> Result<(), DirectSessionError> {
-        self.send(4, KeeperRequest::Input { bytes: bytes.to_vec(), eof: false })
+        self.send(KeeperRequest::Input { bytes: bytes.to_vec(), eof: false })
     }
 
     /// Returns the next event of an attached terminal; `None` if there is none now.
     pub fn next_event(&mut self) -> Result<Option<AttachedEvent>, DirectSessionError> {
-        while let Some(answer) = self.keeper.socket.receive::<TaggedResponse>()? {
-            match answer.news {
+        loop {
+            let response = match self.keeper.available_response() {
+                Ok(Some(response)) => response,
+                Ok(None) => return Ok(None),
+                Err(KeeperError::NoKeeper { .. }) => return Ok(Some(AttachedEvent::Ended)),
+                Err(error) => return Err(error.into()),
+            };
+            match response.news {
                 KeeperResponse::Output(output) => return Ok(Some(AttachedEvent::Output(output.bytes))),
                 KeeperResponse::Exited(_) | KeeperResponse::Ended(_) => {
                     return Ok(Some(AttachedEvent::Ended));
@@ -202,34 +181,40 @@ impl DirectSession {
                 | KeeperResponse::ShellRestarted(_) => {}
             }
         }
-        Ok(self.keeper.socket.is_closed().then_some(AttachedEvent::Ended))
     }
 
-    fn send(&mut self, tag: u64, act: KeeperRequest) -> Result<(), DirectSessionError> {
-        Ok(self.keeper.socket.send(&TaggedRequest { tag, act })?)
+    fn send(&mut self, request: KeeperRequest) -> Result<(), DirectSessionError> {
+        self.keeper.send(request)?;
+        Ok(())
     }
+}
 
-    /// Sends a request and waits for its reply.
-    fn request(&mut self, act: KeeperRequest, timeout_ms: u64) -> Result<(), DirectSessionError> {
-        match self.keeper.request(1, act, timeout_ms)? {
-            KeeperResponse::Refused(refusal) => Err(DirectSessionError::Refused(refusal)),
-            KeeperResponse::Done
-            | KeeperResponse::Status(_)
-            | KeeperResponse::Started(_)
-            | KeeperResponse::Ran(_)
-            | KeeperResponse::Output(_)
-            | KeeperResponse::Ended(_)
-            | KeeperResponse::Piece(_)
-            | KeeperResponse::Exited(_)
-            | KeeperResponse::Settled(_)
-            | KeeperResponse::ShellRestarted(_) => Ok(()),
+/// Passes the output of a command on.
+struct OutputWriter<'a>(&'a mut dyn FnMut(OutputStream, &[u8]) -> io::Result<()>);
+
+impl OutputConsumer for OutputWriter<'_> {
+    type Error = io::Error;
+
+    fn output(&mut self, chunk: &OutputChunk, _lost_bytes: u64) -> io::Result<()> {
+        (self.0)(chunk.stream, &chunk.bytes)
+    }
+}
+
+impl From<KeeperError> for DirectSessionError {
+    fn from(error: KeeperError) -> Self {
+        match error {
+            KeeperError::Refused(refusal) => Self::Refused(refusal),
+            other @ (KeeperError::NoKeeper { .. }
+            | KeeperError::Unresponsive { .. }
+            | KeeperError::Protocol(_)
+            | KeeperError::System { .. }) => Self::Keeper(other),
         }
     }
 }
 
 impl AsFd for DirectSession {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.keeper.socket.as_fd()
+        self.keeper.as_fd()
     }
 }
 
@@ -237,7 +222,7 @@ impl AsFd for DirectSession {
 fn connections(keepers: &Path) -> impl Iterator<Item = (String, KeeperConnection, KeeperStatus)> {
     session_dirs(keepers).into_iter().filter_map(|(id, keeper_dir)| {
         let mut keeper = KeeperConnection::attach(keeper_dir).ok()?;
-        let status = keeper.status(STATUS_TIMEOUT_MS).ok()?;
+        let status = keeper.status(LOOKUP_TIMEOUT_MS).ok()?;
         Some((id, keeper, status))
     })
 }
@@ -270,12 +255,8 @@ fn session_info(id: &str, status: &KeeperStatus) -> SessionInfo {
     }
 }
 
-fn command_end(
-    outcome: ExecOutcome,
-    shell_restarted: bool,
-    outputs: [Vec<u8>; 2],
-    stream_bytes: [u64; 2],
-) -> DirectCommandEnd {
+fn command_end(result: CommandResult, shell_restarted: bool) -> DirectCommandEnd {
+    let CommandResult { outcome, stdout, stderr, printed } = result;
     let exit = CommandExit {
         exit_code: outcome.code,
         duration_us: outcome.duration_us,
@@ -284,6 +265,6 @@ fn command_end(
         shell_restarted,
     };
     let exec = ExecId(outcome.job);
-    let result = ExecResult { exec, exit, outputs, stream_bytes, permit: None };
+    let result = ExecResult { exec, exit, outputs: [stdout, stderr], stream_bytes: printed, permit: None };
     DirectCommandEnd { result, lost: outcome.lost }
 }

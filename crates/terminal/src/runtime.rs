@@ -13,11 +13,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use abide_keeper::adaptive_spin::AdaptiveSpin;
+use abide_keeper::client::{
+    KeeperConnection,
+    timeouts::{RESUME_INTERVAL_MS, SHUTDOWN_TIMEOUT_MS},
+};
 use abide_keeper::framed_socket::ReceiveOutcome;
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::{KeeperConnection, StandbyKeeper, clean_up_dead_keeper, kill_keeper};
+use abide_keeper::launch::{StandbyKeeper, clean_up_dead_keeper, kill_keeper};
 use abide_keeper::periodic_timer::PeriodicTimer;
-use abide_keeper::protocol::{KeeperOwner, KeeperRequest, KeeperResponse, TaggedResponse};
+use abide_keeper::protocol::{KeeperOwner, KeeperRequest, KeeperResponse};
 use abide_os::failpoint;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -32,7 +36,6 @@ pub use calls::MAX_META_BYTES;
 pub use config::{TerminalConfig, TerminalLimits};
 use housekeeping::{TIMER_KEY, create_timer};
 
-const SHUTDOWN_TIMEOUT_MS: u64 = 6_000;
 /// Idle time before a standby keeper is started, in nanoseconds.
 const STANDBY_DELAY_NS: i64 = 2_000_000;
 /// How long the runtime polls for the result of a short command, in microseconds.
@@ -47,8 +50,6 @@ const EXTERNAL_FD_BASE: u64 = 1 << 63;
 /// The number of the memory limit's eventfd in the poller.
 const ROOM_WAKEUP_KEY: u64 = EXTERNAL_FD_BASE - 1;
 const KEEPER_CHECK_KEY: u64 = EXTERNAL_FD_BASE - 2;
-/// Interval of checks for stopped keepers, in microseconds.
-const KEEPER_CHECK_INTERVAL_US: u64 = 1_000_000;
 
 /// Whether [`TerminalRuntime::wait`] blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +99,7 @@ impl TerminalRuntime {
             .map_err(|error| TerminalError::new(TerminalErrorCode::Internal, error.to_string()))?;
         let timer = create_timer(&poller, config.limits.housekeeping_interval_ms)
             .map_err(|error| TerminalError::new(TerminalErrorCode::Internal, error.to_string()))?;
-        let keeper_check = PeriodicTimer::new(KEEPER_CHECK_INTERVAL_US)
+        let keeper_check = PeriodicTimer::new(RESUME_INTERVAL_MS * 1_000)
             .and_then(|timer| {
                 let data = epoll::EventData::new_u64(KEEPER_CHECK_KEY);
                 epoll::add(&poller, &timer, data, epoll::EventFlags::IN)?;
@@ -187,7 +188,7 @@ impl TerminalRuntime {
             // The keeper ends its child. A keeper that does not get the request is swept with its directory.
             session.send_request(KeeperRequest::End { force: true }, PendingReply::Housekeeping).ok();
             if let Some(keeper) = &mut session.keeper {
-                keeper.socket.flush().ok();
+                keeper.flush().ok();
             }
         }
         let number = self.session_by_key.iter().find(|(_, known)| *known == id).map(|(number, _)| *number);
@@ -381,7 +382,7 @@ impl TerminalRuntime {
         self.next_key += 1;
         if let Some(keeper) = &session.keeper {
             let data = epoll::EventData::new_u64(number);
-            if epoll::add(&self.poller, &keeper.socket, data, epoll::EventFlags::IN).is_err() {
+            if epoll::add(&self.poller, keeper, data, epoll::EventFlags::IN).is_err() {
                 return;
             }
         }
@@ -393,7 +394,7 @@ impl TerminalRuntime {
     fn update_poll_flags(&mut self, id: &SessionId, force: bool) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let Some(keeper) = &session.keeper else { return };
-        let wants_room = keeper.socket.unsent_bytes() > 0;
+        let wants_room = keeper.unsent_bytes() > 0;
         if !force && wants_room == session.watches_writable {
             return;
         }
@@ -407,17 +408,17 @@ impl TerminalRuntime {
         }
         if let Some((number, _)) = self.session_by_key.iter().find(|(_, known)| *known == id) {
             // A lost keeper is detected at the next read.
-            epoll::modify(&self.poller, &keeper.socket, epoll::EventData::new_u64(*number), flags).ok();
+            epoll::modify(&self.poller, keeper, epoll::EventData::new_u64(*number), flags).ok();
         }
     }
 
     fn read_responses(&mut self, id: &SessionId, number: u64, flags: epoll::EventFlags) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let Some(keeper) = &mut session.keeper else { return };
-        let flushed = keeper.socket.flush();
+        let flushed = keeper.flush();
         // One read per session, so that a session with much output does not delay the others.
         let mut permit = None;
-        let mut answer = keeper.socket.receive_up_to::<TaggedResponse>(SMALL_ANSWER_BYTES);
+        let mut answer = keeper.receive_up_to(SMALL_ANSWER_BYTES);
         if let Ok(ReceiveOutcome::TooLarge(length)) = answer {
             permit = session.permit.take().filter(|permit| permit.bytes() >= length);
             permit = permit.or_else(|| self.answer_room.reserve(length));
@@ -426,7 +427,7 @@ impl TerminalRuntime {
                 self.awaiting_memory.insert(id.clone());
                 return self.update_poll_flags(id, true);
             }
-            answer = keeper.socket.receive_up_to::<TaggedResponse>(length);
+            answer = keeper.receive_up_to(length);
         }
         while let Ok(ReceiveOutcome::Message(response)) = answer {
             if matches!(response.news, KeeperResponse::Ran(_)) {
@@ -440,7 +441,7 @@ impl TerminalRuntime {
             }
             permit = None;
             let Some(keeper) = &mut session.keeper else { return };
-            answer = match keeper.socket.buffered::<TaggedResponse>() {
+            answer = match keeper.buffered_response() {
                 Ok(Some(response)) => Ok(ReceiveOutcome::Message(response)),
                 Ok(None) => Ok(ReceiveOutcome::Incomplete),
                 Err(error) => Err(error),
@@ -448,7 +449,7 @@ impl TerminalRuntime {
         }
         // A partly read response keeps its permit until it is complete.
         session.permit = permit;
-        let closed = session.keeper.as_ref().is_none_or(|keeper| keeper.socket.is_closed());
+        let closed = session.keeper.as_ref().is_none_or(|keeper| keeper.is_closed());
         let is_lost = answer.is_err() || flushed.is_err() || closed;
         if is_lost || session.creation_failed {
             return self.handle_lost_keeper(id, number);
@@ -464,7 +465,7 @@ impl TerminalRuntime {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let failed_to_start = session.creation_failed || session.state() == SessionState::Creating;
         if let Some(mut keeper) = session.keeper.take() {
-            let _ours = epoll::delete(&self.poller, &keeper.socket);
+            let _ours = epoll::delete(&self.poller, &keeper);
             for _ in 0..100 {
                 if keeper.reap() {
                     break;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use abide_keeper::client::{FIRST_RESPONSE_TAG, KeeperConnection, timeouts::END_TIMEOUT_MS};
 use abide_keeper::keeper_dir::KeeperDir;
-use abide_keeper::launch::{FIRST_RESPONSE_TAG, KeeperConnection, resume_keeper};
 use abide_keeper::protocol::{
     CommandResult, ExecOutcome, JobId, JobOutputRange, KeeperRequest, KeeperResponse, KeeperStatus,
-    MAX_PAGE_BYTES, OutputPage, OutputStream, TaggedRequest, TaggedResponse,
+    MAX_PAGE_BYTES, OutputPage, OutputStream, RequestTag, TaggedResponse,
 };
 use serde::{Deserialize, Serialize};
 
@@ -78,12 +78,11 @@ pub(crate) struct RuntimeSession {
     /// The keeper has confirmed the end of the session.
     pub(crate) end_confirmed: bool,
     pub(crate) creation_failed: bool,
-    pub(crate) pending_replies: BTreeMap<u64, PendingReply>,
+    pub(crate) pending_replies: BTreeMap<RequestTag, PendingReply>,
     /// The permit of a partly read response.
     pub(crate) permit: Option<AnswerPermit>,
     /// When the keeper was first told to end, in milliseconds of [`boottime_millis`].
     pub(crate) ending_since: Option<u64>,
-    next_tag: u64,
     state: SessionState,
     pid: u32,
     created_at: u64,
@@ -141,7 +140,6 @@ impl RuntimeSession {
             pending_replies: BTreeMap::new(),
             permit: None,
             ending_since: None,
-            next_tag: 1,
             state: SessionState::Creating,
             pid: 0,
             created_at: now,
@@ -194,8 +192,6 @@ impl RuntimeSession {
             TerminalError::new(TerminalErrorCode::SessionTerminated, format!("session {} has ended", self.id))
         };
         let keeper = self.keeper.as_mut().ok_or_else(gone)?;
-        let tag = self.next_tag;
-        self.next_tag += 1;
         if matches!(request, KeeperRequest::Run(_)) {
             self.last_activity_at = unix_micros();
         }
@@ -203,18 +199,15 @@ impl RuntimeSession {
             request
         {
             // A command may have stopped the keeper of its session (SECURITY 10).
-            resume_keeper(&keeper.keeper_dir);
+            keeper.resume();
         }
         if let KeeperRequest::End { .. } | KeeperRequest::EndExcept { .. } = request {
             self.ending_since.get_or_insert(boottime_millis());
         }
         // If the keeper has exited, the closed connection is about to be detected, and then all pending calls fail.
-        if keeper.socket.send(&TaggedRequest { tag, act: request }).is_err() && !keeper.socket.is_closed() {
-            return Err(TerminalError::new(
-                TerminalErrorCode::InvalidParams,
-                "the request is too large for a keeper",
-            ));
-        }
+        let tag = keeper.send(request).map_err(|_| {
+            TerminalError::new(TerminalErrorCode::InvalidParams, "the request is too large for a keeper")
+        })?;
         self.pending_replies.insert(tag, pending_reply);
         Ok(())
     }
@@ -228,7 +221,7 @@ impl RuntimeSession {
     /// The directory of a keeper that was told to end and exceeded the time limit.
     pub(crate) fn overdue_keeper_dir(&self) -> Option<KeeperDir> {
         let waited = boottime_millis().saturating_sub(self.ending_since?);
-        let keeper = self.keeper.as_ref().filter(|_| waited > KEEPER_END_TIMEOUT_MS)?;
+        let keeper = self.keeper.as_ref().filter(|_| waited > END_TIMEOUT_MS)?;
         Some(keeper.keeper_dir.clone())
     }
 
@@ -427,9 +420,6 @@ impl RuntimeSession {
         }
     }
 }
-
-/// Time limit for a keeper to end its descendants, in milliseconds. It exceeds the keeper's own stop sequence.
-const KEEPER_END_TIMEOUT_MS: u64 = 15_000;
 
 pub(crate) fn reply(ticket: CallTicket, answer: Result<TerminalReply, TerminalError>) -> TerminalEvent {
     TerminalEvent::Reply(ticket, Box::new(answer))

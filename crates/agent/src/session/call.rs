@@ -1,6 +1,6 @@
 //! A call to a stateful tool: selects or starts the session, sends the input, and composes the observation.
 
-use abide_keeper::launch::KeeperConnection;
+use abide_keeper::client::KeeperConnection;
 use abide_keeper::protocol::OutputStream;
 use abide_terminal::{ScreenText, ShellProgram};
 

@@ -1,7 +1,8 @@
 //! Recovers a call to a session that a crash interrupted. A shell command is stopped, another program continues, and
 //! the output of both is stored.
 
-use abide_keeper::protocol::{JobId, KeeperRequest, KeeperResponse, TaggedRequest, TaggedResponse};
+use abide_keeper::client::timeouts::STOP_TIMEOUT_MS;
+use abide_keeper::protocol::{JobId, KeeperRequest, KeeperResponse, TaggedResponse};
 
 use super::lookup::LiveSession;
 use super::program_input;
@@ -57,28 +58,21 @@ pub(crate) fn recover_interrupted_call(
     })
 }
 
-const FOLLOW_TAG: u64 = 1;
-const INTERRUPT_TAG: u64 = 2;
-/// Longer than the keeper's sequence of signals for stopping a command.
-const STOP_TIMEOUT_MS: u64 = 15_000;
-
 /// Stops a running command and waits for its end. Returns whether it has ended.
 fn stop_command(session: &mut LiveSession, job: JobId) -> bool {
-    let link = &mut session.keeper.socket;
-    let requests = [
-        TaggedRequest { tag: FOLLOW_TAG, act: KeeperRequest::Follow { job, from: [u64::MAX; 2] } },
-        TaggedRequest { tag: INTERRUPT_TAG, act: KeeperRequest::Interrupt },
-    ];
-    if requests.iter().any(|order| link.send(order).is_err()) {
+    let keeper = &mut session.keeper;
+    let Ok(follow) = keeper.send(KeeperRequest::Follow { job, from: [u64::MAX; 2] }) else { return false };
+    if keeper.send(KeeperRequest::Interrupt).is_err() {
         return false;
     }
     // The keeper's sequence of signals always ends the command, so this loop ends.
-    while let Ok(answer) = link.wait::<TaggedResponse>(STOP_TIMEOUT_MS) {
-        match answer {
-            Some(TaggedResponse { tag: FOLLOW_TAG, news: KeeperResponse::Ended(_) }) => return true,
-            Some(_) => {}
-            None => return link.is_closed(),
+    loop {
+        match keeper.next_response(STOP_TIMEOUT_MS) {
+            Ok(Some(TaggedResponse { tag, news: KeeperResponse::Ended(_) })) if tag == follow => return true,
+            Ok(Some(_)) => {}
+            Ok(None) => return false,
+            // The command ends with its keeper.
+            Err(_) => return keeper.is_closed(),
         }
     }
-    false
 }

@@ -8,19 +8,18 @@
 
 use std::path::PathBuf;
 
+use abide_keeper::client::timeouts::RESPONSE_TIMEOUT_MS;
+use abide_keeper::client::{
+    EndMode, KeeperConnection, KeeperLookup, KeeperRequests, UnclaimedPolicy, connect, find,
+};
 use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::keeper_dir::KeeperDir;
-use abide_keeper::launch::{
-    KeeperConnection, clean_up_dead_keeper, kill_keeper, resume_keeper, resume_stopped_keeper,
-};
+use abide_keeper::launch::{clean_up_dead_keeper, kill_keeper, resume_keeper, resume_stopped_keeper};
 use abide_keeper::orphans::kill_by_env_entry;
-use abide_keeper::protocol::{
-    KeeperOwner, KeeperRequest, KeeperResponse, KeeperStatus, TaggedRequest, TaggedResponse,
-};
+use abide_keeper::protocol::{KeeperOwner, KeeperStatus, RequestTag};
 
 use super::record::{FormerSession, SessionFolders, SessionRecord, is_safe_id};
 use crate::tool::execution::mark_entry;
-use crate::tool::one_shot::{attach_or_forbid_start, reap_keeper};
 use crate::tool::workbench::ToolError;
 
 /// The state of a session.
@@ -54,11 +53,6 @@ pub(crate) enum SessionOrigin {
     Former,
 }
 
-/// Timeout for a response of a keeper.
-pub(crate) const RESPONSE_TIMEOUT_MS: u64 = 10_000;
-/// Timeout for the end of a session; longer than the keeper's own sequence of signals.
-const END_TIMEOUT_MS: u64 = 20_000;
-
 /// Looks up a session.
 pub(crate) fn find_session(sessions: &SessionFolders, id: &str) -> SessionLookup {
     let keeper_dir = sessions.keeper_dir(id);
@@ -73,12 +67,15 @@ pub(crate) fn find_session(sessions: &SessionFolders, id: &str) -> SessionLookup
     }
     // A program in a session can suspend its keeper with SIGSTOP (SECURITY 10).
     resume_stopped_keeper(&keeper_dir);
-    let Some(mut keeper) = attach_or_forbid_start(&keeper_dir) else {
-        return SessionLookup::Dead(keeper_dir.exit_record().map(|exit| exit.code));
-    };
-    match keeper.status(RESPONSE_TIMEOUT_MS) {
-        Ok(status) => lookup_result(id, keeper, status, keeper_dir.path().to_owned(), SessionOrigin::Current),
-        Err(_) => SessionLookup::Dead(keeper_dir.exit_record().map(|exit| exit.code)),
+    match find(&keeper_dir, UnclaimedPolicy::ForbidStart, RESPONSE_TIMEOUT_MS) {
+        KeeperLookup::Alive(keeper, status) => {
+            lookup_result(id, *keeper, *status, keeper_dir.path().to_owned(), SessionOrigin::Current)
+        }
+        KeeperLookup::Exited(..)
+        | KeeperLookup::Unresponsive
+        | KeeperLookup::Lost
+        | KeeperLookup::NotStarted
+        | KeeperLookup::Absent => SessionLookup::Dead(keeper_dir.exit_record().map(|exit| exit.code)),
     }
 }
 
@@ -129,27 +126,10 @@ impl LiveSession {
         if self.status.owner == own {
             return Ok(());
         }
-        match self.keeper.request(OWN_TAG, KeeperRequest::Own(own), RESPONSE_TIMEOUT_MS)? {
-            KeeperResponse::Status(status) => self.status = *status,
-            KeeperResponse::Refused(refusal) => {
-                return Err(abide_keeper::KeeperError::Refused(refusal).into());
-            }
-            KeeperResponse::Done
-            | KeeperResponse::Started(_)
-            | KeeperResponse::Ran(_)
-            | KeeperResponse::Output(_)
-            | KeeperResponse::Ended(_)
-            | KeeperResponse::Piece(_)
-            | KeeperResponse::Exited(_)
-            | KeeperResponse::Settled(_)
-            | KeeperResponse::ShellRestarted(_) => {}
-        }
+        self.status = self.keeper.own(own, RESPONSE_TIMEOUT_MS)?;
         Ok(())
     }
 }
-
-const OWN_TAG: u64 = 100;
-const END_TAG: u64 = 101;
 
 /// The result of ending a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,12 +151,11 @@ pub(crate) fn end_sessions(sessions: &SessionFolders, ids: &[String]) -> Vec<End
     let ending: Vec<(&String, EndingSession)> =
         ids.iter().filter_map(|id| Some((id, request_end(sessions, id)?))).collect();
     let finished = |(id, ending): (&String, EndingSession)| match ending {
-        EndingSession::Own { place, record, keeper } => await_end(&place, &record, keeper),
+        EndingSession::Own { keeper_dir, record, keeper } => await_end(&keeper_dir, &record, keeper),
         EndingSession::Former { mut keeper, status } => {
-            let pid = status.keeper.pid;
-            wait_for_end(&mut keeper);
+            keeper.await_end();
             sessions.delete_former_progress(id);
-            EndedSession { is_complete: keeper.socket.is_closed(), keeper_pid: Some(pid) }
+            EndedSession { is_complete: keeper.connection.is_closed(), keeper_pid: Some(status.keeper.pid) }
         }
     };
     ending.into_iter().map(finished).collect()
@@ -184,51 +163,53 @@ pub(crate) fn end_sessions(sessions: &SessionFolders, ids: &[String]) -> Vec<End
 
 /// A session that was asked to end, or whose keeper is dead.
 enum EndingSession {
-    Own { place: KeeperDir, record: SessionRecord, keeper: Option<KeeperConnection> },
-    Former { keeper: KeeperConnection, status: Box<KeeperStatus> },
+    Own { keeper_dir: KeeperDir, record: SessionRecord, keeper: Option<EndingKeeper> },
+    Former { keeper: EndingKeeper, status: Box<KeeperStatus> },
+}
+
+/// A keeper that was asked to end.
+struct EndingKeeper {
+    connection: KeeperConnection,
+    /// None if the request could not be sent.
+    end: Option<RequestTag>,
+}
+
+impl EndingKeeper {
+    fn new(mut connection: KeeperConnection) -> Self {
+        let end = connection.request_end(EndMode::Graceful).ok();
+        Self { connection, end }
+    }
+
+    fn await_end(&mut self) {
+        if let Some(end) = self.end {
+            // A keeper that does not respond in time shows by its open connection.
+            self.connection.await_end(end).ok();
+        }
+    }
 }
 
 fn request_end(sessions: &SessionFolders, id: &str) -> Option<EndingSession> {
-    let end = |keeper: &mut KeeperConnection| {
-        // A keeper that is gone needs no request.
-        keeper.socket.send(&TaggedRequest { tag: END_TAG, act: KeeperRequest::End { force: false } }).ok();
-    };
     let keeper_dir = sessions.keeper_dir(id);
     if !is_safe_id(id) || !keeper_dir.path().is_dir() {
-        let FormerSession { mut keeper, status, .. } = sessions.former_session(id)?;
-        end(&mut keeper);
-        return Some(EndingSession::Former { keeper, status: Box::new(status) });
+        let FormerSession { keeper, status, .. } = sessions.former_session(id)?;
+        return Some(EndingSession::Former { keeper: EndingKeeper::new(keeper), status: Box::new(status) });
     }
     let record = SessionRecord::read(keeper_dir.path()).unwrap_or_default();
     // A program in a session can suspend its keeper with SIGSTOP (SECURITY 10).
     resume_keeper(&keeper_dir);
-    let mut keeper = attach_or_forbid_start(&keeper_dir);
-    if let Some(keeper) = &mut keeper {
-        end(keeper);
-    }
-    Some(EndingSession::Own { place: keeper_dir, record, keeper })
-}
-
-fn wait_for_end(keeper: &mut KeeperConnection) {
-    while let Ok(Some(answer)) = keeper.socket.wait::<TaggedResponse>(END_TIMEOUT_MS)
-        && answer.tag != END_TAG
-    {}
-    reap_keeper(keeper);
+    let keeper = connect(&keeper_dir, UnclaimedPolicy::ForbidStart).ok().map(EndingKeeper::new);
+    Some(EndingSession::Own { keeper_dir, record, keeper })
 }
 
 /// Waits until a session that was asked to end is gone, or removes the remains of one whose keeper is dead.
-fn await_end(
-    keeper_dir: &KeeperDir,
-    record: &SessionRecord,
-    keeper: Option<KeeperConnection>,
-) -> EndedSession {
+fn await_end(keeper_dir: &KeeperDir, record: &SessionRecord, keeper: Option<EndingKeeper>) -> EndedSession {
     let mut pid = None;
     if let Some(mut keeper) = keeper {
-        pid = keeper.status(RESPONSE_TIMEOUT_MS).ok().map(|status| status.keeper.pid);
-        wait_for_end(&mut keeper);
-        if !keeper.socket.is_closed() {
+        pid = keeper.connection.status(RESPONSE_TIMEOUT_MS).ok().map(|status| status.keeper.pid);
+        keeper.await_end();
+        if !keeper.connection.is_closed() {
             kill_keeper(keeper_dir, None);
-            reap_keeper(&mut keeper);
+            keeper.connection.await_exit();
         }
     }
     let is_complete = !keeper_dir.path().exists() || clean_up_dead_keeper(keeper_dir);

@@ -3,24 +3,20 @@
 //! The keeper learns from the kernel whether the program waits for input, or reports that it can only guess. The
 //! presentation to the model is not here.
 
+use abide_keeper::client::{KeeperRequests, timeouts::STOP_POLL_MS};
 use abide_keeper::protocol::{
     IdleState, InputConsumed, JobOutputRange, KeeperRefusal, KeeperRequest, KeeperResponse, OutputStream,
-    TaggedRequest, TaggedResponse, WriteAndWait,
+    TaggedResponse, WriteAndWait,
 };
 use abide_terminal::{ScreenText, TerminalSize, draw};
 
 use super::call::SessionReply;
-use super::lookup::{LiveSession, RESPONSE_TIMEOUT_MS};
+use super::lookup::LiveSession;
 use super::record::OutputProgress;
 use crate::tool::clock::monotonic_millis;
 use crate::tool::recorder::OutputRecorder;
 use crate::tool::workbench::{ProgramState, StopFlag};
 
-const FOLLOW_TAG: u64 = 1;
-const WRITE_TAG: u64 = 2;
-const SCREEN_TAG: u64 = 3;
-const TAIL_TAG: u64 = 4;
-const POLL_INTERVAL_MS: u64 = 50;
 /// Silence after which a program counts as waiting, if the kernel does not tell.
 const QUIET_MS: u64 = 1_000;
 /// The same for a program whose known prompt was not printed, because it has probably not finished.
@@ -164,15 +160,12 @@ fn exchange(
     stop: Option<&StopFlag>,
 ) -> SessionExchange {
     let give_up_at = monotonic_millis().saturating_add(request.timeout_ms).saturating_add(RESPONSE_SLACK_MS);
-    let link = &mut session.keeper.socket;
+    let keeper = &mut session.keeper;
     let (mut settled, mut reply): (Option<InputConsumed>, SessionReply) = (None, SessionReply::default());
-    let follow =
-        TaggedRequest { tag: FOLLOW_TAG, act: KeeperRequest::FollowClosely { job: 0, from: *read_offsets } };
-    if link.send(&follow).is_err()
-        || link.send(&TaggedRequest { tag: WRITE_TAG, act: KeeperRequest::Say(request) }).is_err()
-    {
+    let follow = keeper.send(KeeperRequest::FollowClosely { job: 0, from: *read_offsets });
+    let (Ok(follow), Ok(write)) = (follow, keeper.send(KeeperRequest::Say(request))) else {
         return SessionExchange { consumed: settled, reply: keeper_lost_reply() };
-    }
+    };
     let mut refused = false;
     let mut rest_by = u64::MAX;
     while settled
@@ -182,12 +175,12 @@ fn exchange(
         if reply.session_exit.is_some() && (refused || settled.is_some()) {
             break;
         }
-        let Ok(answer) = link.wait::<TaggedResponse>(POLL_INTERVAL_MS) else {
+        let Ok(answer) = keeper.next_response(STOP_POLL_MS) else {
             reply = keeper_lost_reply();
             break;
         };
         match answer {
-            Some(TaggedResponse { tag: FOLLOW_TAG, news: KeeperResponse::Output(output) }) => {
+            Some(TaggedResponse { tag, news: KeeperResponse::Output(output) }) if tag == follow => {
                 let seen = &mut read_offsets[output.stream.index()];
                 // Output that was followed earlier on this connection may be repeated.
                 let known = usize::try_from(seen.saturating_sub(output.offset)).unwrap_or(usize::MAX);
@@ -198,27 +191,25 @@ fn exchange(
                 *seen = output.offset + output.bytes.len() as u64;
                 recorder.push(output.stream, fresh);
             }
-            Some(TaggedResponse { tag: WRITE_TAG, news: KeeperResponse::Settled(news) }) => {
+            Some(TaggedResponse { tag, news: KeeperResponse::Settled(news) }) if tag == write => {
                 settled = Some(news);
                 rest_by = monotonic_millis() + LAST_OUTPUT_TIMEOUT_MS;
             }
             // The program had ended before it received the input; its output is still recorded.
-            Some(TaggedResponse { tag: WRITE_TAG, news: KeeperResponse::Refused(KeeperRefusal::Ended) }) => {
+            Some(TaggedResponse { tag, news: KeeperResponse::Refused(KeeperRefusal::Ended) })
+                if tag == write =>
+            {
                 refused = true
             }
-            Some(TaggedResponse { tag: WRITE_TAG, news: KeeperResponse::Refused(refusal) }) => {
+            Some(TaggedResponse { tag, news: KeeperResponse::Refused(refusal) }) if tag == write => {
                 reply.failure = Some(refusal.to_string());
                 break;
             }
             // No output follows, even if more was announced.
-            Some(TaggedResponse { tag: FOLLOW_TAG, news: KeeperResponse::Ended(outcome) }) => {
+            Some(TaggedResponse { tag, news: KeeperResponse::Ended(outcome) }) if tag == follow => {
                 reply.session_exit = Some(Some(outcome.code))
             }
             Some(_) => {}
-            None if link.is_closed() => {
-                reply = keeper_lost_reply();
-                break;
-            }
             None if stop.is_some_and(StopFlag::is_set) => {
                 reply.interrupted = true;
                 break;
@@ -290,8 +281,7 @@ fn is_at_prompt(session: &mut LiveSession, progress: &OutputProgress) -> bool {
         let printed = progress.seen[stream.index()];
         let offset = printed.saturating_sub(prompt.len() as u64);
         let range = JobOutputRange { job: 0, stream, offset, limit: prompt.len() as u64 };
-        let piece = session.keeper.request(TAIL_TAG, KeeperRequest::Read(range), RESPONSE_TIMEOUT_MS);
-        matches!(piece, Ok(KeeperResponse::Piece(piece)) if piece.bytes == prompt)
+        session.keeper.read(range).is_ok_and(|page| page.bytes == prompt)
     };
     match progress.prompt_stream {
         Some(stream) => ends_with_prompt(stream),
@@ -351,10 +341,7 @@ pub(crate) fn read_screen(session: &mut LiveSession) -> Option<ScreenText> {
     let mut read = |offset| {
         let range =
             JobOutputRange { job: 0, stream: OutputStream::Stdout, offset, limit: MAX_RENDERED_BYTES };
-        match session.keeper.request(SCREEN_TAG, KeeperRequest::Read(range), RESPONSE_TIMEOUT_MS) {
-            Ok(KeeperResponse::Piece(piece)) => Some(piece),
-            Ok(_) | Err(_) => None,
-        }
+        session.keeper.read(range).ok()
     };
     let mut piece = read(0)?;
     if piece.printed > piece.offset + MAX_RENDERED_BYTES {

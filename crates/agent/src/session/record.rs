@@ -7,9 +7,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use abide_keeper::client::KeeperConnection;
 use abide_keeper::former_keepers::FormerKeepers;
 use abide_keeper::keeper_dir::KeeperDir;
-use abide_keeper::launch::KeeperConnection;
 use abide_keeper::protocol::{KeeperStatus, OutputStream};
 use abide_os::{private_file, remove::remove_path};
 use serde::{Deserialize, Serialize};

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use abide_keeper::KeeperError;
+use abide_keeper::client::remove_dead_keeper;
 use abide_keeper::identity::ProcessIdentity;
 use abide_keeper::keeper_dir::KeeperDir;
-use abide_keeper::launch::{KeeperConnection, KeeperLauncher};
+use abide_keeper::launch::{ChildStart, KeeperLauncher};
 use abide_keeper::orphans::kill_by_env_entry;
 use abide_keeper::protocol::{ChildMode, KeeperOwner, KeeperSpec, LinkPolicy, SpoolOverflow};
 use abide_terminal::TerminalSize;
@@ -14,7 +14,7 @@ use super::lookup::{LiveSession, SessionOrigin};
 use super::program::SessionProgram;
 use super::record::SessionRecord;
 use crate::tool::execution::mark_entry;
-use crate::tool::one_shot::{group_name, reap_keeper, remove_dead_keeper, start_failure_text};
+use crate::tool::one_shot::{group_name, start_failure_text};
 use crate::tool::workbench::ToolError;
 
 /// The parameters of a new session.
@@ -33,8 +33,6 @@ pub(crate) struct SessionStart {
 /// The session, or the reason of the failure for the model.
 pub(crate) type SessionStartResult = Result<LiveSession, String>;
 
-/// Timeout for the start of a program or shell.
-const START_TIMEOUT_MS: u64 = 30_000;
 /// Maximum size of unread output on disk, in bytes.
 const SPOOL_BYTES: u64 = 32 << 20;
 
@@ -72,21 +70,12 @@ impl SessionStart {
             group: launcher.groups.as_ref().map(|groups| groups.child_spec(&group_name())),
             cwd_links: self.cwd_links,
         };
-        let mut keeper: KeeperConnection = launcher.start(KeeperDir::new(sessions, &self.id), spec, None)?;
-        let status = match keeper.status(START_TIMEOUT_MS) {
-            Ok(status) => status,
-            Err(KeeperError::Refused(refusal)) => {
-                reap_keeper(&mut keeper);
-                return Ok(Err(start_failure_text(&refusal)));
-            }
-            // The keeper was started and does not respond, so it was killed. Processes that it started must not remain.
-            Err(
-                KeeperError::NoKeeper { .. }
-                | KeeperError::Unresponsive { .. }
-                | KeeperError::Protocol(_)
-                | KeeperError::System { .. },
-            ) => {
-                reap_keeper(&mut keeper);
+        let (keeper, status) = match launcher.start_child(KeeperDir::new(sessions, &self.id), spec, None)? {
+            ChildStart::Started(keeper, status) => (*keeper, *status),
+            ChildStart::Refused(refusal) => return Ok(Err(start_failure_text(&refusal))),
+            // The keeper was killed. Processes that it started must not remain.
+            ChildStart::Unknown(mut keeper) => {
+                keeper.await_exit();
                 remove_dead_keeper(&keeper);
                 kill_by_env_entry(&mark_entry(&self.record.mark));
                 return Ok(Err("the process that supervises the session was killed".to_owned()));

@@ -9,7 +9,7 @@ use std::io::{self};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use abide_keeper::launch::KeeperConnection;
+use abide_keeper::client::KeeperConnection;
 use abide_keeper::protocol::KeeperStatus;
 use abide_os::{
     atomic_file::{self, Durability},

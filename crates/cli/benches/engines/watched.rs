@@ -14,7 +14,7 @@ use abide_domain::{
     time::Timestamp,
 };
 use abide_host::processes::KeeperProcesses;
-use abide_keeper::{keeper_dir::KeeperDir, launch::KeeperConnection};
+use abide_keeper::{client::KeeperConnection, keeper_dir::KeeperDir};
 use abide_ports::{
     engine::{EngineInstallation, ProcessSignal},
     processes::{

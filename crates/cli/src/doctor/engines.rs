@@ -5,7 +5,6 @@ use std::{
     os::unix::net::UnixStream,
     path::PathBuf,
     sync::{
-        Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
@@ -13,7 +12,7 @@ use std::{
 };
 
 use abide_daemon::probe::{self, ProbeRequest};
-use abide_host::processes::{KeeperProcesses, StandbyPolicy};
+use abide_host::processes::{KeeperProcesses, StandbyPolicy, TrackedKeepers};
 use abide_os::program_lookup;
 use abide_ports::{
     catalogue::InstalledEngine,
@@ -93,7 +92,7 @@ pub(super) fn examine(
         env: home::child_environment(),
         isolator: None,
         retained_output_bytes: RETAINED_OUTPUT_BYTES,
-        children: Mutex::new(vec![]),
+        keepers: TrackedKeepers::default(),
         standby: StandbyPolicy::None,
     };
     let (sender, updates) = channel();
@@ -121,11 +120,7 @@ pub(super) fn examine(
 /// Reaps the keepers. A keeper deletes its directory before it exits, so it may still be running for a moment.
 fn reap(keepers: &KeeperProcesses) {
     if keepers.names().is_empty() {
-        let mut children = keepers.children.lock().unwrap_or_else(PoisonError::into_inner);
-        for mut child in children.drain(..) {
-            // The exit status is not needed; the wait only reaps the process.
-            child.wait().ok();
-        }
+        keepers.keepers.await_exits();
     }
 }
 

@@ -1,9 +1,6 @@
 //! Assembles the daemon from its adapters: store, clock, engines, keepers, folders.
 
-use std::{
-    path::Path,
-    sync::{Arc, Mutex},
-};
+use std::{path::Path, sync::Arc};
 
 use abide_daemon::{CrashGuard, Daemon, DaemonConfig, DaemonDeps, GuardPauses, RunService, SpaceLimit};
 use abide_domain::time::Seconds;
@@ -18,7 +15,7 @@ use abide_host::{
     crash_record, created_dirs,
     disk_space::FileSystems,
     home_folders::HomeFolder,
-    processes::{KeeperProcesses, StandbyPolicy},
+    processes::{KeeperProcesses, StandbyPolicy, TrackedKeepers},
     retention::{RetentionDeps, RetentionTask},
     store_folders,
     workspace::LocalWorkspaces,
@@ -90,7 +87,7 @@ pub(super) async fn assemble_daemon(
             env: home::child_environment(),
             isolator: Some(home::isolator(home, store_folders.clone())?.with_unenforced_limits(warning)),
             retained_output_bytes: RETAINED_OUTPUT_BYTES,
-            children: Mutex::default(),
+            keepers: TrackedKeepers::default(),
             standby: StandbyPolicy::One(Arc::default()),
         }),
         workspaces: Arc::new(LocalWorkspaces {

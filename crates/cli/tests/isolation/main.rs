@@ -11,14 +11,13 @@ use std::{
         net::UnixListener,
     },
     path::{Path, PathBuf},
-    sync::Mutex,
     time::Duration,
 };
 
 use abide_domain::process::ExitStatus;
 use abide_host::{
     isolation::ProgramIsolator,
-    processes::{KeeperProcesses, StandbyPolicy},
+    processes::{KeeperProcesses, StandbyPolicy, TrackedKeepers},
 };
 use abide_keeper::launch::KeeperLauncher;
 use abide_ports::{
@@ -60,7 +59,7 @@ impl IsolationTestHome {
             env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
             isolator: Some(ProgramIsolator::new(folder.path(), &binary, path)),
             retained_output_bytes: 1 << 20,
-            children: Mutex::default(),
+            keepers: TrackedKeepers::default(),
             standby: StandbyPolicy::None,
         };
         Self { folder, keepers, _socket: door }

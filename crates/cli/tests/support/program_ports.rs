@@ -2,12 +2,12 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
 use abide_host::{
     isolation::ProgramIsolator,
-    processes::{KeeperProcesses, StandbyPolicy},
+    processes::{KeeperProcesses, StandbyPolicy, TrackedKeepers},
     workspace::LocalWorkspaces,
 };
 use abide_keeper::launch::KeeperLauncher;
@@ -33,7 +33,7 @@ pub(crate) fn keeper_processes(home: &Path, isolator: Option<ProgramIsolator>) -
         env: program_env(),
         isolator,
         retained_output_bytes: 1 << 30,
-        children: Mutex::default(),
+        keepers: TrackedKeepers::default(),
         standby: StandbyPolicy::One(Arc::default()),
     }
 }

@@ -1,6 +1,6 @@
 //! Translates errors of keepers into those of the process port.
 
-use abide_keeper::{KeeperError, protocol::KeeperRefusal};
+use abide_keeper::{KeeperError, client::KeeperLookup, protocol::KeeperRefusal};
 use abide_ports::processes::{ProcessUnreachable, StartError};
 
 pub(super) fn not_started_error() -> StartError {
@@ -21,4 +21,13 @@ pub(super) fn start_error(error: KeeperError) -> StartError {
 
 pub(super) fn unreachable_error(reason: impl ToString) -> ProcessUnreachable {
     ProcessUnreachable { reason: reason.to_string() }
+}
+
+/// Why a keeper that was looked up cannot be used.
+pub(super) fn lookup_error(lookup: &KeeperLookup) -> ProcessUnreachable {
+    unreachable_error(match lookup {
+        KeeperLookup::Unresponsive | KeeperLookup::Alive(..) => "its keeper does not answer",
+        KeeperLookup::Exited(..) => "it has ended",
+        KeeperLookup::Lost | KeeperLookup::NotStarted | KeeperLookup::Absent => "its keeper is gone",
+    })
 }

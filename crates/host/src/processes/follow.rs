@@ -3,14 +3,16 @@
 use std::{
     io::{self},
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
 use abide_domain::process::ExitStatus;
 use abide_keeper::{
+    KeeperError,
+    client::{FollowedOutput, SharedConnection, timeouts::NO_TIMEOUT_MS},
     keeper_dir::{FinalRecord, KeeperDir},
-    launch::KeeperConnection,
-    protocol::{KeeperRequest, KeeperResponse, OutputStream, TaggedRequest, TaggedResponse},
+    protocol::{KeeperRequest, OutputStream},
     spool::{DeadSpoolItem, DeadSpoolReader},
 };
 use abide_os::atomic_file::{self, Durability};
@@ -21,10 +23,11 @@ use super::errors::unreachable_error;
 /// File in a keeper's directory with the reader's latest checkpoint.
 pub(super) const CHECKPOINT_FILE: &str = "checkpoint";
 
-/// Reads the output of one process from its keeper.
+/// Reads the output of one process from its keeper. The connection is also used for its input.
 #[derive(Debug)]
 pub(super) struct KeeperOutputReader {
-    keeper: KeeperConnection,
+    keeper: Arc<SharedConnection>,
+    keeper_dir: KeeperDir,
     /// Whether the keeper supports the release of output that is no longer needed.
     supports_release: bool,
     /// Offset of the next byte of each stream.
@@ -32,42 +35,39 @@ pub(super) struct KeeperOutputReader {
 }
 
 impl KeeperOutputReader {
+    /// `None` if the connection already has a reader.
     pub(super) fn new(
-        mut keeper: KeeperConnection,
-        protocol: u32,
+        keeper: Arc<SharedConnection>,
+        keeper_dir: KeeperDir,
         from: OutputOffsets,
-    ) -> Result<Self, ProcessUnreachable> {
+    ) -> Result<Option<Self>, ProcessUnreachable> {
         let next = [from.stdout, from.stderr];
-        keeper
-            .socket
-            .send(&TaggedRequest { tag: 1, act: KeeperRequest::Follow { job: 0, from: next } })
-            .map_err(unreachable_error)?;
-        Ok(Self { keeper, supports_release: protocol >= 1, next_offsets: next })
+        if !keeper.follow(0, next).map_err(unreachable_error)? {
+            return Ok(None);
+        }
+        let supports_release = keeper.first_status().protocol >= 1;
+        Ok(Some(Self { keeper, keeper_dir, supports_release, next_offsets: next }))
     }
 }
 
 impl OutputFollower for KeeperOutputReader {
     fn next(&mut self, timeout: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
-        let milliseconds = timeout.map_or(u64::MAX / 2_000, |timeout| timeout.as_millis() as u64);
-        loop {
-            match self.keeper.socket.wait::<TaggedResponse>(milliseconds).map_err(unreachable_error)? {
-                None if self.keeper.socket.is_closed() => {
-                    return Err(unreachable_error("its keeper is gone"));
+        let timeout_ms = timeout.map_or(NO_TIMEOUT_MS, |timeout| timeout.as_millis() as u64);
+        match self.keeper.next_output(timeout_ms) {
+            Ok(Some(FollowedOutput::Output(output))) => {
+                let next = &mut self.next_offsets[output.stream.index()];
+                if output.offset != *next {
+                    return Ok(ProcessOutput::Gap(missing_output_message(*next, output.offset)));
                 }
-                None => return Ok(ProcessOutput::TimedOut),
-                Some(TaggedResponse { news: KeeperResponse::Output(output), .. }) => {
-                    let next = &mut self.next_offsets[output.stream.index()];
-                    if output.offset != *next {
-                        return Ok(ProcessOutput::Gap(missing_output_message(*next, output.offset)));
-                    }
-                    *next += output.bytes.len() as u64;
-                    return Ok(process_output(output.stream, output.bytes));
-                }
-                Some(TaggedResponse { news: KeeperResponse::Ended(outcome), .. }) => {
-                    return Ok(ProcessOutput::Exited(ExitStatus::Code(outcome.code)));
-                }
-                Some(_) => {}
+                *next += output.bytes.len() as u64;
+                Ok(process_output(output.stream, output.bytes))
             }
+            Ok(Some(FollowedOutput::Ended(outcome))) => {
+                Ok(ProcessOutput::Exited(ExitStatus::Code(outcome.code)))
+            }
+            Ok(None) => Ok(ProcessOutput::TimedOut),
+            Err(KeeperError::NoKeeper { .. }) => Err(unreachable_error("its keeper is gone")),
+            Err(error) => Err(unreachable_error(error)),
         }
     }
 
@@ -76,12 +76,18 @@ impl OutputFollower for KeeperOutputReader {
         checkpoint: &[u8],
         before: OutputOffsets,
     ) -> Result<(), ProcessUnreachable> {
-        write_checkpoint(&self.keeper.keeper_dir, checkpoint).map_err(unreachable_error)?;
+        write_checkpoint(&self.keeper_dir, checkpoint).map_err(unreachable_error)?;
         if self.supports_release {
-            let act = KeeperRequest::Release { job: 0, before: [before.stdout, before.stderr] };
-            self.keeper.socket.send(&TaggedRequest { tag: 3, act }).map_err(unreachable_error)?;
+            let release = KeeperRequest::Release { job: 0, before: [before.stdout, before.stderr] };
+            self.keeper.send(release).map_err(unreachable_error)?;
         }
         Ok(())
+    }
+}
+
+impl Drop for KeeperOutputReader {
+    fn drop(&mut self) {
+        self.keeper.stop_following();
     }
 }
 

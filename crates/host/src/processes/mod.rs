@@ -6,6 +6,7 @@
 //! Keepers of runs have a folder of their own, so that no terminal runtime takes one for a session. Earlier versions
 //! kept both in the same folder; their processes are found there by name until they have ended.
 
+mod connections;
 mod errors;
 mod files;
 mod follow;
@@ -16,9 +17,7 @@ mod variables;
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    process::Child,
-    sync::{Mutex, PoisonError},
-    time::Duration,
+    sync::Arc,
 };
 
 use abide_domain::{
@@ -27,16 +26,19 @@ use abide_domain::{
 };
 use abide_keeper::{
     KeeperError,
+    client::{
+        EndMode, KeeperConnection, KeeperLookup, KeeperRequests, SharedConnection, UnclaimedPolicy, find,
+        kill_unresponsive,
+        timeouts::{LOOKUP_TIMEOUT_MS, RESPONSE_TIMEOUT_MS},
+    },
     confine::Confinement,
     identity::ProcessIdentity,
-    keeper_dir::{FinalRecord, KeeperDir},
+    keeper_dir::KeeperDir,
     launch::{
-        KeeperConnection, KeeperLauncher, StartupState, clean_up_dead_keeper, create_keepers_dir,
-        forbid_start, kill_keeper, recorded_child, resume_keeper, startup_state,
+        ChildStart, KeeperLauncher, clean_up_dead_keeper, create_keepers_dir, recorded_child, resume_keeper,
     },
     protocol::{
-        ChildExit as KeeperExit, ChildMode, KeeperOwner, KeeperRequest, KeeperResponse, KeeperSpec,
-        KeeperStatus, LinkPolicy, SpoolOverflow, TaggedRequest, TaggedResponse,
+        ChildExit as KeeperExit, ChildMode, KeeperOwner, KeeperSpec, KeeperStatus, LinkPolicy, SpoolOverflow,
     },
 };
 use abide_os::private_file;
@@ -47,7 +49,7 @@ use abide_ports::{
         StartError, StartRequest, StdinWrite,
     },
 };
-use errors::{not_started_error, start_error, unreachable_error};
+use errors::{lookup_error, not_started_error, start_error, unreachable_error};
 use follow::{FileReader, KeeperOutputReader};
 
 use crate::{
@@ -56,6 +58,7 @@ use crate::{
 };
 
 pub use abide_keeper::orphans::adopt_orphans;
+pub use connections::TrackedKeepers;
 pub use outliving::{OutlivingKeepers, OutlivingTask, SessionLostReport, is_noted_state};
 pub use standby::StandbyPolicy;
 
@@ -72,8 +75,8 @@ pub struct KeeperProcesses {
     pub isolator: Option<ProgramIsolator>,
     /// Output kept of each process, in bytes.
     pub retained_output_bytes: u64,
-    /// Keepers that are children of this process and must be reaped.
-    pub children: Mutex<Vec<Child>>,
+    /// The keepers that this process uses or started.
+    pub keepers: TrackedKeepers,
     pub standby: StandbyPolicy,
 }
 
@@ -82,16 +85,6 @@ pub const RUN_KEEPERS_FOLDER: &str = "runs";
 
 /// Idempotency key of the first input.
 const FIRST_INPUT_KEY: u64 = u64::MAX;
-/// Status timeout of a keeper that is looked up. A live keeper replies in less than a millisecond, unless the machine
-/// is overloaded.
-const LOOKUP_TIMEOUT_MS: u64 = 2_000;
-/// Timeout of a request to a connected keeper, and of the first reply of a new one.
-const REQUEST_TIMEOUT_MS: u64 = 10_000;
-/// Timeout for ending a child; longer than the keeper's own escalation of signals.
-const END_TIMEOUT_MS: u64 = 30_000;
-/// Maximum number of input bytes in one request.
-const MAX_INPUT_BYTES: usize = 4 << 20;
-
 impl Processes for KeeperProcesses {
     fn start(&self, name: &str, start: &StartRequest<'_>) -> Result<ProcessBinding, StartError> {
         let started = self.start_or_find(name, start);
@@ -105,6 +98,11 @@ impl Processes for KeeperProcesses {
     }
 
     fn find(&self, name: &str) -> ProcessLookup {
+        let current =
+            self.keepers.connection(name).map(|keeper| (&*keeper).current_status(LOOKUP_TIMEOUT_MS));
+        if let Some(Ok(status)) = current {
+            return ProcessLookup::Found(process_binding(name, &status.child));
+        }
         match self.look_up(name) {
             KeeperLookup::Alive(_, status) => ProcessLookup::Found(process_binding(name, &status.child)),
             KeeperLookup::Exited(child, _) => ProcessLookup::Found(process_binding(name, &child)),
@@ -126,9 +124,22 @@ impl Processes for KeeperProcesses {
     }
 
     fn follow(&self, name: &str, from: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
+        match self.keepers.responsive_connection(name) {
+            Ok(Some((keeper, _))) => {
+                if let Ok(Some(reader)) = KeeperOutputReader::new(keeper, self.keeper_dir(name), from) {
+                    return Ok(Box::new(reader));
+                }
+            }
+            Err(error @ KeeperError::Unresponsive { .. }) => return Err(unreachable_error(error)),
+            Ok(None) | Err(_) => {}
+        }
         match self.look_up(name) {
             KeeperLookup::Alive(keeper, status) => {
-                Ok(Box::new(KeeperOutputReader::new(*keeper, status.protocol, from)?))
+                let keeper = Arc::new(SharedConnection::new(*keeper, *status));
+                // A process with two readers has a connection for each. Requests use the first.
+                self.keepers.keep(name, &keeper);
+                let reader = KeeperOutputReader::new(keeper, self.keeper_dir(name), from)?;
+                Ok(Box::new(reader.ok_or_else(|| unreachable_error("its output is being read"))?))
             }
             KeeperLookup::Exited(_, record) => Ok(Box::new(
                 FileReader::new(&self.keeper_dir(name), Some(record), from).map_err(unreachable_error)?,
@@ -137,7 +148,7 @@ impl Processes for KeeperProcesses {
                 Ok(Box::new(FileReader::new(&self.keeper_dir(name), None, from).map_err(unreachable_error)?))
             }
             other @ (KeeperLookup::Unresponsive | KeeperLookup::NotStarted | KeeperLookup::Absent) => {
-                Err(other.into_error())
+                Err(lookup_error(&other))
             }
         }
     }
@@ -151,17 +162,15 @@ impl Processes for KeeperProcesses {
     }
 
     fn write(&self, name: &str, write: &StdinWrite<'_>) -> Result<(), ProcessUnreachable> {
-        let (mut keeper, _) = self.attach(name)?;
-        write_input(&mut keeper, write.key, write.bytes, write.close_after)
+        self.with_keeper(name, |keeper| keeper.write_once(write.key, write.bytes, write.close_after))
     }
 
     fn signal(&self, name: &str, signal: ProcessSignal) -> Result<(), ProcessUnreachable> {
-        let (mut keeper, _) = self.attach(name)?;
         let number = match signal {
             ProcessSignal::Interrupt => rustix::process::Signal::INT,
             ProcessSignal::Terminate => rustix::process::Signal::TERM,
         };
-        check_response(keeper.request(1, KeeperRequest::Signal(number.as_raw()), REQUEST_TIMEOUT_MS))
+        self.with_keeper(name, |keeper| keeper.signal_group(number.as_raw()))
     }
 
     fn terminate(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
@@ -169,17 +178,21 @@ impl Processes for KeeperProcesses {
         let end_without_keeper = || {
             let run = name.rsplit_once('-').map_or(name, |(run, _)| run);
             let spared = self.outliving_keepers().recorded_dir(run);
-            kill_unresponsive(&keeper_dir, spared.as_deref()).map(|()| ExitStatus::Unknown)
+            match kill_unresponsive(&keeper_dir, spared.as_deref()) {
+                true => Ok(ExitStatus::Unknown),
+                false => Err(unreachable_error("its keeper does not answer")),
+            }
         };
+        if let Some(keeper) = self.keepers.forget(name) {
+            let ended = keeper.end(end_mode(keeper.first_status()));
+            self.keepers.reap();
+            return ended.map(exit_status).or_else(|_| end_without_keeper());
+        }
         // An agent can stop its keeper with SIGSTOP (SECURITY 10).
         resume_keeper(&keeper_dir);
-        let ended = match self.look_up_within(name, REQUEST_TIMEOUT_MS) {
-            KeeperLookup::Alive(keeper, status) => {
-                // The metadata that the process was started with names the keepers that outlive it.
-                let keepers = String::from_utf8(status.meta).unwrap_or_default();
-                let but = (!keepers.is_empty()).then_some(KeeperRequest::EndExcept { keepers });
-                end_child(*keeper, but.unwrap_or(KeeperRequest::End { force: false }), status.exit)
-                    .or_else(|_| end_without_keeper())
+        let ended = match find(&keeper_dir, UnclaimedPolicy::Wait, RESPONSE_TIMEOUT_MS) {
+            KeeperLookup::Alive(mut keeper, status) => {
+                keeper.end(end_mode(&status)).map(exit_status).or_else(|_| end_without_keeper())
             }
             KeeperLookup::Unresponsive => end_without_keeper(),
             KeeperLookup::Exited(..)
@@ -194,7 +207,7 @@ impl Processes for KeeperProcesses {
                 }
             }
         };
-        self.track_and_reap(None);
+        self.keepers.reap();
         ended
     }
 
@@ -232,16 +245,9 @@ impl KeeperProcesses {
         }
     }
 
-    /// Takes ownership of a child, and reaps those that have exited.
-    fn track_and_reap(&self, child: Option<Child>) {
-        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
-        children.extend(child);
-        children.retain_mut(|child| child.try_wait().is_ok_and(|status| status.is_none()));
-    }
-
     /// Starts a process and writes its first input. Idempotent: an existing process of this name is returned.
     fn start_or_find(&self, name: &str, start: &StartRequest<'_>) -> Result<ProcessBinding, StartError> {
-        let (mut keeper, status) = match self.look_up(name) {
+        let (keeper, status) = match self.look_up(name) {
             KeeperLookup::Alive(keeper, status) => (*keeper, *status),
             // The process has exited. Its output and exit status can be read.
             KeeperLookup::Exited(child, _) => return Ok(process_binding(name, &child)),
@@ -258,9 +264,12 @@ impl KeeperProcesses {
             ProcessStdin::Complete(bytes) => (bytes, true),
             ProcessStdin::KeptOpen(bytes) => (bytes, false),
         };
+        let binding = process_binding(name, &status.child);
+        let keeper = Arc::new(SharedConnection::new(keeper, status));
         // A process that exited before it read its input shows the reason in its exit record.
-        write_input(&mut keeper, FIRST_INPUT_KEY, bytes, ends).ok();
-        Ok(process_binding(name, &status.child))
+        (&*keeper).write_once(FIRST_INPUT_KEY, bytes, ends).ok();
+        self.keepers.keep(name, &keeper);
+        Ok(binding)
     }
 
     /// Starts a process that does not exist.
@@ -275,76 +284,50 @@ impl KeeperProcesses {
         noted.map_err(|error| StartError::SystemError(error.to_string()))?;
         let plan = self.plan(start).map_err(StartError::IsolationUnavailable)?;
         let spec = self.spec(name, start, plan.confinement);
-        let started = self.launcher.start(self.keeper_dir(name), spec, self.standby.take());
-        let mut keeper = started.map_err(start_error)?;
-        let status = keeper.status(REQUEST_TIMEOUT_MS);
-        self.track_and_reap(keeper.take_process());
-        match status {
-            Ok(status) => Ok((keeper, status)),
-            Err(refused @ KeeperError::Refused(_)) => Err(start_error(refused)),
-            // No reply does not prove that nothing was started. Reporting "not started" would start the process twice.
-            Err(
-                KeeperError::NoKeeper { .. }
-                | KeeperError::Unresponsive { .. }
-                | KeeperError::Protocol(_)
-                | KeeperError::System { .. },
-            ) => match self.look_up(name) {
-                KeeperLookup::Alive(keeper, status) => Ok((*keeper, *status)),
-                // The process may have exited already; a retry finds its record.
-                KeeperLookup::Unresponsive | KeeperLookup::Exited(..) => Err(StartError::Unresponsive),
-                KeeperLookup::Lost => Err(StartError::Lost),
-                KeeperLookup::NotStarted | KeeperLookup::Absent => Err(not_started_error()),
-            },
+        let started = self.launcher.start_child(self.keeper_dir(name), spec, self.standby.take());
+        match started.map_err(start_error)? {
+            ChildStart::Started(mut keeper, status) => {
+                self.keepers.track(keeper.take_process());
+                Ok((*keeper, *status))
+            }
+            ChildStart::Refused(refusal) => Err(start_error(KeeperError::Refused(refusal))),
+            // No response does not prove that nothing was started. Reporting "not started" would start the process
+            // twice.
+            ChildStart::Unknown(mut keeper) => {
+                self.keepers.track(keeper.take_process());
+                match self.look_up(name) {
+                    KeeperLookup::Alive(keeper, status) => Ok((*keeper, *status)),
+                    // The process may have exited already; a retry finds its record.
+                    KeeperLookup::Unresponsive | KeeperLookup::Exited(..) => Err(StartError::Unresponsive),
+                    KeeperLookup::Lost => Err(StartError::Lost),
+                    KeeperLookup::NotStarted | KeeperLookup::Absent => Err(not_started_error()),
+                }
+            }
         }
     }
 
-    /// Connects to the keeper of that name, if it is alive and replies.
-    fn attach(&self, name: &str) -> Result<(KeeperConnection, KeeperStatus), ProcessUnreachable> {
+    /// Sends a request to the keeper of that name: on the connection that follows its output, or on a new one.
+    fn with_keeper(
+        &self,
+        name: &str,
+        request: impl FnOnce(&mut dyn KeeperRequests) -> Result<(), KeeperError>,
+    ) -> Result<(), ProcessUnreachable> {
+        if let Some(keeper) = self.keepers.connection(name) {
+            return request(&mut &*keeper).map_err(unreachable_error);
+        }
         match self.look_up(name) {
-            KeeperLookup::Alive(keeper, status) => Ok((*keeper, *status)),
+            KeeperLookup::Alive(mut keeper, _) => request(&mut *keeper).map_err(unreachable_error),
             other @ (KeeperLookup::Exited(..)
             | KeeperLookup::Unresponsive
             | KeeperLookup::Lost
             | KeeperLookup::NotStarted
-            | KeeperLookup::Absent) => Err(other.into_error()),
+            | KeeperLookup::Absent) => Err(lookup_error(&other)),
         }
     }
 
+    /// Looks up the keeper of that name, on a new connection.
     fn look_up(&self, name: &str) -> KeeperLookup {
-        self.look_up_within(name, LOOKUP_TIMEOUT_MS)
-    }
-
-    /// Looks up the keeper of that name. Waits for one that is starting. A keeper that was never told what to start,
-    /// because its daemon died, is prevented from starting anything. A live keeper that does not reply in time is
-    /// reported as unresponsive.
-    fn look_up_within(&self, name: &str, answer_ms: u64) -> KeeperLookup {
-        let keeper_dir = self.keeper_dir(name);
-        for polls in 0..STARTUP_POLLS {
-            if !keeper_dir.path().exists() {
-                return KeeperLookup::Absent;
-            }
-            let attached = KeeperConnection::attach(keeper_dir.clone())
-                .and_then(|mut keeper| keeper.status(answer_ms).map(|status| (keeper, status)));
-            match attached {
-                Ok((keeper, status)) => return KeeperLookup::Alive(Box::new(keeper), Box::new(status)),
-                Err(KeeperError::Unresponsive { .. }) => return KeeperLookup::Unresponsive,
-                Err(
-                    KeeperError::NoKeeper { .. }
-                    | KeeperError::Refused(_)
-                    | KeeperError::Protocol(_)
-                    | KeeperError::System { .. },
-                ) => {}
-            }
-            match startup_state(&keeper_dir) {
-                StartupState::Alive => {}
-                StartupState::Dead => return look_up_dead(&keeper_dir),
-                StartupState::Forbidden => return KeeperLookup::NotStarted,
-                StartupState::Unclaimed if polls < UNCLAIMED_POLLS => {}
-                StartupState::Unclaimed => forbid_start(&keeper_dir),
-            }
-            sleep_poll_interval();
-        }
-        KeeperLookup::Unresponsive
+        find(&self.keeper_dir(name), UnclaimedPolicy::Wait, LOOKUP_TIMEOUT_MS)
     }
 
     /// Records which keepers outlive a run's processes, so that they are ended with the run.
@@ -430,137 +413,16 @@ fn is_run_or_check_name(name: &str) -> bool {
 /// Name prefix of the checks of engines.
 const CHECK_PREFIX: &str = "check-";
 
-/// Returns what the files of a dead keeper show about its process.
-fn look_up_dead(keeper_dir: &KeeperDir) -> KeeperLookup {
-    match (recorded_child(keeper_dir), keeper_dir.read_exit_record()) {
-        (Some(child), Some(record)) => KeeperLookup::Exited(Box::new(child), record),
-        (Some(_) | None, _) if keeper_dir.path().exists() => KeeperLookup::Lost,
-        (Some(_) | None, _) => KeeperLookup::Absent,
-    }
-}
-
-/// Tells a keeper to end its process. Returns the exit status; `exit` is the one known before.
-fn end_child(
-    mut keeper: KeeperConnection,
-    how: KeeperRequest,
-    mut exit: Option<KeeperExit>,
-) -> Result<ExitStatus, ProcessUnreachable> {
-    const END: u64 = 1;
-    let mut sent = keeper.socket.send(&TaggedRequest { tag: END, act: how });
-    loop {
-        let answer = sent.and_then(|()| keeper.socket.wait::<TaggedResponse>(END_TIMEOUT_MS));
-        sent = Ok(());
-        match answer {
-            Ok(Some(TaggedResponse { news: KeeperResponse::Exited(seen), .. })) => exit = Some(seen),
-            Ok(Some(TaggedResponse { tag: END, .. })) => return Ok(exit_status(exit)),
-            Ok(Some(_)) => {}
-            // A keeper that disconnects before it replies has ended its process.
-            Ok(None) if keeper.socket.is_closed() => return Ok(exit_status(exit)),
-            Err(KeeperError::NoKeeper { .. }) => return Ok(exit_status(exit)),
-            Ok(None) => return Err(unreachable_error("its keeper does not end it in time")),
-            Err(error) => return Err(unreachable_error(error)),
-        }
+/// How a process with this status is ended. The metadata that it was started with names the keepers that outlive it.
+fn end_mode(status: &KeeperStatus) -> EndMode {
+    match std::str::from_utf8(&status.meta) {
+        Ok("") | Err(_) => EndMode::Graceful,
+        Ok(keepers) => EndMode::Except(keepers.to_owned()),
     }
 }
 
 fn exit_status(exit: Option<KeeperExit>) -> ExitStatus {
     exit.map_or(ExitStatus::Unknown, |exit| ExitStatus::Code(exit.code))
-}
-
-/// Ends the process of a keeper that does not reply, without the keeper.
-fn kill_unresponsive(keeper_dir: &KeeperDir, except: Option<&Path>) -> Result<(), ProcessUnreachable> {
-    kill_keeper(keeper_dir, except);
-    for _ in 0..EXIT_POLLS {
-        if clean_up_dead_keeper(keeper_dir) || !keeper_dir.path().exists() {
-            return Ok(());
-        }
-        sleep_poll_interval();
-    }
-    Err(unreachable_error("its keeper does not answer"))
-}
-
-/// Ends all keepers in a directory. Returns whether none is left.
-fn end_all_keepers(directory: &Path) -> bool {
-    let mut none_left = true;
-    for (_, keeper_dir) in KeeperDir::list(directory) {
-        resume_keeper(&keeper_dir);
-        let keeper = KeeperConnection::attach(keeper_dir.clone()).ok();
-        none_left &=
-            match keeper.and_then(|mut keeper| keeper.status(REQUEST_TIMEOUT_MS).is_ok().then_some(keeper)) {
-                Some(keeper) => {
-                    end_child(keeper, KeeperRequest::End { force: false }, None).is_ok()
-                        || kill_unresponsive(&keeper_dir, None).is_ok()
-                }
-                None => clean_up_dead_keeper(&keeper_dir) || kill_unresponsive(&keeper_dir, None).is_ok(),
-            };
-    }
-    none_left
-}
-
-/// Result of looking up a keeper.
-enum KeeperLookup {
-    /// It is alive and replies.
-    Alive(Box<KeeperConnection>, Box<KeeperStatus>),
-    /// It is dead and recorded the exit of its process.
-    Exited(Box<ProcessIdentity>, FinalRecord),
-    /// It is alive and does not reply.
-    Unresponsive,
-    /// It is dead and recorded no exit.
-    Lost,
-    /// It was created for a process and certainly never started it.
-    NotStarted,
-    /// There is no keeper of that name.
-    Absent,
-}
-
-impl KeeperLookup {
-    fn into_error(self) -> ProcessUnreachable {
-        unreachable_error(match self {
-            Self::Unresponsive | Self::Alive(..) => "its keeper does not answer",
-            Self::Exited(..) => "it has ended",
-            Self::Lost | Self::NotStarted | Self::Absent => "its keeper is gone",
-        })
-    }
-}
-
-/// Number of polls for a keeper that is starting, their interval, and the number for one that has not claimed its
-/// directory.
-const STARTUP_POLLS: u32 = 240;
-const UNCLAIMED_POLLS: u32 = 20;
-/// Number of polls for the exit of a killed keeper.
-const EXIT_POLLS: u32 = 40;
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
-#[expect(clippy::disallowed_methods, reason = "a starting keeper has no socket yet that could be waited for")]
-fn sleep_poll_interval() {
-    std::thread::sleep(POLL_INTERVAL);
-}
-
-/// Writes input. Long input is split into several requests, each with its own key.
-fn write_input(
-    keeper: &mut KeeperConnection,
-    key: u64,
-    bytes: &[u8],
-    ends: bool,
-) -> Result<(), ProcessUnreachable> {
-    let pieces: Vec<&[u8]> =
-        if bytes.is_empty() { vec![bytes] } else { bytes.chunks(MAX_INPUT_BYTES).collect() };
-    let last = pieces.len() - 1;
-    for (number, piece) in pieces.into_iter().enumerate() {
-        // Keys are positions or sequence numbers, so their highest bits are free for the piece number.
-        let key = key ^ ((number as u64) << 48);
-        let act = KeeperRequest::Write { key, bytes: piece.to_vec(), eof: ends && number == last };
-        check_response(keeper.request(2, act, REQUEST_TIMEOUT_MS))?;
-    }
-    Ok(())
-}
-
-fn check_response(answer: Result<KeeperResponse, KeeperError>) -> Result<(), ProcessUnreachable> {
-    if let KeeperResponse::Refused(refusal) = answer.map_err(unreachable_error)? {
-        Err(unreachable_error(refusal))
-    } else {
-        Ok(())
-    }
 }
 
 fn write_files(start: &StartRequest<'_>) -> io::Result<()> {

@@ -20,7 +20,12 @@ use abide_domain::{
     id::RunId,
     run::{Run, RunStatus},
 };
-use abide_keeper::{former_keepers::FormerKeepers, launch::KeeperLauncher, protocol::KeeperRequest};
+use abide_keeper::{
+    client::{EndMode, UnclaimedPolicy, end_in_directory},
+    former_keepers::FormerKeepers,
+    keeper_dir::KeeperDir,
+    launch::KeeperLauncher,
+};
 use abide_os::{beneath::Directory, private_file, remove::remove_path};
 use abide_ports::{
     operation_guard::OperationGuard,
@@ -28,7 +33,6 @@ use abide_ports::{
 };
 use tokio::sync::watch;
 
-use super::{end_all_keepers, end_child};
 use crate::home_folders::HomeFolder;
 
 #[derive(Clone, Debug)]
@@ -198,6 +202,15 @@ pub fn is_noted_state(home: &Path, state: &Path) -> bool {
     texts.into_iter().any(|text| text.lines().any(is_noted))
 }
 
+/// Ends all keepers in a directory. Returns whether none is left.
+fn end_all_keepers(directory: &Path) -> bool {
+    let mut none_left = true;
+    for (_, keeper_dir) in KeeperDir::list(directory) {
+        none_left &= end_in_directory(&keeper_dir, UnclaimedPolicy::Wait);
+    }
+    none_left
+}
+
 /// Tells keepers that an earlier version started in a workspace to end. Returns whether none is alive.
 fn end_former(directory: &Path, arguments: &[String]) -> bool {
     // The workspace belongs to the user and may contain links; below Abide's own folder links are refused.
@@ -211,8 +224,8 @@ fn end_former(directory: &Path, arguments: &[String]) -> bool {
     let mut none_left = true;
     for entry in sessions.entries().into_iter().flatten().take(MAX_FORMER_SESSIONS).flatten() {
         let attached = sessions.open_directory(&entry.name).ok().and_then(|place| keepers.attach(&place));
-        if let Some((keeper, status)) = attached {
-            none_left &= end_child(keeper, KeeperRequest::End { force: false }, status.exit).is_ok();
+        if let Some((mut keeper, _)) = attached {
+            none_left &= keeper.end(EndMode::Graceful).is_ok();
         }
     }
     none_left

@@ -12,8 +12,8 @@ use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Uid, geteuid};
 
 use super::{EpollSet, PollSource};
+use crate::client::FIRST_RESPONSE_TAG;
 use crate::framed_socket::FramedSocket;
-use crate::launch::FIRST_RESPONSE_TAG;
 use crate::protocol::{
     JobId, JobOutputRange, KeeperResponse, OutputChunk, OutputStream, TaggedRequest, TaggedResponse,
 };
@@ -91,6 +91,11 @@ impl ClientConnections {
     /// Whether no client is connected.
     pub(super) fn is_empty(&self) -> bool {
         self.by_number.is_empty()
+    }
+
+    /// Whether a client still receives output or the end of a job.
+    pub(super) fn has_followers(&self) -> bool {
+        self.by_number.values().any(|client| !client.follows.is_empty())
     }
 
     /// The next request of a client. A client that disconnected or violated the protocol is dropped. The socket is read

@@ -13,8 +13,8 @@ use super::stop::STATUS_UNKNOWN_REASON;
 use super::trace_filter::may_enable_tracing;
 use super::{ChildSupervisor, PollSource};
 use crate::child::ChildIo;
+use crate::client::FIRST_RESPONSE_TAG;
 use crate::clock::{boottime_micros, unix_micros};
-use crate::launch::FIRST_RESPONSE_TAG;
 use crate::process_tree;
 use crate::protocol::{
     ChildExit, CommandInput, CommandResult, ExecOutcome, JobOutputRange, KeeperRefusal, KeeperResponse,

@@ -9,8 +9,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::ChildSupervisor;
 use super::clients::ClientConnections;
 use super::commands::CHECK_INTERVAL_US;
+use crate::client::FIRST_RESPONSE_TAG;
 use crate::clock::boottime_micros;
-use crate::launch::FIRST_RESPONSE_TAG;
 use crate::output_pipes::{OutputPipes, fd_link_target};
 use crate::protocol::{CommandInput, KeeperRefusal, KeeperResponse, OutputStream};
 

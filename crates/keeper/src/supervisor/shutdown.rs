@@ -10,9 +10,10 @@ use rustix::process::Signal;
 use super::ChildSupervisor;
 use super::clients::ClientConnections;
 use super::poller::PollSource;
+use crate::client::FIRST_RESPONSE_TAG;
 use crate::clock::boottime_micros;
 use crate::control_group::ChildGroup;
-use crate::launch::{FIRST_RESPONSE_TAG, living_keeper_pids};
+use crate::launch::living_keeper_pids;
 use crate::process_tree;
 use crate::protocol::{KeeperRefusal, KeeperResponse};
 use crate::shell_job::TERM_GRACE_US;
@@ -181,9 +182,9 @@ impl ChildSupervisor {
     }
 
     /// Shuts down if the child has exited and the directory is gone, because no client can collect the exit record any
-    /// more.
+    /// more. Clients that are connected have been notified of the exit.
     pub(super) fn shut_down_if_directory_deleted(&mut self) {
-        let waits = self.exit.is_some() && self.shutdown.is_none() && self.clients.is_empty();
+        let waits = self.exit.is_some() && self.shutdown.is_none() && !self.clients.has_followers();
         // A directory that cannot be checked may become available again.
         if waits && self.keeper_dir.path().try_exists().is_ok_and(|exists| !exists) {
             self.begin_shutdown(false, None, None);

@@ -228,9 +228,8 @@ impl TerminalRuntime {
     /// Refuses a request with this many bytes of the client if too many wait for keepers that do not read, such as
     /// stopped ones.
     fn check_unsent(&self, id: &SessionId, bytes: usize) -> Result<(), TerminalError> {
-        let unsent = |session: &RuntimeSession| {
-            session.keeper.as_ref().map_or(0, |keeper| keeper.socket.unsent_bytes())
-        };
+        let unsent =
+            |session: &RuntimeSession| session.keeper.as_ref().map_or(0, |keeper| keeper.unsent_bytes());
         let of_one = self.sessions.get(id).map_or(0, unsent);
         if of_one + bytes <= SMALL_UNSENT_BYTES {
             return Ok(());

@@ -3,9 +3,10 @@
 use std::os::fd::OwnedFd;
 
 use abide_keeper::KeeperError;
+use abide_keeper::client::{KeeperConnection, KeeperRequests, timeouts::ADOPT_TIMEOUT_MS};
 use abide_keeper::keeper_dir::KeeperDir;
-use abide_keeper::launch::{KeeperConnection, clean_up_dead_keeper, kill_keeper, resume_stopped_keeper};
-use abide_keeper::protocol::{KeeperOwner, KeeperRequest, KeeperResponse, KeeperStatus};
+use abide_keeper::launch::{clean_up_dead_keeper, kill_keeper, resume_stopped_keeper};
+use abide_keeper::protocol::{KeeperOwner, KeeperRequest, KeeperStatus};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::time::{
@@ -21,8 +22,6 @@ use crate::session::{PendingReply, RuntimeSession, SessionId, session_dirs};
 const MAX_ENDED_SESSIONS: usize = 256;
 /// The number of the timer in the poller.
 pub(super) const TIMER_KEY: u64 = 0;
-/// Time limit for the responses of all keepers together, in milliseconds. The runtime is blocked meanwhile.
-const ADOPT_TIMEOUT_MS: u64 = 1_000;
 
 impl TerminalRuntime {
     /// Adopts the sessions of dead runtimes, and removes those of dead keepers. A keeper that does not answer is waited
@@ -63,12 +62,7 @@ impl TerminalRuntime {
         };
         // The keeper decides, so only one of two competing runtimes succeeds.
         let owner = self.owner.clone();
-        if !orphaned
-            || !matches!(
-                keeper.request(1, KeeperRequest::Own(owner), ADOPT_TIMEOUT_MS),
-                Ok(KeeperResponse::Status(_))
-            )
-        {
+        if !orphaned || keeper.own(owner, ADOPT_TIMEOUT_MS).is_err() {
             return;
         }
         let meta = serde_json::from_slice(&status.meta).unwrap_or_default();
