@@ -114,9 +114,7 @@ impl RpcServer {
     fn on_line(&mut self, line: ClientLine) {
         let runtime = &mut self.runtime;
         match line {
-            ClientLine::Complete(line) => {
-                self.connection.on_line(&line, |ticket, call| runtime.call(ticket, call))
-            }
+            ClientLine::Complete(line) => self.connection.on_line(&line, |call| runtime.call(call)),
             ClientLine::TooLong => self.connection.on_line_too_long(MAX_LINE_BYTES),
         }
     }

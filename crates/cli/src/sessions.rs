@@ -8,13 +8,15 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
-use abide_api::translate;
+use abide_api::translate::to_wire;
 use abide_host::home_folders::HomeFolder;
 use abide_os::poll::wait_readable;
-use abide_terminal::direct::{DirectCommand, DirectOutput, DirectSession, DirectSessionError, list_sessions};
+use abide_terminal::direct::{
+    DirectCommand, DirectCommandEnd, DirectSession, DirectSessionError, list_sessions,
+};
 use abide_terminal::{
-    CommandExit, CreateSessionRequest, ExecResult, OutputStream, SessionInfo, TerminalCall, TerminalEvent,
-    TerminalReply, TerminalRuntime, TerminalSize,
+    CallId, CommandOutput, CommandResult, CreateSessionRequest, ExecId, OutputStream, SessionInfo,
+    TerminalCall, TerminalEvent, TerminalRuntime, TerminalSize, Ticket,
 };
 use anyhow::bail;
 use serde_json::json;
@@ -56,10 +58,10 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
     }
     writeln!(out, "{:10} {:10} {:>8}  {:20} {:16} NAME", "SESSION", "STATE", "PID", "CREATED", "SHELL")?;
     for info in &sessions {
-        let created = translate::time(info.created_at / 1_000_000 * 1_000_000);
+        let created = to_wire::time(info.created_at / 1_000_000 * 1_000_000);
         // Names and paths come from other programs, so control characters are escaped.
-        let name = terminal_text::one_line(info.name.as_deref().unwrap_or_default());
-        let shell = terminal_text::one_line(&info.shell);
+        let name = terminal_text::one_line(info.meta.name.as_deref().unwrap_or_default());
+        let shell = terminal_text::one_line(&info.meta.shell);
         writeln!(
             out,
             "{:10} {:10} {:>8}  {created:20} {shell:16} {name}",
@@ -73,23 +75,22 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
 
 fn new(create: CreateSessionRequest, json: bool, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let mut runtime = TerminalRuntime::new(home::terminal_config(&config::load(given)?.config, true)?)?;
-    runtime.call(1, TerminalCall::Create(create));
+    let ticket = Ticket::new(CallId::default());
+    runtime.call(TerminalCall::Create(create, ticket));
     let info = loop {
         runtime.work();
-        let mut answers = runtime.events().into_iter().filter_map(|event| match event {
-            TerminalEvent::Reply(1, answer) => Some(*answer),
-            TerminalEvent::Reply(..) | TerminalEvent::Chunk(..) => None,
-        });
-        match answers.next() {
-            Some(Ok(TerminalReply::Session(info))) => break info,
-            Some(Ok(_)) => bail!("the runtime returned a response of another kind; please report it"),
-            Some(Err(error)) => return Err(error.into()),
+        let mut created = runtime
+            .events()
+            .into_iter()
+            .filter_map(|event| if let TerminalEvent::Session(reply) = event { Some(reply) } else { None });
+        match created.find(|reply| reply.ticket == ticket) {
+            Some(reply) => break (*reply.result)?,
             None => drop(wait_readable(&[runtime.as_fd()], None)?),
         }
     };
     let mut out = std::io::stdout().lock();
     if json {
-        writeln!(out, "{}", serde_json::to_string(&translate::session(info))?)?;
+        writeln!(out, "{}", serde_json::to_string(&to_wire::session(info))?)?;
     } else {
         writeln!(out, "{}", info.session)?;
     }
@@ -105,8 +106,8 @@ fn exec(session: &str, command: String, timeout: Option<f64>, json: bool) -> any
     )]
     let timeout_ms = timeout.map(|seconds| (seconds.max(0.0) * 1_000.0) as u64);
     let output = match json {
-        true => DirectOutput::Collected { max_bytes: MAX_RESULT_BYTES },
-        false => DirectOutput::Streamed,
+        true => CommandOutput::Collected { max_bytes: MAX_RESULT_BYTES },
+        false => CommandOutput::Streamed,
     };
     let command = DirectCommand { text: command, timeout_ms, output };
     let end = connection.run(command, &mut |stream, bytes| match stream {
@@ -114,38 +115,38 @@ fn exec(session: &str, command: String, timeout: Option<f64>, json: bool) -> any
         OutputStream::Stderr => std::io::stderr().write_all(bytes),
     });
     let end = end.map_err(|error| refused(session, error))?;
-    let exit = &end.result.exit;
+    let outcome = &end.result.outcome;
     if json {
-        if let Some(why) = end.lost {
-            bail!(why);
+        if let Some(why) = &outcome.lost {
+            bail!(why.clone());
         }
-        writeln!(std::io::stdout(), "{}", describe_result(&end.result))?;
-        return Ok(program_exit_code(exit.exit_code));
+        writeln!(std::io::stdout(), "{}", describe_result(&end))?;
+        return Ok(program_exit_code(outcome.code));
     }
     std::io::stdout().flush()?;
-    if exit.timed_out {
-        eprintln!("abide: stopped after {} ms", exit.duration_us / 1_000);
+    if outcome.timed_out {
+        eprintln!("abide: stopped after {} ms", outcome.duration_us / 1_000);
     }
-    if exit.shell_restarted {
+    if end.shell_restarted {
         eprintln!("abide: the shell was restarted; its variables and functions are lost");
     }
-    if let Some(why) = end.lost {
-        bail!(why);
+    if let Some(why) = &outcome.lost {
+        bail!(why.clone());
     }
-    Ok(program_exit_code(exit.exit_code))
+    Ok(program_exit_code(outcome.code))
 }
 
-fn describe_result(result: &ExecResult) -> serde_json::Value {
+fn describe_result(end: &DirectCommandEnd) -> serde_json::Value {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let CommandExit { exit_code, duration_us, timed_out, cancelled, shell_restarted } = result.exit;
-    let [stdout, stderr] = &result.outputs;
+    let CommandResult { outcome, stdout, stderr, printed } = &end.result;
     json!({
-        "exec_id": result.exec.to_string(), "stdout": text(stdout), "stderr": text(stderr),
-        "exit_code": exit_code, "duration_ms": duration_us / 1_000,
-        "timed_out": timed_out, "cancelled": cancelled, "shell_restarted": shell_restarted,
+        "exec_id": ExecId(outcome.job).to_string(), "stdout": text(stdout), "stderr": text(stderr),
+        "exit_code": outcome.code, "duration_ms": outcome.duration_us / 1_000,
+        "timed_out": outcome.timed_out, "cancelled": outcome.cancelled,
+        "shell_restarted": end.shell_restarted,
         "truncated": {
-            "stdout": result.stream_bytes[0] - stdout.len() as u64,
-            "stderr": result.stream_bytes[1] - stderr.len() as u64,
+            "stdout": printed[0] - stdout.len() as u64,
+            "stderr": printed[1] - stderr.len() as u64,
         },
     })
 }
@@ -189,10 +190,10 @@ fn find(session: &str) -> anyhow::Result<DirectSession> {
 
 fn describe(info: &SessionInfo) -> serde_json::Value {
     json!({
-        "session_id": info.session.as_str(), "name": info.name, "state": info.state.as_str(),
-        "shell": info.shell, "cwd": info.cwd, "pid": info.pid, "created_at": translate::time(info.created_at),
-        "last_activity_at": translate::time(info.last_activity_at), "command_count": info.command_count,
-        "env_keys": info.env_keys, "pty": info.pty, "exit_code": info.exit_code,
+        "session_id": info.session.as_str(), "name": info.meta.name, "state": info.state.as_str(),
+        "shell": info.meta.shell, "cwd": info.meta.cwd, "pid": info.pid, "created_at": to_wire::time(info.created_at),
+        "last_activity_at": to_wire::time(info.last_activity_at), "command_count": info.command_count,
+        "env_keys": info.meta.env_keys, "pty": info.meta.pty.is_some(), "exit_code": info.exit_code,
     })
 }
 

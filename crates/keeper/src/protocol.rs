@@ -279,6 +279,14 @@ impl OutputStream {
     /// In the order of the arrays in this module.
     pub const ALL: [Self; 2] = [Self::Stdout, Self::Stderr];
 
+    /// `stdout` or `stderr`: the name on the wire and of files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+
     /// The index in the arrays of this module.
     pub fn index(self) -> usize {
         match self {

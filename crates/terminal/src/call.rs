@@ -1,18 +1,19 @@
-//! The calls to a runtime and their replies, as plain values without an encoding.
+//! The calls to a runtime and their results, without an encoding. Values of a keeper keep their types
+//! ([`abide_keeper::protocol`]).
 
-use abide_keeper::protocol::OutputStream;
+use abide_keeper::protocol::{
+    CommandResult, ExecOutcome, JobId, JobOutputRange, KeeperStatus, OutputChunk, OutputPage,
+};
 
-use crate::error::TerminalError;
+use crate::error::{TerminalError, TerminalErrorCode};
 use crate::response_budget::AnswerPermit;
 use crate::screen::ScreenSource;
-use crate::session::SessionId;
+use crate::session::{SessionId, SessionMeta};
+use crate::ticket::{CallId, CallResult, FailureEvent, Ticket};
 
-/// Identifies a call; chosen by the caller.
-pub type CallTicket = u64;
-
-/// The number of a command in its session, from 1.
+/// The number of a command in its session, from 1, as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ExecId(pub u64);
+pub struct ExecId(pub JobId);
 
 impl std::fmt::Display for ExecId {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -26,148 +27,83 @@ impl std::str::FromStr for ExecId {
     fn from_str(text: &str) -> Result<Self, TerminalError> {
         let number = text.strip_prefix("e-").and_then(|number| number.parse().ok());
         number.map(Self).ok_or_else(|| {
-            TerminalError::new(crate::TerminalErrorCode::InvalidParams, format!("{text} is not an exec id"))
+            TerminalError::new(TerminalErrorCode::InvalidParams, format!("{text} is not an exec id"))
         })
     }
 }
 
-/// A call to the runtime.
+/// A call to the runtime, with the ticket for its result.
 #[derive(Debug)]
 pub enum TerminalCall {
-    Create(CreateSessionRequest),
+    Create(CreateSessionRequest, Ticket<SessionInfo>),
     /// Returns the state of a session.
-    Info(SessionId),
+    Info(SessionId, Ticket<SessionInfo>),
     /// Returns the state of all sessions.
-    List,
+    List(Ticket<Vec<SessionInfo>>),
     /// Ends a session.
     Destroy {
         session: SessionId,
         /// Skips the grace period.
         force: bool,
+        ticket: Ticket<DestroyedSession>,
     },
-    /// Runs a command; the reply follows its end.
-    Run(ExecRequest),
-    /// Runs a command; the reply comes at once, then chunks of output.
-    Stream(ExecRequest),
+    /// Runs a command; the result follows its end.
+    Run(ExecRequest, Ticket<ExecResult>),
+    /// Runs a command; the result comes at once, then chunks of output.
+    Stream(ExecRequest, Ticket<StartedStream>),
     /// Writes input to the running command.
     Input {
         session: SessionId,
         bytes: Vec<u8>,
         /// Closes the input after these bytes.
         eof: bool,
+        ticket: Ticket<RequestDone>,
     },
     /// Stops the running command.
-    Cancel(SessionId),
+    Cancel(SessionId, Ticket<StopRequested>),
     /// Reads output of a command.
-    Output(OutputRange),
+    Output(SessionId, JobOutputRange, Ticket<OutputPiece>),
     /// Returns the screen of the terminal.
-    Screen(SessionId),
+    Screen(SessionId, Ticket<ScreenSource>),
     /// Changes the size of the terminal.
-    Resize(SessionId, TerminalSize),
+    Resize(SessionId, TerminalSize, Ticket<RequestDone>),
     /// Returns statistics of the runtime.
-    Stats,
+    Stats(Ticket<RuntimeStats>),
 }
 
 impl TerminalCall {
+    pub fn id(&self) -> CallId {
+        self.id_and_failure().0
+    }
+
+    pub(crate) fn id_and_failure(&self) -> (CallId, FailureEvent) {
+        match self {
+            Self::Create(_, ticket) | Self::Info(_, ticket) => ticket.id_and_failure(),
+            Self::List(ticket) => ticket.id_and_failure(),
+            Self::Destroy { ticket, .. } => ticket.id_and_failure(),
+            Self::Run(_, ticket) => ticket.id_and_failure(),
+            Self::Stream(_, ticket) => ticket.id_and_failure(),
+            Self::Input { ticket, .. } | Self::Resize(_, _, ticket) => ticket.id_and_failure(),
+            Self::Cancel(_, ticket) => ticket.id_and_failure(),
+            Self::Output(_, _, ticket) => ticket.id_and_failure(),
+            Self::Screen(_, ticket) => ticket.id_and_failure(),
+            Self::Stats(ticket) => ticket.id_and_failure(),
+        }
+    }
+
     /// The session of the call; None for calls without an existing session.
     pub(crate) fn session(&self) -> Option<&SessionId> {
         match self {
-            Self::Info(session)
+            Self::Info(session, _)
             | Self::Destroy { session, .. }
             | Self::Input { session, .. }
-            | Self::Cancel(session)
-            | Self::Screen(session)
-            | Self::Resize(session, _) => Some(session),
-            Self::Run(execute) | Self::Stream(execute) => Some(&execute.session),
-            Self::Output(range) => Some(&range.session),
-            Self::Create(_) | Self::List | Self::Stats => None,
+            | Self::Cancel(session, _)
+            | Self::Output(session, ..)
+            | Self::Screen(session, _)
+            | Self::Resize(session, ..) => Some(session),
+            Self::Run(request, _) | Self::Stream(request, _) => Some(&request.session),
+            Self::Create(..) | Self::List(_) | Self::Stats(_) => None,
         }
-    }
-}
-
-impl TerminalEvent {
-    /// Number of output bytes in the event, for flow control.
-    pub fn output_bytes(&self) -> usize {
-        match self {
-            Self::Chunk(_, ExecChunk::Output { bytes, .. }) => bytes.len(),
-            Self::Chunk(_, ExecChunk::Exit(_)) => 0,
-            Self::Reply(_, answer) => match &**answer {
-                Ok(TerminalReply::CommandFinished(result)) => result.outputs.iter().map(Vec::len).sum(),
-                Ok(TerminalReply::Output(piece)) => piece.bytes.len(),
-                Ok(TerminalReply::Screen(screen)) => screen.len(),
-                Ok(TerminalReply::Sessions(all)) => all.iter().map(SessionInfo::bytes).sum(),
-                Ok(
-                    TerminalReply::Session(_)
-                    | TerminalReply::Destroyed(_)
-                    | TerminalReply::StreamStarted(..)
-                    | TerminalReply::Done
-                    | TerminalReply::Cancelled
-                    | TerminalReply::Stats(_),
-                )
-                | Err(_) => 0,
-            },
-        }
-    }
-}
-
-impl TerminalEvent {
-    /// The output in the event.
-    pub fn outputs(&self) -> [&[u8]; 2] {
-        match self {
-            Self::Chunk(_, ExecChunk::Output { bytes, .. }) => [bytes, &[]],
-            Self::Chunk(_, ExecChunk::Exit(_)) => [&[]; 2],
-            Self::Reply(_, answer) => match &**answer {
-                Ok(TerminalReply::CommandFinished(ExecResult { outputs: [stdout, stderr], .. })) => {
-                    [stdout, stderr]
-                }
-                Ok(TerminalReply::Output(piece)) => [&piece.bytes, &[]],
-                Ok(TerminalReply::Screen(screen)) => [&screen.bytes, &[]],
-                Ok(
-                    TerminalReply::Sessions(_)
-                    | TerminalReply::Session(_)
-                    | TerminalReply::Destroyed(_)
-                    | TerminalReply::StreamStarted(..)
-                    | TerminalReply::Done
-                    | TerminalReply::Cancelled
-                    | TerminalReply::Stats(_),
-                )
-                | Err(_) => [&[]; 2],
-            },
-        }
-    }
-
-    /// Attaches the permit for the memory of the output; it is held until the reply is dropped.
-    pub(crate) fn attach_permit(&mut self, permit: &mut Option<AnswerPermit>) {
-        let Self::Reply(_, answer) = self else { return };
-        match &mut **answer {
-            Ok(TerminalReply::CommandFinished(result)) => result.permit = permit.take(),
-            Ok(TerminalReply::Output(piece)) => piece.permit = permit.take(),
-            Ok(TerminalReply::Screen(screen)) => screen.permit = permit.take(),
-            Ok(
-                TerminalReply::Sessions(_)
-                | TerminalReply::Session(_)
-                | TerminalReply::Destroyed(_)
-                | TerminalReply::StreamStarted(..)
-                | TerminalReply::Done
-                | TerminalReply::Cancelled
-                | TerminalReply::Stats(_),
-            )
-            | Err(_) => {}
-        }
-    }
-}
-
-/// Approximate size of a session in a list besides its texts, in bytes.
-const LISTED_SESSION_BYTES: usize = 512;
-
-impl SessionInfo {
-    fn bytes(&self) -> usize {
-        let names = self.env_keys.iter().map(|name| name.len() + size_of::<String>()).sum::<usize>();
-        LISTED_SESSION_BYTES
-            + self.name.as_ref().map_or(0, String::len)
-            + self.shell.len()
-            + self.cwd.len()
-            + names
     }
 }
 
@@ -210,7 +146,7 @@ impl TerminalSize {
             self.rows,
             self.cols
         );
-        Err(TerminalError::new(crate::TerminalErrorCode::InvalidParams, message))
+        Err(TerminalError::new(TerminalErrorCode::InvalidParams, message))
     }
 
     /// The nearest valid size, for sizes stored before the bound existed.
@@ -237,49 +173,146 @@ pub struct ExecRequest {
     pub max_output_bytes: Option<u64>,
 }
 
-/// A range of a command's output.
-#[derive(Debug)]
-pub struct OutputRange {
-    pub session: SessionId,
-    pub exec: ExecId,
-    pub stream: OutputStream,
-    pub offset: u64,
-    /// Maximum number of bytes, up to a page of 1 MiB.
-    pub limit: u64,
+/// How the output of a command is returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandOutput {
+    /// Passed on while the command runs.
+    Streamed,
+    /// Returned with the result: the first bytes of each stream, up to this number.
+    Collected { max_bytes: u64 },
 }
 
-/// An event of the runtime.
+impl CommandOutput {
+    /// The fields of a request to a keeper.
+    pub(crate) fn keep_and_follow(self) -> (u64, bool) {
+        match self {
+            Self::Streamed => (0, true),
+            Self::Collected { max_bytes } => (max_bytes, false),
+        }
+    }
+}
+
+/// An event of the runtime: the reply to a call, or output of a streamed command.
 #[derive(Debug)]
 pub enum TerminalEvent {
-    /// The reply to a call.
-    Reply(CallTicket, Box<Result<TerminalReply, TerminalError>>),
-    /// Output of a streamed command.
-    Chunk(CallTicket, ExecChunk),
+    Session(CallReply<SessionInfo>),
+    Sessions(CallReply<Vec<SessionInfo>>),
+    Destroyed(CallReply<DestroyedSession>),
+    CommandFinished(CallReply<ExecResult>),
+    StreamStarted(CallReply<StartedStream>),
+    Done(CallReply<RequestDone>),
+    StopRequested(CallReply<StopRequested>),
+    Output(CallReply<OutputPiece>),
+    Screen(CallReply<ScreenSource>),
+    Stats(CallReply<RuntimeStats>),
+    Chunk(Ticket<StartedStream>, ExecChunk),
 }
 
 /// The reply to a call.
 #[derive(Debug)]
-pub enum TerminalReply {
-    /// Reply to [`TerminalCall::Create`] and [`TerminalCall::Info`].
-    Session(SessionInfo),
-    /// Reply to [`TerminalCall::List`].
-    Sessions(Vec<SessionInfo>),
-    /// Reply to [`TerminalCall::Destroy`].
-    Destroyed(SessionId),
-    /// Reply to [`TerminalCall::Run`].
-    CommandFinished(ExecResult),
-    /// Reply to [`TerminalCall::Stream`].
-    StreamStarted(SessionId, ExecId),
-    /// Reply to [`TerminalCall::Input`] and [`TerminalCall::Resize`].
-    Done,
-    /// Reply to [`TerminalCall::Cancel`].
-    Cancelled,
-    /// Reply to [`TerminalCall::Output`].
-    Output(OutputPiece),
-    /// Reply to [`TerminalCall::Screen`].
-    Screen(ScreenSource),
-    /// Reply to [`TerminalCall::Stats`].
-    Stats(RuntimeStats),
+pub struct CallReply<R> {
+    pub ticket: Ticket<R>,
+    pub result: Box<Result<R, TerminalError>>,
+}
+
+impl<R> CallReply<R> {
+    fn success(&self) -> Option<&R> {
+        self.result.as_ref().as_ref().ok()
+    }
+
+    fn success_mut(&mut self) -> Option<&mut R> {
+        self.result.as_mut().as_mut().ok()
+    }
+}
+
+impl TerminalEvent {
+    /// The call that the event belongs to.
+    pub fn call_id(&self) -> CallId {
+        match self {
+            Self::Chunk(ticket, _) => ticket.id(),
+            Self::Session(reply) => reply.ticket.id(),
+            Self::Sessions(reply) => reply.ticket.id(),
+            Self::Destroyed(reply) => reply.ticket.id(),
+            Self::CommandFinished(reply) => reply.ticket.id(),
+            Self::StreamStarted(reply) => reply.ticket.id(),
+            Self::Done(reply) => reply.ticket.id(),
+            Self::StopRequested(reply) => reply.ticket.id(),
+            Self::Output(reply) => reply.ticket.id(),
+            Self::Screen(reply) => reply.ticket.id(),
+            Self::Stats(reply) => reply.ticket.id(),
+        }
+    }
+
+    /// The output in the event.
+    pub fn outputs(&self) -> [&[u8]; 2] {
+        let outputs = match self {
+            Self::Chunk(_, ExecChunk::Output(chunk)) => Some([&chunk.bytes[..], &[]]),
+            Self::CommandFinished(reply) => {
+                reply.success().map(|run| [&run.result.stdout[..], &run.result.stderr])
+            }
+            Self::Output(reply) => reply.success().map(|piece| [&piece.page.bytes[..], &[]]),
+            Self::Screen(reply) => reply.success().map(|screen| [&screen.bytes[..], &[]]),
+            Self::Chunk(_, ExecChunk::Exit(_))
+            | Self::Session(_)
+            | Self::Sessions(_)
+            | Self::Destroyed(_)
+            | Self::StreamStarted(_)
+            | Self::Done(_)
+            | Self::StopRequested(_)
+            | Self::Stats(_) => None,
+        };
+        outputs.unwrap_or_default()
+    }
+
+    /// Number of output bytes in the event, for flow control.
+    pub fn output_bytes(&self) -> usize {
+        if let Self::Sessions(reply) = self {
+            return reply.success().map_or(0, |all| all.iter().map(SessionInfo::bytes).sum());
+        }
+        self.outputs().into_iter().map(<[u8]>::len).sum()
+    }
+
+    /// Whether the event is the reply to its call, and not output of a stream.
+    pub fn is_reply(&self) -> bool {
+        !matches!(self, Self::Chunk(..))
+    }
+
+    /// Whether further events of the same call follow.
+    pub(crate) fn is_continued(&self) -> bool {
+        match self {
+            Self::StreamStarted(reply) => reply.result.is_ok(),
+            Self::Chunk(_, chunk) => matches!(chunk, ExecChunk::Output(_)),
+            Self::Session(_)
+            | Self::Sessions(_)
+            | Self::Destroyed(_)
+            | Self::CommandFinished(_)
+            | Self::Done(_)
+            | Self::StopRequested(_)
+            | Self::Output(_)
+            | Self::Screen(_)
+            | Self::Stats(_) => false,
+        }
+    }
+
+    /// Attaches the permit for the memory of the output; it is held until the reply is dropped.
+    pub(crate) fn attach_permit(&mut self, permit: &mut Option<AnswerPermit>) {
+        let holder = match self {
+            Self::CommandFinished(reply) => reply.success_mut().map(|run| &mut run.permit),
+            Self::Output(reply) => reply.success_mut().map(|piece| &mut piece.permit),
+            Self::Screen(reply) => reply.success_mut().map(|screen| &mut screen.permit),
+            Self::Session(_)
+            | Self::Sessions(_)
+            | Self::Destroyed(_)
+            | Self::StreamStarted(_)
+            | Self::Done(_)
+            | Self::StopRequested(_)
+            | Self::Stats(_)
+            | Self::Chunk(..) => None,
+        };
+        if let Some(holder) = holder {
+            *holder = permit.take();
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -310,37 +343,65 @@ impl SessionState {
 #[derive(Debug, Clone)]
 pub struct SessionInfo {
     pub session: SessionId,
-    pub name: Option<String>,
     pub state: SessionState,
-    pub shell: String,
-    /// The initial working directory.
-    pub cwd: String,
+    pub meta: SessionMeta,
     /// The shell's pid.
     pub pid: u32,
     pub created_at: u64,
-    /// The names of the variables set for the session, without their values.
-    pub env_keys: Vec<String>,
     pub last_activity_at: u64,
     /// Number of commands so far.
     pub command_count: u64,
     /// The running command and its start time.
-    pub running: Option<(ExecId, u64)>,
+    pub running: Option<(JobId, u64)>,
     /// Set if the shell has exited.
     pub exit_code: Option<i32>,
-    /// Whether the session has a terminal.
-    pub pty: bool,
 }
 
-/// The end of a command: exit code, duration and the reason of a stop.
+/// Approximate size of a session in a list besides its texts, in bytes.
+const LISTED_SESSION_BYTES: usize = 512;
+
+impl SessionInfo {
+    /// A session that is being created.
+    pub(crate) fn new(session: SessionId, meta: SessionMeta, now: u64) -> Self {
+        Self {
+            session,
+            state: SessionState::Creating,
+            meta,
+            pid: 0,
+            created_at: now,
+            last_activity_at: now,
+            command_count: 0,
+            running: None,
+            exit_code: None,
+        }
+    }
+
+    /// Updates the session from the keeper's status.
+    pub(crate) fn update(&mut self, status: &KeeperStatus) {
+        self.pid = status.child.pid;
+        self.created_at = status.created_at;
+        self.last_activity_at = status.last_activity_at;
+        self.command_count = status.jobs;
+        self.running = status.running;
+        self.exit_code = status.exit.as_ref().map(|exit| exit.code);
+        self.state = match (&status.exit, &status.running) {
+            (Some(_), _) => SessionState::Terminated,
+            (None, Some(_)) => SessionState::Running,
+            (None, None) => SessionState::Idle,
+        };
+    }
+
+    fn bytes(&self) -> usize {
+        let SessionMeta { name, shell, cwd, env_keys, pty: _ } = &self.meta;
+        let names = env_keys.iter().map(|name| name.len() + size_of::<String>()).sum::<usize>();
+        LISTED_SESSION_BYTES + name.as_ref().map_or(0, String::len) + shell.len() + cwd.len() + names
+    }
+}
+
+/// The end of a command that is known.
 #[derive(Debug, Clone)]
 pub struct CommandExit {
-    /// Exit code; 128 + n for a death by signal n.
-    pub exit_code: i32,
-    pub duration_us: u64,
-    /// The command was stopped by its timeout.
-    pub timed_out: bool,
-    /// The command was stopped by a request.
-    pub cancelled: bool,
+    pub outcome: ExecOutcome,
     /// The shell was replaced because it could not be recovered from this command or the one before. Variables,
     /// functions and options are those of a new session.
     pub shell_restarted: bool,
@@ -348,45 +409,47 @@ pub struct CommandExit {
 
 #[derive(Debug)]
 pub struct ExecResult {
-    pub exec: ExecId,
-    pub exit: CommandExit,
-    /// The first bytes of stdout and stderr.
-    pub outputs: [Vec<u8>; 2],
-    /// Total length of each stream, in bytes.
-    pub stream_bytes: [u64; 2],
+    pub result: CommandResult,
+    /// See [`CommandExit::shell_restarted`].
+    pub shell_restarted: bool,
     /// Holds the memory of the output until it is dropped.
-    pub permit: Option<AnswerPermit>,
+    pub(crate) permit: Option<AnswerPermit>,
+}
+
+/// A streamed command that has started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartedStream {
+    pub session: SessionId,
+    pub exec: ExecId,
 }
 
 /// A part of a streamed command's output.
 #[derive(Debug)]
 pub enum ExecChunk {
-    /// Bytes of a stream.
-    Output {
-        stream: OutputStream,
-        /// Offset of the first byte in the stream.
-        offset: u64,
-        bytes: Vec<u8>,
-    },
+    Output(OutputChunk),
     /// The last chunk: the exit of the command, or an error if it is unknown.
     Exit(Result<CommandExit, TerminalError>),
 }
 
-/// A range of output, and its position in the stream.
+/// A range of output.
 #[derive(Debug)]
 pub struct OutputPiece {
-    /// Offset of the first byte. Larger than requested if earlier bytes have been dropped.
-    pub offset: u64,
-    pub bytes: Vec<u8>,
-    /// Length of the stream so far, in bytes.
-    pub stream_bytes: u64,
-    /// Number of dropped bytes at the start of the stream.
-    pub dropped_bytes: u64,
-    /// Set if the command has ended.
-    pub exit: Option<CommandExit>,
+    pub page: OutputPage,
     /// Holds the memory of the output until it is dropped.
-    pub permit: Option<AnswerPermit>,
+    pub(crate) permit: Option<AnswerPermit>,
 }
+
+/// A session that has ended, or ended before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DestroyedSession(pub SessionId);
+
+/// The keeper has carried out the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestDone;
+
+/// The keeper has begun to stop the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StopRequested;
 
 /// Statistics of the runtime.
 #[derive(Debug, Clone)]
@@ -403,4 +466,32 @@ pub struct RuntimeStats {
     pub commands: u64,
     /// Number of sessions adopted from dead runtimes.
     pub adopted: u64,
+}
+
+/// Pairs results with the events that deliver them.
+macro_rules! call_results {
+    ($($event:ident: $result:ty,)*) => {$(
+        impl CallResult for $result {
+            fn event(reply: CallReply<Self>) -> TerminalEvent {
+                TerminalEvent::$event(reply)
+            }
+
+            fn from_event(event: TerminalEvent) -> Option<Result<Self, TerminalError>> {
+                if let TerminalEvent::$event(reply) = event { Some(*reply.result) } else { None }
+            }
+        }
+    )*};
+}
+
+call_results! {
+    Session: SessionInfo,
+    Sessions: Vec<SessionInfo>,
+    Destroyed: DestroyedSession,
+    CommandFinished: ExecResult,
+    StreamStarted: StartedStream,
+    Done: RequestDone,
+    StopRequested: StopRequested,
+    Output: OutputPiece,
+    Screen: ScreenSource,
+    Stats: RuntimeStats,
 }

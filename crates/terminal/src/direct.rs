@@ -21,7 +21,7 @@ use abide_keeper::{
 };
 
 use crate::{
-    call::{CommandExit, ExecId, ExecResult, SessionInfo, SessionState, TerminalSize},
+    call::{CommandOutput, SessionInfo, TerminalSize},
     session::{SessionId, SessionMeta, session_dirs},
 };
 
@@ -37,25 +37,17 @@ pub struct DirectCommand {
     pub text: String,
     /// Timeout in milliseconds; None for no timeout.
     pub timeout_ms: Option<u64>,
-    pub output: DirectOutput,
-}
-
-/// How the output of a command is returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DirectOutput {
-    /// Passed on while the command runs.
-    Streamed,
-    /// Returned with the result: the first bytes of each stream, up to this number.
-    Collected { max_bytes: u64 },
+    pub output: CommandOutput,
 }
 
 /// The end of a command.
 #[derive(Debug)]
 pub struct DirectCommandEnd {
-    /// Without output if that was streamed.
-    pub result: ExecResult,
-    /// The reason if the shell was lost during the command. The exit code means nothing then.
-    pub lost: Option<String>,
+    /// Without output if that was streamed. If [`abide_keeper::protocol::ExecOutcome::lost`] is set, the shell was lost
+    /// during the command and the exit code means nothing.
+    pub result: CommandResult,
+    /// The shell could not be recovered and was replaced.
+    pub shell_restarted: bool,
 }
 
 /// An event of an attached terminal.
@@ -112,10 +104,7 @@ impl DirectSession {
         command: DirectCommand,
         on_output: &mut dyn FnMut(OutputStream, &[u8]) -> io::Result<()>,
     ) -> Result<DirectCommandEnd, DirectSessionError> {
-        let (keep, follow) = match command.output {
-            DirectOutput::Streamed => (0, true),
-            DirectOutput::Collected { max_bytes } => (max_bytes, false),
-        };
+        let (keep, follow) = command.output.keep_and_follow();
         let command = ShellCommand {
             text: command.text.into_bytes(),
             input: CommandInput::Nothing,
@@ -126,7 +115,7 @@ impl DirectSession {
         match run_command(&mut self.keeper, command, CommandSupervision::Trust, &mut OutputWriter(on_output))
         {
             Ok(CommandEnd::Finished { result, shell_restarted, .. }) => {
-                Ok(command_end(result, shell_restarted))
+                Ok(DirectCommandEnd { result, shell_restarted })
             }
             Ok(CommandEnd::Lost { .. }) => Err(DirectSessionError::Ended),
             Err(CommandError::Keeper(error)) => Err(error.into()),
@@ -232,39 +221,7 @@ fn meta(status: &KeeperStatus) -> SessionMeta {
 }
 
 fn session_info(id: &str, status: &KeeperStatus) -> SessionInfo {
-    let SessionMeta { name, shell, cwd, env_keys, pty } = meta(status);
-    let state = match (&status.exit, &status.running) {
-        (Some(_), _) => SessionState::Terminated,
-        (None, Some(_)) => SessionState::Running,
-        (None, None) => SessionState::Idle,
-    };
-    SessionInfo {
-        session: SessionId::from_text(id),
-        name,
-        state,
-        shell,
-        cwd,
-        pid: status.child.pid,
-        created_at: status.created_at,
-        env_keys,
-        last_activity_at: status.last_activity_at,
-        command_count: status.jobs,
-        running: status.running.map(|(job, started_at)| (ExecId(job), started_at)),
-        exit_code: status.exit.as_ref().map(|exit| exit.code),
-        pty: pty.is_some(),
-    }
-}
-
-fn command_end(result: CommandResult, shell_restarted: bool) -> DirectCommandEnd {
-    let CommandResult { outcome, stdout, stderr, printed } = result;
-    let exit = CommandExit {
-        exit_code: outcome.code,
-        duration_us: outcome.duration_us,
-        timed_out: outcome.timed_out,
-        cancelled: outcome.cancelled,
-        shell_restarted,
-    };
-    let exec = ExecId(outcome.job);
-    let result = ExecResult { exec, exit, outputs: [stdout, stderr], stream_bytes: printed, permit: None };
-    DirectCommandEnd { result, lost: outcome.lost }
+    let mut info = SessionInfo::new(SessionId::from_text(id), meta(status), status.created_at);
+    info.update(status);
+    info
 }

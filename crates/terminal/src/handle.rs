@@ -11,12 +11,13 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::call::{CallTicket, ExecChunk, TerminalCall, TerminalEvent, TerminalReply};
+use crate::call::{TerminalCall, TerminalEvent};
 use crate::error::{TerminalError, TerminalErrorCode};
 use crate::runtime::{TerminalConfig, TerminalRuntime};
 use crate::session::SessionId;
+use crate::ticket::{CallId, CallResult, Ticket};
 
-type ReplyCallback = Box<dyn FnOnce(Result<TerminalReply, TerminalError>) + Send>;
+type ReplyCallback = Box<dyn FnOnce(TerminalEvent) + Send>;
 
 /// Receives the events of a client's calls. It runs on the thread of the runtime, so it must not block.
 pub type EventListener = Arc<dyn Fn(TerminalEvent) -> ClientFlow + Send + Sync>;
@@ -30,14 +31,14 @@ pub enum ClientFlow {
     Pause,
 }
 
-/// Identifies a client that shares a runtime with others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// Identifies a client that shares a runtime with others. The default is the only client of a runtime without a handle.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RuntimeClient(u64);
 
 /// A message to the thread.
 enum RuntimeMessage {
     Call(TerminalCall, ReplyCallback),
-    CallForClient(RuntimeClient, CallTicket, TerminalCall, EventListener),
+    CallForClient(TerminalCall, EventListener),
     ResumeClient(RuntimeClient),
     RemoveClient(RuntimeClient),
 }
@@ -62,16 +63,23 @@ impl RuntimeHandle {
             .name("terminal".to_owned())
             .spawn(move || run_loop(runtime, &receiver, &reader))
             .map_err(|error| internal(error.to_string()))?;
-        Ok(Self { messages: Some(sender), next_client: AtomicU64::new(0), wakeup, thread: Some(thread) })
+        Ok(Self { messages: Some(sender), next_client: AtomicU64::new(1), wakeup, thread: Some(thread) })
     }
 
-    /// Makes a call; `then` is called with the reply, on the thread of the runtime. Streams need a listener.
-    pub fn call(
+    /// Makes a call with the ticket that it gets; `then` is called with the result, on the thread of the runtime. Chunks
+    /// of streams need a listener.
+    pub fn call<R: CallResult>(
         &self,
-        call: TerminalCall,
-        then: impl FnOnce(Result<TerminalReply, TerminalError>) + Send + 'static,
+        call: impl FnOnce(Ticket<R>) -> TerminalCall,
+        then: impl FnOnce(Result<R, TerminalError>) + Send + 'static,
     ) {
-        self.send(RuntimeMessage::Call(call, Box::new(then)));
+        let call = call(Ticket::new(CallId { client: self.register_client(), number: 0 }));
+        let take = |event| {
+            if let Some(result) = R::from_event(event) {
+                then(result);
+            }
+        };
+        self.send(RuntimeMessage::Call(call, Box::new(take)));
     }
 
     /// Registers a new client.
@@ -79,16 +87,9 @@ impl RuntimeHandle {
         RuntimeClient(self.next_client.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Makes a call for a client; `ticket` is unique per client. The listener gets the reply and the chunks of a
-    /// stream.
-    pub fn call_for(
-        &self,
-        client: RuntimeClient,
-        ticket: CallTicket,
-        call: TerminalCall,
-        listener: EventListener,
-    ) {
-        self.send(RuntimeMessage::CallForClient(client, ticket, call, listener));
+    /// Makes a call for the client of its ticket. The listener gets the reply and the chunks of a stream.
+    pub fn call_for(&self, call: TerminalCall, listener: EventListener) {
+        self.send(RuntimeMessage::CallForClient(call, listener));
     }
 
     /// Resumes the streams and reads of a client.
@@ -125,8 +126,6 @@ impl Drop for RuntimeHandle {
 
 /// An unfinished call of a client.
 struct ClientCall {
-    client: RuntimeClient,
-    ticket: CallTicket,
     listener: EventListener,
     kind: ClientCallKind,
 }
@@ -144,17 +143,17 @@ enum ClientCallKind {
 impl ClientCallKind {
     fn of(call: &TerminalCall) -> Self {
         match call {
-            TerminalCall::Run(execute) | TerminalCall::Stream(execute) => {
-                Self::Command(execute.session.clone())
+            TerminalCall::Run(request, _) | TerminalCall::Stream(request, _) => {
+                Self::Command(request.session.clone())
             }
-            TerminalCall::Output(_) | TerminalCall::Screen(_) | TerminalCall::List => Self::Read,
-            TerminalCall::Create(_)
-            | TerminalCall::Info(_)
+            TerminalCall::Output(..) | TerminalCall::Screen(..) | TerminalCall::List(_) => Self::Read,
+            TerminalCall::Create(..)
+            | TerminalCall::Info(..)
             | TerminalCall::Destroy { .. }
             | TerminalCall::Input { .. }
-            | TerminalCall::Cancel(_)
+            | TerminalCall::Cancel(..)
             | TerminalCall::Resize(..)
-            | TerminalCall::Stats => Self::NoOutput,
+            | TerminalCall::Stats(_) => Self::NoOutput,
         }
     }
 }
@@ -163,18 +162,17 @@ impl ClientCallKind {
 #[derive(Default)]
 struct ClientReads {
     is_reading: bool,
-    queue: VecDeque<(CallTicket, TerminalCall, EventListener)>,
+    queue: VecDeque<(TerminalCall, EventListener)>,
 }
 
 /// All unfinished calls.
 #[derive(Default)]
 struct PendingCalls {
-    callbacks: BTreeMap<CallTicket, ReplyCallback>,
-    client_calls: BTreeMap<CallTicket, ClientCall>,
+    callbacks: BTreeMap<CallId, ReplyCallback>,
+    client_calls: BTreeMap<CallId, ClientCall>,
     /// Clients that do not keep up, and the sessions paused for each.
     paused_clients: BTreeMap<RuntimeClient, BTreeSet<SessionId>>,
     reads: BTreeMap<RuntimeClient, ClientReads>,
-    last_ticket: CallTicket,
 }
 
 fn run_loop(mut runtime: TerminalRuntime, messages: &Receiver<RuntimeMessage>, wakeup: &OwnedFd) {
@@ -205,21 +203,19 @@ impl PendingCalls {
     fn dispatch(&mut self, runtime: &mut TerminalRuntime, message: RuntimeMessage) {
         match message {
             RuntimeMessage::Call(call, then) => {
-                self.last_ticket += 1;
-                self.callbacks.insert(self.last_ticket, then);
-                runtime.call(self.last_ticket, call);
+                self.callbacks.insert(call.id(), then);
+                runtime.call(call);
             }
-            RuntimeMessage::CallForClient(client, ticket, call, listener) => {
+            RuntimeMessage::CallForClient(call, listener) => {
+                let client = call.id().client;
                 match ClientCallKind::of(&call) {
                     ClientCallKind::Read => {
-                        self.reads.entry(client).or_default().queue.push_back((ticket, call, listener));
+                        self.reads.entry(client).or_default().queue.push_back((call, listener));
                         self.start_next_read(runtime, client);
                     }
                     kind @ (ClientCallKind::Command(_) | ClientCallKind::NoOutput) => {
-                        self.last_ticket += 1;
-                        self.client_calls
-                            .insert(self.last_ticket, ClientCall { client, ticket, listener, kind });
-                        runtime.call(self.last_ticket, call);
+                        self.client_calls.insert(call.id(), ClientCall { listener, kind });
+                        runtime.call(call);
                         if self.paused_clients.contains_key(&client) {
                             self.pause_client(runtime, client);
                         }
@@ -251,60 +247,42 @@ impl PendingCalls {
         if reads.is_reading || self.paused_clients.contains_key(&client) {
             return;
         }
-        let Some((ticket, call, listener)) = reads.queue.pop_front() else {
+        let Some((call, listener)) = reads.queue.pop_front() else {
             self.reads.remove(&client);
             return;
         };
         reads.is_reading = true;
-        self.last_ticket += 1;
-        self.client_calls
-            .insert(self.last_ticket, ClientCall { client, ticket, listener, kind: ClientCallKind::Read });
-        runtime.call(self.last_ticket, call);
+        self.client_calls.insert(call.id(), ClientCall { listener, kind: ClientCallKind::Read });
+        runtime.call(call);
     }
 
     fn deliver(&mut self, runtime: &mut TerminalRuntime, event: TerminalEvent) {
-        match event {
-            TerminalEvent::Reply(ticket, answer) => {
-                if let Some(then) = self.callbacks.remove(&ticket) {
-                    return then(*answer);
-                }
-                let Some(call) = self.client_calls.remove(&ticket) else { return };
-                let streams = matches!(&*answer, Ok(TerminalReply::StreamStarted(..)));
-                let flow = (call.listener)(TerminalEvent::Reply(call.ticket, answer));
-                let client = call.client;
-                if flow == ClientFlow::Pause {
-                    self.pause_client(runtime, client);
-                }
-                match call.kind {
-                    ClientCallKind::Read => {
-                        if let Some(reads) = self.reads.get_mut(&client) {
-                            reads.is_reading = false;
-                        }
-                        self.start_next_read(runtime, client);
-                    }
-                    ClientCallKind::Command(_) if streams => drop(self.client_calls.insert(ticket, call)),
-                    ClientCallKind::Command(_) | ClientCallKind::NoOutput => {}
-                }
+        let id = event.call_id();
+        if let Some(then) = self.callbacks.remove(&id) {
+            return then(event);
+        }
+        let Some(call) = self.client_calls.get(&id) else { return };
+        let continues = event.is_continued();
+        let is_read = matches!(call.kind, ClientCallKind::Read);
+        let flow = (call.listener)(event);
+        if !continues {
+            self.client_calls.remove(&id);
+        }
+        if flow == ClientFlow::Pause {
+            self.pause_client(runtime, id.client);
+        }
+        if is_read {
+            if let Some(reads) = self.reads.get_mut(&id.client) {
+                reads.is_reading = false;
             }
-            TerminalEvent::Chunk(ticket, chunk) => {
-                let Some(call) = self.client_calls.get(&ticket) else { return };
-                let is_last = matches!(chunk, ExecChunk::Exit(_));
-                let flow = (call.listener)(TerminalEvent::Chunk(call.ticket, chunk));
-                let client = call.client;
-                if is_last {
-                    self.client_calls.remove(&ticket);
-                }
-                if flow == ClientFlow::Pause {
-                    self.pause_client(runtime, client);
-                }
-            }
+            self.start_next_read(runtime, id.client);
         }
     }
 
     /// Pauses every session with a running command of the client.
     fn pause_client(&mut self, runtime: &mut TerminalRuntime, client: RuntimeClient) {
         let paused_sessions = self.paused_clients.entry(client).or_default();
-        for call in self.client_calls.values().filter(|call| call.client == client) {
+        for (_, call) in self.client_calls.iter().filter(|(id, _)| id.client == client) {
             if let ClientCallKind::Command(session) = &call.kind
                 && paused_sessions.insert(session.clone())
             {

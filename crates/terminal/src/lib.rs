@@ -18,13 +18,16 @@ mod screen;
 mod session;
 mod shell;
 mod text;
+mod ticket;
 
 pub use abide_keeper::launch::KeeperLauncher;
-pub use abide_keeper::protocol::{MAX_PAGE_BYTES, OutputStream};
+pub use abide_keeper::protocol::{
+    CommandResult, ExecOutcome, JobOutputRange, MAX_PAGE_BYTES, OutputChunk, OutputPage, OutputStream,
+};
 pub use call::{
-    CallTicket, CommandExit, CreateSessionRequest, ExecChunk, ExecId, ExecRequest, ExecResult, OutputPiece,
-    OutputRange, RuntimeStats, SessionInfo, SessionState, TerminalCall, TerminalEvent, TerminalReply,
-    TerminalSize,
+    CallReply, CommandExit, CommandOutput, CreateSessionRequest, DestroyedSession, ExecChunk, ExecId,
+    ExecRequest, ExecResult, OutputPiece, RequestDone, RuntimeStats, SessionInfo, SessionState,
+    StartedStream, StopRequested, TerminalCall, TerminalEvent, TerminalSize,
 };
 pub use error::{TerminalError, TerminalErrorCode};
 pub use handle::{ClientFlow, EventListener, RuntimeClient, RuntimeHandle};
@@ -35,6 +38,7 @@ pub use screen::{ScreenSource, ScreenText, draw};
 pub use session::{SessionId, SessionMeta, session_dirs};
 pub use shell::ShellProgram;
 pub use text::{Utf8Pieces, complete_utf8_prefix};
+pub use ticket::{CallId, CallResult, Ticket};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

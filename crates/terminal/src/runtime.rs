@@ -26,11 +26,11 @@ use abide_os::failpoint;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
-use crate::call::{CallTicket, SessionState, TerminalCall, TerminalEvent};
+use crate::call::{SessionState, TerminalCall, TerminalEvent};
 use crate::clock::boottime_millis;
 use crate::error::{TerminalError, TerminalErrorCode};
 use crate::response_budget::{AnswerRoom, SMALL_ANSWER_BYTES};
-use crate::session::{PendingReply, RuntimeSession, SessionId, reply};
+use crate::session::{PendingReply, RuntimeSession, SessionId};
 
 pub use calls::MAX_META_BYTES;
 pub use config::{TerminalConfig, TerminalLimits};
@@ -145,14 +145,15 @@ impl TerminalRuntime {
         Ok(runtime)
     }
 
-    /// Takes a call. The reply is an event, now or later.
-    pub fn call(&mut self, ticket: CallTicket, call: TerminalCall) {
+    /// Takes a call. The reply is an event with the call's ticket, now or later.
+    pub fn call(&mut self, call: TerminalCall) {
+        let (id, failure) = call.id_and_failure();
         let session = call.session().cloned();
         let dispatched = self.catch_panic(session.as_ref(), |runtime| {
             if let Some(id) = &session {
                 failpoint::reach_for("session_work", id.as_str());
             }
-            runtime.dispatch(ticket, call)
+            runtime.dispatch(call)
         });
         let broken = || {
             Err(TerminalError::new(
@@ -161,7 +162,7 @@ impl TerminalRuntime {
             ))
         };
         if let Err(error) = dispatched.unwrap_or_else(broken) {
-            self.events.push(reply(ticket, Err(error)));
+            self.events.push(failure(id, error));
         }
     }
 
@@ -354,8 +355,7 @@ impl TerminalRuntime {
             self.all_paused = false;
             self.work();
             // Undelivered results would hold the memory that other responses need.
-            self.events
-                .retain(|event| matches!(event, TerminalEvent::Reply(..)) && event.output_bytes() == 0);
+            self.events.retain(|event| event.is_reply() && event.output_bytes() == 0);
         }
     }
 
@@ -386,8 +386,8 @@ impl TerminalRuntime {
                 return;
             }
         }
-        self.session_by_key.insert(number, session.id.clone());
-        self.sessions.insert(session.id.clone(), session);
+        self.session_by_key.insert(number, session.info.session.clone());
+        self.sessions.insert(session.info.session.clone(), session);
     }
 
     /// Updates the poller: watches for responses, and for writability if requests are unsent.

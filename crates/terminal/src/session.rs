@@ -6,19 +6,20 @@ use std::path::Path;
 use abide_keeper::client::{FIRST_RESPONSE_TAG, KeeperConnection, timeouts::END_TIMEOUT_MS};
 use abide_keeper::keeper_dir::KeeperDir;
 use abide_keeper::protocol::{
-    CommandResult, ExecOutcome, JobId, JobOutputRange, KeeperRequest, KeeperResponse, KeeperStatus,
-    MAX_PAGE_BYTES, OutputPage, OutputStream, RequestTag, TaggedResponse,
+    CommandResult, ExecOutcome, JobId, JobOutputRange, KeeperRequest, KeeperResponse, MAX_PAGE_BYTES,
+    OutputStream, RequestTag, TaggedResponse,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::call::{
-    CallTicket, CommandExit, ExecChunk, ExecId, ExecResult, OutputPiece, SessionInfo, SessionState,
-    TerminalEvent, TerminalReply, TerminalSize,
+    CommandExit, DestroyedSession, ExecChunk, ExecId, ExecResult, OutputPiece, RequestDone, SessionInfo,
+    SessionState, StartedStream, StopRequested, TerminalEvent, TerminalSize,
 };
 use crate::clock::{boottime_millis, unix_micros};
 use crate::error::{TerminalError, TerminalErrorCode};
 use crate::response_budget::AnswerPermit;
 use crate::screen::ScreenSource;
+use crate::ticket::Ticket;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(String);
@@ -71,8 +72,7 @@ pub struct SessionMeta {
 /// A session and its pending replies.
 #[derive(Debug)]
 pub(crate) struct RuntimeSession {
-    pub(crate) id: SessionId,
-    pub(crate) meta: SessionMeta,
+    pub(crate) info: SessionInfo,
     pub(crate) keeper: Option<KeeperConnection>,
     pub(crate) watches_writable: bool,
     /// The keeper has confirmed the end of the session.
@@ -83,31 +83,24 @@ pub(crate) struct RuntimeSession {
     pub(crate) permit: Option<AnswerPermit>,
     /// When the keeper was first told to end, in milliseconds of [`boottime_millis`].
     pub(crate) ending_since: Option<u64>,
-    state: SessionState,
-    pid: u32,
-    created_at: u64,
-    pub(crate) last_activity_at: u64,
-    command_count: u64,
-    running_job: Option<(JobId, u64)>,
-    exit_code: Option<i32>,
     /// The shell was replaced, and no result has reported it yet.
     shell_restarted: bool,
 }
 
-/// The call that waits for a keeper's response, and how the response is translated.
+/// The call that waits for a keeper's response, and the type of its result.
 #[derive(Debug)]
 pub(crate) enum PendingReply {
-    Create(CallTicket),
-    Info(CallTicket),
-    Destroy(CallTicket),
-    Run(CallTicket),
-    Stream(CallTicket),
-    Done(CallTicket),
-    Cancel(CallTicket),
-    Output(CallTicket),
+    Create(Ticket<SessionInfo>),
+    Info(Ticket<SessionInfo>),
+    Destroy(Ticket<DestroyedSession>),
+    Run(Ticket<ExecResult>),
+    Stream(Ticket<StartedStream>),
+    Done(Ticket<RequestDone>),
+    Cancel(Ticket<StopRequested>),
+    Output(Ticket<OutputPiece>),
     /// Asks for the length of a terminal's output, before its end is read.
-    ScreenEnd(CallTicket),
-    Screen(CallTicket),
+    ScreenEnd(Ticket<ScreenSource>),
+    Screen(Ticket<ScreenSource>),
     /// A command of an earlier runtime. No call waits for it.
     Inherited,
     /// No call waits for the response.
@@ -115,24 +108,26 @@ pub(crate) enum PendingReply {
 }
 
 impl PendingReply {
-    fn ticket(&self) -> Option<CallTicket> {
-        match self {
-            Self::Create(ticket) | Self::Info(ticket) | Self::Destroy(ticket) | Self::Run(ticket) => {
-                Some(*ticket)
-            }
-            Self::Stream(ticket) | Self::Done(ticket) | Self::Cancel(ticket) => Some(*ticket),
-            Self::Output(ticket) | Self::ScreenEnd(ticket) | Self::Screen(ticket) => Some(*ticket),
-            Self::Inherited | Self::Housekeeping => None,
-        }
+    /// The reply to a call that failed. None if no call waits.
+    fn failure(self, error: TerminalError) -> Option<TerminalEvent> {
+        Some(match self {
+            Self::Create(ticket) | Self::Info(ticket) => ticket.reply(Err(error)),
+            Self::Destroy(ticket) => ticket.reply(Err(error)),
+            Self::Run(ticket) => ticket.reply(Err(error)),
+            Self::Stream(ticket) => ticket.reply(Err(error)),
+            Self::Done(ticket) => ticket.reply(Err(error)),
+            Self::Cancel(ticket) => ticket.reply(Err(error)),
+            Self::Output(ticket) => ticket.reply(Err(error)),
+            Self::ScreenEnd(ticket) | Self::Screen(ticket) => ticket.reply(Err(error)),
+            Self::Inherited | Self::Housekeeping => return None,
+        })
     }
 }
 
 impl RuntimeSession {
     pub(crate) fn new(id: SessionId, meta: SessionMeta, keeper: KeeperConnection) -> Self {
-        let now = unix_micros();
         Self {
-            id,
-            meta,
+            info: SessionInfo::new(id, meta, unix_micros()),
             keeper: Some(keeper),
             watches_writable: false,
             end_confirmed: false,
@@ -140,45 +135,23 @@ impl RuntimeSession {
             pending_replies: BTreeMap::new(),
             permit: None,
             ending_since: None,
-            state: SessionState::Creating,
-            pid: 0,
-            created_at: now,
-            last_activity_at: now,
-            command_count: 0,
-            running_job: None,
-            exit_code: None,
             shell_restarted: false,
         }
     }
 
     pub(crate) fn state(&self) -> SessionState {
-        if self.state == SessionState::Idle && self.running_job.is_some() {
-            SessionState::Running
-        } else {
-            self.state
-        }
+        self.info.state
     }
 
-    pub(crate) fn info(&self) -> SessionInfo {
-        SessionInfo {
-            session: self.id.clone(),
-            name: self.meta.name.clone(),
-            state: self.state(),
-            shell: self.meta.shell.clone(),
-            cwd: self.meta.cwd.clone(),
-            pid: self.pid,
-            created_at: self.created_at,
-            env_keys: self.meta.env_keys.clone(),
-            last_activity_at: self.last_activity_at,
-            command_count: self.command_count,
-            running: self.running_job.map(|(job, at)| (ExecId(job), at)),
-            exit_code: self.exit_code,
-            pty: self.meta.pty.is_some(),
+    fn end_running_job(&mut self) {
+        self.info.running = None;
+        if self.info.state == SessionState::Running {
+            self.info.state = SessionState::Idle;
         }
     }
 
     /// Waits for the first response of a new keeper.
-    pub(crate) fn expect_status(&mut self, ticket: CallTicket) {
+    pub(crate) fn expect_status(&mut self, ticket: Ticket<SessionInfo>) {
         self.pending_replies.insert(FIRST_RESPONSE_TAG, PendingReply::Create(ticket));
     }
 
@@ -189,11 +162,14 @@ impl RuntimeSession {
         pending_reply: PendingReply,
     ) -> Result<(), TerminalError> {
         let gone = || {
-            TerminalError::new(TerminalErrorCode::SessionTerminated, format!("session {} has ended", self.id))
+            TerminalError::new(
+                TerminalErrorCode::SessionTerminated,
+                format!("session {} has ended", self.info.session),
+            )
         };
         let keeper = self.keeper.as_mut().ok_or_else(gone)?;
         if matches!(request, KeeperRequest::Run(_)) {
-            self.last_activity_at = unix_micros();
+            self.info.last_activity_at = unix_micros();
         }
         if let KeeperRequest::End { .. } | KeeperRequest::EndExcept { .. } | KeeperRequest::Interrupt =
             request
@@ -229,30 +205,27 @@ impl RuntimeSession {
     pub(crate) fn handle_response(&mut self, response: TaggedResponse, out: &mut Vec<TerminalEvent>) {
         let TaggedResponse { tag, news } = response;
         if let KeeperResponse::Exited(exit) = &news {
-            self.exit_code = Some(exit.code);
-            self.state = SessionState::Terminated;
-            self.running_job = None;
-            self.last_activity_at = unix_micros();
+            self.info.exit_code = Some(exit.code);
+            self.terminate();
+            self.info.last_activity_at = unix_micros();
         }
         if let KeeperResponse::ShellRestarted(shell) = &news {
-            self.pid = shell.pid;
+            self.info.pid = shell.pid;
             self.shell_restarted = true;
         }
         match (self.pending_replies.get(&tag), news) {
             (Some(PendingReply::Stream(ticket)), KeeperResponse::Started(job)) => {
                 let ticket = *ticket;
                 self.record_started(job);
-                out.push(reply(ticket, Ok(TerminalReply::StreamStarted(self.id.clone(), ExecId(job)))));
+                let session = self.info.session.clone();
+                out.push(ticket.reply(Ok(StartedStream { session, exec: ExecId(job) })));
             }
             (Some(PendingReply::Stream(ticket)), KeeperResponse::Output(output)) => {
-                let chunk =
-                    ExecChunk::Output { stream: output.stream, offset: output.offset, bytes: output.bytes };
-                out.push(TerminalEvent::Chunk(*ticket, chunk));
+                out.push(TerminalEvent::Chunk(*ticket, ExecChunk::Output(output)));
             }
             // The reply follows when the keeper's connection has closed.
             (Some(PendingReply::Destroy(_)), KeeperResponse::Done) => {
-                self.state = SessionState::Terminated;
-                self.running_job = None;
+                self.terminate();
                 self.end_confirmed = true;
             }
             (Some(_), news) => {
@@ -264,9 +237,17 @@ impl RuntimeSession {
         }
     }
 
+    fn terminate(&mut self) {
+        self.info.state = SessionState::Terminated;
+        self.info.running = None;
+    }
+
     fn record_started(&mut self, job: JobId) {
-        self.command_count = self.command_count.max(job);
-        self.running_job = Some((job, unix_micros()));
+        self.info.command_count = self.info.command_count.max(job);
+        self.info.running = Some((job, unix_micros()));
+        if self.info.state == SessionState::Idle {
+            self.info.state = SessionState::Running;
+        }
     }
 
     fn complete_call(
@@ -275,11 +256,10 @@ impl RuntimeSession {
         response: KeeperResponse,
         out: &mut Vec<TerminalEvent>,
     ) {
-        let ticket = pending_reply.ticket();
-        let answer = match (pending_reply, response) {
+        let event = match (pending_reply, response) {
             (PendingReply::Stream(ticket), KeeperResponse::Ended(outcome)) => {
-                let finished = self.record_command_exit(&outcome);
-                return out.push(TerminalEvent::Chunk(ticket, ExecChunk::Exit(finished)));
+                let exit = self.record_command_exit(outcome);
+                TerminalEvent::Chunk(ticket, ExecChunk::Exit(exit))
             }
             (pending_reply, KeeperResponse::Refused(refusal)) => {
                 let mut error = TerminalError::from_refusal(&refusal);
@@ -289,116 +269,97 @@ impl RuntimeSession {
                         error.code = TerminalErrorCode::ShellFailed;
                     }
                 }
-                Err(error)
+                return out.extend(pending_reply.failure(error));
             }
-            (PendingReply::Create(_) | PendingReply::Info(_), KeeperResponse::Status(status)) => {
-                self.update_from_status(&status);
-                Ok(TerminalReply::Session(self.info()))
+            (PendingReply::Create(ticket) | PendingReply::Info(ticket), KeeperResponse::Status(status)) => {
+                self.info.update(&status);
+                ticket.reply(Ok(self.info.clone()))
             }
-            (PendingReply::Run(_), KeeperResponse::Ran(ran)) => {
-                self.finish_run(*ran).map(TerminalReply::CommandFinished)
+            (PendingReply::Run(ticket), KeeperResponse::Ran(result)) => {
+                ticket.reply(self.finish_run(*result))
             }
-            (PendingReply::Cancel(_), KeeperResponse::Done) => Ok(TerminalReply::Cancelled),
-            (PendingReply::Done(_), KeeperResponse::Done) => Ok(TerminalReply::Done),
-            (PendingReply::Output(_), KeeperResponse::Piece(piece)) => {
-                Ok(TerminalReply::Output(output_piece(piece)))
+            (PendingReply::Cancel(ticket), KeeperResponse::Done) => ticket.reply(Ok(StopRequested)),
+            (PendingReply::Done(ticket), KeeperResponse::Done) => ticket.reply(Ok(RequestDone)),
+            (PendingReply::Output(ticket), KeeperResponse::Piece(page)) => {
+                ticket.reply(Ok(OutputPiece { page, permit: None }))
             }
-            (PendingReply::ScreenEnd(ticket), KeeperResponse::Piece(piece)) => {
-                let offset = piece.printed.saturating_sub(MAX_PAGE_BYTES);
+            (PendingReply::ScreenEnd(ticket), KeeperResponse::Piece(page)) => {
+                let offset = page.printed.saturating_sub(MAX_PAGE_BYTES);
                 let range =
                     JobOutputRange { job: 0, stream: OutputStream::Stdout, offset, limit: MAX_PAGE_BYTES };
                 match self.send_request(KeeperRequest::Read(range), PendingReply::Screen(ticket)) {
                     Ok(()) => return,
-                    Err(error) => Err(error),
+                    Err(error) => ticket.reply(Err(error)),
                 }
             }
-            (PendingReply::Screen(_), KeeperResponse::Piece(piece)) => {
-                let (rows, cols) = self.meta.pty.unwrap_or((24, 80));
-                let size = TerminalSize { rows, cols }.clamped();
-                Ok(TerminalReply::Screen(ScreenSource {
-                    is_truncated: piece.offset > 0,
-                    bytes: piece.bytes,
-                    size,
+            (PendingReply::Screen(ticket), KeeperResponse::Piece(page)) => {
+                let (rows, cols) = self.info.meta.pty.unwrap_or((24, 80));
+                ticket.reply(Ok(ScreenSource {
+                    is_truncated: page.offset > 0,
+                    bytes: page.bytes,
+                    size: TerminalSize { rows, cols }.clamped(),
                     permit: None,
                 }))
             }
             (PendingReply::Inherited, KeeperResponse::Ended(outcome)) => {
                 // The command belongs to an earlier runtime; no call waits for it.
-                self.record_command_exit(&outcome).ok();
+                self.record_command_exit(outcome).ok();
                 return;
             }
-            (PendingReply::Housekeeping | PendingReply::Inherited, _) => return,
-            (_, _) => Err(TerminalError::new(
-                TerminalErrorCode::Internal,
-                "the keeper returned a response of another kind",
-            )),
+            (pending_reply, _) => {
+                let error =
+                    TerminalError::new(TerminalErrorCode::Internal, "the keeper violated its protocol");
+                return out.extend(pending_reply.failure(error));
+            }
         };
-        out.extend(ticket.map(|ticket| reply(ticket, answer)));
+        out.push(event);
     }
 
-    fn finish_run(&mut self, ran: CommandResult) -> Result<ExecResult, TerminalError> {
-        self.command_count = self.command_count.max(ran.outcome.job);
-        let finished = self.record_command_exit(&ran.outcome)?;
-        Ok(ExecResult {
-            exec: ExecId(ran.outcome.job),
-            exit: finished,
-            outputs: [ran.stdout, ran.stderr],
-            stream_bytes: ran.printed,
-            permit: None,
-        })
+    fn finish_run(&mut self, result: CommandResult) -> Result<ExecResult, TerminalError> {
+        self.info.command_count = self.info.command_count.max(result.outcome.job);
+        let CommandExit { outcome, shell_restarted } = self.record_command_exit(result.outcome)?;
+        Ok(ExecResult { result: CommandResult { outcome, ..result }, shell_restarted, permit: None })
     }
 
-    fn record_command_exit(&mut self, outcome: &ExecOutcome) -> Result<CommandExit, TerminalError> {
-        self.last_activity_at = unix_micros();
-        if self.running_job.is_some_and(|(job, _)| job == outcome.job) {
-            self.running_job = None;
+    fn record_command_exit(&mut self, outcome: ExecOutcome) -> Result<CommandExit, TerminalError> {
+        self.info.last_activity_at = unix_micros();
+        if self.info.running.is_some_and(|(job, _)| job == outcome.job) {
+            self.end_running_job();
         }
         if let Some(exit) = &outcome.exit {
-            self.exit_code = Some(exit.code);
-            self.state = SessionState::Terminated;
+            self.info.exit_code = Some(exit.code);
+            self.info.state = SessionState::Terminated;
         }
         let shell_restarted = std::mem::take(&mut self.shell_restarted);
-        match &outcome.lost {
-            Some(why) => Err(TerminalError::new(TerminalErrorCode::ShellFailed, why.clone())),
-            None => Ok(CommandExit { shell_restarted, ..command_exit(outcome) }),
+        match outcome.lost {
+            Some(why) => Err(TerminalError::new(TerminalErrorCode::ShellFailed, why)),
+            None => Ok(CommandExit { outcome, shell_restarted }),
         }
-    }
-
-    /// Updates the session from the keeper's status.
-    pub(crate) fn update_from_status(&mut self, status: &KeeperStatus) {
-        self.pid = status.child.pid;
-        self.created_at = status.created_at;
-        self.last_activity_at = status.last_activity_at;
-        self.command_count = status.jobs;
-        self.running_job = status.running;
-        self.exit_code = status.exit.as_ref().map(|exit| exit.code);
-        self.state = if status.exit.is_some() { SessionState::Terminated } else { SessionState::Idle };
     }
 
     /// Fails all pending calls, because the keeper is gone.
     pub(crate) fn fail_pending_calls(&mut self, out: &mut Vec<TerminalEvent>) {
-        self.state = SessionState::Terminated;
-        self.running_job = None;
-        self.last_activity_at = unix_micros();
+        self.terminate();
+        self.info.last_activity_at = unix_micros();
         for waiting in std::mem::take(&mut self.pending_replies).into_values() {
             let gone = TerminalError::new(
                 TerminalErrorCode::SessionTerminated,
-                format!("session {} has ended", self.id),
+                format!("session {} has ended", self.info.session),
             );
             let event = match waiting {
                 PendingReply::Stream(ticket) => {
                     Some(TerminalEvent::Chunk(ticket, ExecChunk::Exit(Err(gone))))
                 }
                 PendingReply::Destroy(ticket) => {
-                    Some(reply(ticket, Ok(TerminalReply::Destroyed(self.id.clone()))))
+                    Some(ticket.reply(Ok(DestroyedSession(self.info.session.clone()))))
                 }
-                PendingReply::Info(ticket) => Some(reply(ticket, Ok(TerminalReply::Session(self.info())))),
+                PendingReply::Info(ticket) => Some(ticket.reply(Ok(self.info.clone()))),
                 PendingReply::Create(ticket) => {
                     let failed = TerminalError::new(
                         TerminalErrorCode::ShellFailed,
                         "the keeper ended before the shell answered",
                     );
-                    Some(reply(ticket, Err(failed)))
+                    Some(ticket.reply(Err(failed)))
                 }
                 other @ (PendingReply::Run(_)
                 | PendingReply::Done(_)
@@ -407,7 +368,7 @@ impl RuntimeSession {
                 | PendingReply::ScreenEnd(_)
                 | PendingReply::Screen(_)
                 | PendingReply::Inherited
-                | PendingReply::Housekeeping) => other.ticket().map(|ticket| reply(ticket, Err(gone))),
+                | PendingReply::Housekeeping) => other.failure(gone),
             };
             out.extend(event);
         }
@@ -415,33 +376,8 @@ impl RuntimeSession {
 
     /// Marks a command as running before the keeper confirms it, for calls that ask in between.
     pub(crate) fn assume_running(&mut self) {
-        if self.running_job.is_none() && self.state == SessionState::Idle {
-            self.record_started(self.command_count + 1);
+        if self.info.running.is_none() && self.info.state == SessionState::Idle {
+            self.record_started(self.info.command_count + 1);
         }
-    }
-}
-
-pub(crate) fn reply(ticket: CallTicket, answer: Result<TerminalReply, TerminalError>) -> TerminalEvent {
-    TerminalEvent::Reply(ticket, Box::new(answer))
-}
-
-fn command_exit(outcome: &ExecOutcome) -> CommandExit {
-    CommandExit {
-        exit_code: outcome.code,
-        duration_us: outcome.duration_us,
-        timed_out: outcome.timed_out,
-        cancelled: outcome.cancelled,
-        shell_restarted: false,
-    }
-}
-
-fn output_piece(piece: OutputPage) -> OutputPiece {
-    OutputPiece {
-        offset: piece.offset,
-        bytes: piece.bytes,
-        stream_bytes: piece.printed,
-        dropped_bytes: piece.dropped,
-        exit: piece.outcome.as_ref().map(command_exit),
-        permit: None,
     }
 }

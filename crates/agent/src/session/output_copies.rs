@@ -12,7 +12,6 @@ use abide_os::remove::remove;
 
 use super::record::is_safe_id;
 use crate::state_directory::{StateDirectory, StateSubfolder};
-use crate::tool::recorder::file_name;
 
 /// Size limit of each copied stream. The folders of the calls have the rest.
 const MAX_COPY_BYTES: u64 = 32 << 20;
@@ -46,7 +45,7 @@ impl SessionCopies {
     /// Appends output of the program.
     pub(crate) fn append(&mut self, stream: OutputStream, bytes: &[u8]) -> io::Result<()> {
         if self.streams[stream.index()].is_none() {
-            self.streams[stream.index()] = Some(self.folder.append(file_name(stream))?);
+            self.streams[stream.index()] = Some(self.folder.append(stream.name())?);
         }
         let Some(file) = &mut self.streams[stream.index()] else { return Ok(()) };
         if file.metadata()?.len() >= MAX_COPY_BYTES {

@@ -5,7 +5,7 @@
 use abide_keeper::protocol::OutputStream;
 use abide_terminal::complete_utf8_prefix;
 
-use super::recorder::{OutputRecorder, RecordedStream, file_name};
+use super::recorder::{OutputRecorder, RecordedStream};
 
 /// The result of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +89,7 @@ pub fn render_output(recorder: &OutputRecorder, view: OutputView<'_>) -> String 
         if stream == OutputStream::Stderr {
             text.push_str("[stderr]\n");
         }
-        let path = format!("{shown_path}/{}", file_name(stream));
+        let path = format!("{shown_path}/{}", stream.name());
         push_stream(&mut text, recorded, OutputView { budget: share, path: &path });
         if !text.ends_with('\n') {
             text.push('\n');

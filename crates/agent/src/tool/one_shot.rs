@@ -18,7 +18,7 @@ use abide_keeper::protocol::{
     MAX_PAGE_BYTES, OutputChunk, OutputStream, SpoolOverflow,
 };
 
-use super::recorder::{OutputRecorder, file_name};
+use super::recorder::OutputRecorder;
 use super::workbench::{StopFlag, ToolError};
 use crate::state_directory::StateSubfolder;
 
@@ -189,7 +189,7 @@ pub(crate) fn read_remaining_output(
     let mut reached = base;
     for stream in OutputStream::ALL {
         let offset = &mut reached[stream.index()];
-        *offset += folder.file_bytes(file_name(stream));
+        *offset += folder.file_bytes(stream.name());
         loop {
             let range = JobOutputRange { job, stream, offset: *offset, limit: MAX_PAGE_BYTES };
             let Ok(piece) = keeper.read(range) else { break };

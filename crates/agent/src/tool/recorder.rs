@@ -56,7 +56,7 @@ impl OutputRecorder {
     fn with(folder: Option<&StateSubfolder>, window: usize) -> Self {
         let recorded = |stream: OutputStream| RecordedStream {
             folder: folder.cloned(),
-            name: file_name(stream),
+            name: stream.name(),
             file: None,
             window_bytes: window,
             head: Vec::new(),
@@ -114,14 +114,6 @@ impl OutputRecorder {
 
     pub fn stream(&self, stream: OutputStream) -> &RecordedStream {
         &self.streams[stream.index()]
-    }
-}
-
-/// Name of a stream's file in the folder of a call.
-pub fn file_name(stream: OutputStream) -> &'static str {
-    match stream {
-        OutputStream::Stdout => "stdout",
-        OutputStream::Stderr => "stderr",
     }
 }
 

@@ -23,7 +23,7 @@ use super::execution::{CallRecord, ExitRecord, MARK_VARIABLE, ToolExecution, mar
 use super::invocation::ToolInvocation;
 use super::observation::{OutputView, ToolCallResult, ToolSessionChange, ToolStatus, render_output};
 use super::one_shot::{CommandEnd, OneShotCommand, read_output_and_end, recover_command};
-use super::recorder::{OutputRecorder, file_name};
+use super::recorder::OutputRecorder;
 use super::script::DashGuard;
 use crate::definition::ToolDefinition;
 use crate::session::call::{CallResult, SessionCall};
@@ -460,7 +460,7 @@ impl ToolWorkbench {
         let mut recorder = OutputRecorder::in_memory(self.setup.observation_limit());
         let mut any = false;
         for stream in OutputStream::ALL {
-            let Ok(mut file) = execution.folder.open_file(file_name(stream)) else { continue };
+            let Ok(mut file) = execution.folder.open_file(stream.name()) else { continue };
             let mut buffer = vec![0; 256 << 10];
             while let Ok(count @ 1..) = std::io::Read::read(&mut file, &mut buffer) {
                 any = true;

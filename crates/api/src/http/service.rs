@@ -3,7 +3,7 @@
 use abide_daemon::{ActivityBeforeStop, StoppedRun};
 use abide_domain::run::RunStatus;
 use abide_observe::metrics::{CONTENT_TYPE, STATUSES};
-use abide_terminal::{TerminalCall, TerminalReply};
+use abide_terminal::{RuntimeStats, TerminalCall};
 use abide_wire::service as wire;
 use axum::{Json, extract::State, http::header, response::IntoResponse};
 use tokio::sync::oneshot;
@@ -95,13 +95,13 @@ pub(super) async fn status(
 /// Returns the number of terminal sessions.
 async fn sessions(interface: &HttpState) -> u64 {
     let (answer, answered) = oneshot::channel();
-    interface.0.terminals.call(TerminalCall::Stats, move |reply| {
+    interface.0.terminals.call(TerminalCall::Stats, move |reply: Result<RuntimeStats, _>| {
         // The client may have disconnected.
         answer.send(reply).ok();
     });
     match answered.await {
-        Ok(Ok(TerminalReply::Stats(stats))) => stats.sessions as u64,
-        Ok(_) | Err(_) => 0,
+        Ok(Ok(stats)) => stats.sessions as u64,
+        Ok(Err(_)) | Err(_) => 0,
     }
 }
 

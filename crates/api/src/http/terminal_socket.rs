@@ -7,7 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use abide_terminal::{ClientFlow, EventListener, ExecChunk, RuntimeClient, TerminalEvent};
+use abide_terminal::{ClientFlow, EventListener, ExecChunk, OutputChunk, RuntimeClient, TerminalEvent};
 use tokio::{
     io::AsyncWrite,
     sync::{
@@ -68,7 +68,7 @@ pub(super) async fn serve(interface: HttpState, mut watch: CredentialWatch, stre
         load: load.clone(),
         listener,
         received,
-        talk: RpcConnection::default(),
+        talk: RpcConnection::new(client),
     };
     // The end of the credential is examined first at each poll, also while the conversation waits for its client.
     tokio::select! {
@@ -115,8 +115,8 @@ impl TerminalConversation {
                             writer.close(CloseCode::Policy, end.reason()).await.ok();
                             return;
                         }
-                        self.talk.on_line(&text.bytes, |ticket, call| {
-                            terminals.call_for(self.client, ticket, call, self.listener.clone());
+                        self.talk.on_line(&text.bytes, |call| {
+                            terminals.call_for(call, self.listener.clone());
                         });
                     }
                     ClientMessage::Ping(payload) => {
@@ -211,21 +211,17 @@ impl PendingEvents {
     /// Cuts a chunk to a size that needs no reservation, so that a stream continues while there is no budget. Other
     /// events are returned unchanged.
     fn keep_rest_of_chunk(&mut self, event: TerminalEvent) -> TerminalEvent {
-        match event {
-            TerminalEvent::Chunk(ticket, ExecChunk::Output { stream, offset, mut bytes })
-                if bytes.len() > SMALL_CHUNK_BYTES =>
-            {
-                let rest = ExecChunk::Output {
-                    stream,
-                    offset: offset + SMALL_CHUNK_BYTES as u64,
-                    bytes: bytes.split_off(SMALL_CHUNK_BYTES),
-                };
-                self.next = Some(TerminalEvent::Chunk(ticket, rest));
-                bytes.shrink_to_fit();
-                TerminalEvent::Chunk(ticket, ExecChunk::Output { stream, offset, bytes })
-            }
-            event @ (TerminalEvent::Chunk(..) | TerminalEvent::Reply(..)) => event,
+        let TerminalEvent::Chunk(ticket, ExecChunk::Output(mut chunk)) = event else { return event };
+        if chunk.bytes.len() > SMALL_CHUNK_BYTES {
+            let rest = OutputChunk {
+                offset: chunk.offset + SMALL_CHUNK_BYTES as u64,
+                bytes: chunk.bytes.split_off(SMALL_CHUNK_BYTES),
+                ..chunk
+            };
+            self.next = Some(TerminalEvent::Chunk(ticket, ExecChunk::Output(rest)));
+            chunk.bytes.shrink_to_fit();
         }
+        TerminalEvent::Chunk(ticket, ExecChunk::Output(chunk))
     }
 }
 

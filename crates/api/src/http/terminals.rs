@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use abide_terminal::{ClientFlow, EventListener, MAX_PAGE_BYTES, TerminalCall, TerminalEvent, TerminalReply};
+use abide_terminal::{ClientFlow, EventListener, MAX_PAGE_BYTES, ScreenSource, TerminalCall, TerminalEvent};
 use abide_wire::rpc as wire;
 use axum::{
     extract::{Extension, Request, State},
@@ -54,19 +54,19 @@ pub(super) async fn call(
         event_sender.send(event).ok();
         ClientFlow::Continue
     });
-    let mut connection = RpcConnection::default();
+    let mut connection = RpcConnection::new(terminals.register_client());
     let mut parsed_call = None;
-    connection.on_line(&body, |ticket, call| parsed_call = Some((ticket, call)));
+    connection.on_line(&body, |call| parsed_call = Some(call));
     // A command may run for long, and its request is not needed any more.
     drop(body);
     let mut reservation = None;
-    if let Some((ticket, call)) = parsed_call {
+    if let Some(call) = parsed_call {
         // A command may run for long, so memory for its result is reserved only when the result is available.
         let expected = expected_bytes(&call);
         if expected > 0 {
             reservation = interface.0.budget.reserve(&credential.0, expected).await;
         }
-        terminals.call_for(terminals.register_client(), ticket, call, listener);
+        terminals.call_for(call, listener);
         if let Some(event) = event_receiver.recv().await {
             if expected == 0 {
                 reservation = interface.0.budget.reserve(&credential.0, serialized_bytes(&event)).await;
@@ -106,11 +106,17 @@ pub(super) fn serialized_bytes(event: &TerminalEvent) -> usize {
 
 fn drawing_bytes(event: &TerminalEvent) -> usize {
     match event {
-        TerminalEvent::Reply(_, answer) => match &**answer {
-            Ok(TerminalReply::Screen(screen)) => screen.drawing_bytes(),
-            Ok(_) | Err(_) => 0,
-        },
-        TerminalEvent::Chunk(..) => 0,
+        TerminalEvent::Screen(reply) => reply.result.as_ref().as_ref().map_or(0, ScreenSource::drawing_bytes),
+        TerminalEvent::Session(_)
+        | TerminalEvent::Sessions(_)
+        | TerminalEvent::Destroyed(_)
+        | TerminalEvent::CommandFinished(_)
+        | TerminalEvent::StreamStarted(_)
+        | TerminalEvent::Done(_)
+        | TerminalEvent::StopRequested(_)
+        | TerminalEvent::Output(_)
+        | TerminalEvent::Stats(_)
+        | TerminalEvent::Chunk(..) => 0,
     }
 }
 
@@ -118,21 +124,21 @@ fn drawing_bytes(event: &TerminalEvent) -> usize {
 fn expected_bytes(call: &TerminalCall) -> usize {
     let page = usize::try_from(MAX_PAGE_BYTES).unwrap_or(usize::MAX);
     match call {
-        TerminalCall::Output(range) => {
+        TerminalCall::Output(_, range, _) => {
             usize::try_from(range.limit).map_or(page, |limit| limit.min(page)) * SERIALIZED_SIZE_FACTOR
         }
         // The largest screen takes the whole budget of a credential.
-        TerminalCall::Screen(_) => usize::MAX,
-        TerminalCall::Create(_)
-        | TerminalCall::Info(_)
-        | TerminalCall::List
+        TerminalCall::Screen(..) => usize::MAX,
+        TerminalCall::Create(..)
+        | TerminalCall::Info(..)
+        | TerminalCall::List(_)
         | TerminalCall::Destroy { .. }
-        | TerminalCall::Run(_)
-        | TerminalCall::Stream(_)
+        | TerminalCall::Run(..)
+        | TerminalCall::Stream(..)
         | TerminalCall::Input { .. }
-        | TerminalCall::Cancel(_)
+        | TerminalCall::Cancel(..)
         | TerminalCall::Resize(..)
-        | TerminalCall::Stats => 0,
+        | TerminalCall::Stats(_) => 0,
     }
 }
 

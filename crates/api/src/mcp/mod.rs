@@ -2,16 +2,16 @@
 
 mod params;
 
-use abide_terminal::{RuntimeHandle, SessionId, TerminalCall, TerminalError, TerminalReply};
+use abide_terminal::{CallResult, RuntimeHandle, SessionId, TerminalCall, TerminalError, Ticket};
 use abide_wire::terminal as wire;
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::CallToolResult;
 use rmcp::{ServiceExt, tool, tool_handler, tool_router};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use utoipa::ToSchema;
 
-use crate::translate;
+use crate::translate::{from_wire, to_wire};
 use params::ToolParams;
 
 /// Serves MCP on standard input and output until the client closes them.
@@ -47,7 +47,8 @@ impl TerminalTools {
         &self,
         Parameters(ToolParams(params)): Parameters<ToolParams<wire::CreateSessionParams>>,
     ) -> CallToolResult {
-        self.call(translate::create(params)).await
+        let create = from_wire::create(params);
+        self.call(|ticket| TerminalCall::Create(create, ticket), to_wire::session).await
     }
 
     #[tool(
@@ -58,7 +59,7 @@ impl TerminalTools {
         &self,
         Parameters(ToolParams(params)): Parameters<ToolParams<TerminalRunParams>>,
     ) -> CallToolResult {
-        let execute = translate::execute(wire::ExecParams {
+        let execute = from_wire::execute(wire::ExecParams {
             session_id: params.session_id,
             command: params.command,
             timeout_ms: params.timeout_ms,
@@ -67,7 +68,8 @@ impl TerminalTools {
             max_output_bytes: params.max_output_bytes,
             encoding: wire::OutputEncoding::Utf8,
         });
-        self.call(TerminalCall::Run(execute)).await
+        let to_result = |run| to_wire::run_result(&run, wire::OutputEncoding::Utf8);
+        self.call(|ticket| TerminalCall::Run(execute, ticket), to_result).await
     }
 
     #[tool(description = "Stop the command that runs in a session. The session stays usable.")]
@@ -75,7 +77,9 @@ impl TerminalTools {
         &self,
         Parameters(ToolParams(params)): Parameters<ToolParams<wire::SessionParams>>,
     ) -> CallToolResult {
-        self.call(TerminalCall::Cancel(SessionId::from_text(&params.session_id))).await
+        let session = from_wire::session_id(&params);
+        let to_result = |_| wire::ExecCancelResult { cancelled: true };
+        self.call(|ticket| TerminalCall::Cancel(session, ticket), to_result).await
     }
 
     #[tool(description = "End a session and everything that it started.")]
@@ -84,22 +88,30 @@ impl TerminalTools {
         Parameters(ToolParams(params)): Parameters<ToolParams<wire::DestroySessionParams>>,
     ) -> CallToolResult {
         let session = SessionId::from_text(&params.session_id);
-        self.call(TerminalCall::Destroy { session, force: params.force }).await
+        let call = |ticket| TerminalCall::Destroy { session, force: params.force, ticket };
+        self.call(call, to_wire::destroyed).await
     }
 
     #[tool(description = "List the sessions and their states.")]
     async fn terminal_list(&self) -> CallToolResult {
-        self.call(TerminalCall::List).await
+        self.call(TerminalCall::List, to_wire::sessions).await
     }
 
-    async fn call(&self, call: TerminalCall) -> CallToolResult {
+    async fn call<R: CallResult + Send, W: Serialize>(
+        &self,
+        call: impl FnOnce(Ticket<R>) -> TerminalCall,
+        to_wire: impl FnOnce(R) -> W,
+    ) -> CallToolResult {
         let (sender, receiver) = tokio::sync::oneshot::channel();
-        self.runtime.call(call, move |answer| {
+        self.runtime.call(call, move |result| {
             // The client may have given up waiting.
-            sender.send(answer).ok();
+            sender.send(result).ok();
         });
         match receiver.await {
-            Ok(answer) => tool_result(answer),
+            Ok(Ok(result)) => {
+                CallToolResult::structured(serde_json::to_value(to_wire(result)).unwrap_or_default())
+            }
+            Ok(Err(error)) => tool_error(&error),
             Err(_) => CallToolResult::structured_error(
                 json!({ "code": "INTERNAL", "message": "the runtime has ended" }),
             ),
@@ -113,32 +125,6 @@ impl TerminalTools {
 )]
 impl rmcp::ServerHandler for TerminalTools {}
 
-fn tool_result(answer: Result<TerminalReply, TerminalError>) -> CallToolResult {
-    match answer.map(reply_value) {
-        Ok(value) => CallToolResult::structured(value),
-        Err(error) => {
-            CallToolResult::structured_error(json!({ "code": error.code.as_str(), "message": error.message }))
-        }
-    }
-}
-
-fn reply_value(reply: TerminalReply) -> Value {
-    let value = match reply {
-        TerminalReply::Session(info) => serde_json::to_value(translate::session(info)),
-        TerminalReply::Sessions(all) => {
-            let sessions = all.into_iter().map(translate::session).collect();
-            serde_json::to_value(wire::SessionListResult { sessions })
-        }
-        TerminalReply::CommandFinished(run) => {
-            serde_json::to_value(translate::run_result(run, wire::OutputEncoding::Utf8))
-        }
-        TerminalReply::Destroyed(session) => serde_json::to_value(translate::destroyed(&session)),
-        TerminalReply::Cancelled => serde_json::to_value(wire::ExecCancelResult { cancelled: true }),
-        TerminalReply::Screen(screen) => serde_json::to_value(translate::screen(&screen)),
-        TerminalReply::StreamStarted(..)
-        | TerminalReply::Done
-        | TerminalReply::Output(_)
-        | TerminalReply::Stats(_) => Ok(json!({})),
-    };
-    value.unwrap_or_default()
+fn tool_error(error: &TerminalError) -> CallToolResult {
+    CallToolResult::structured_error(json!({ "code": error.code.as_str(), "message": error.message }))
 }

@@ -6,17 +6,17 @@
 use std::collections::BTreeMap;
 
 use abide_terminal::{
-    CallTicket, MAX_META_BYTES, TerminalCall, TerminalError, TerminalErrorCode, TerminalEvent, TerminalReply,
-    Utf8Pieces,
+    CallId, CallReply, MAX_META_BYTES, RuntimeClient, StartedStream, TerminalCall, TerminalError,
+    TerminalErrorCode, TerminalEvent, Utf8Pieces,
 };
 use abide_wire::terminal as wire;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::methods::{RawRpcRequest, RequestIdOnly, ResponseShape, parse};
+use super::methods::{OutputFormat, RawRpcRequest, RequestIdOnly, parse};
 use super::streams::ExecStreamState;
-use crate::translate;
+use crate::translate::to_wire;
 
 /// Maximum number of calls in progress.
 const MAX_CALLS: usize = 10_000;
@@ -24,9 +24,10 @@ const MAX_CALLS: usize = 10_000;
 /// The state of one client.
 #[derive(Default)]
 pub(crate) struct RpcConnection {
-    pending_requests: BTreeMap<CallTicket, PendingRpcRequest>,
-    pub(super) streams: BTreeMap<CallTicket, ExecStreamState>,
-    last_ticket: CallTicket,
+    client: RuntimeClient,
+    pending_requests: BTreeMap<CallId, PendingRpcRequest>,
+    pub(super) streams: BTreeMap<CallId, ExecStreamState>,
+    last_call: u64,
     waiting_bytes: usize,
     /// Output not yet written to the client.
     pub(crate) output: Vec<u8>,
@@ -35,7 +36,7 @@ pub(crate) struct RpcConnection {
 /// A request without a response so far.
 struct PendingRpcRequest {
     id: Option<Box<RawValue>>,
-    shape: ResponseShape,
+    format: OutputFormat,
     /// Counted in [`RpcConnection::waiting_bytes`].
     bytes: usize,
 }
@@ -45,18 +46,18 @@ const REQUEST_BYTES: usize = 512;
 /// Returns the maximum memory of a reply that is not counted as output.
 fn reply_bytes(call: &TerminalCall) -> usize {
     match call {
-        TerminalCall::Create(_) | TerminalCall::Info(_) => MAX_META_BYTES,
+        TerminalCall::Create(..) | TerminalCall::Info(..) => MAX_META_BYTES,
         // The size of these replies is counted, or is small.
-        TerminalCall::List
+        TerminalCall::List(_)
         | TerminalCall::Destroy { .. }
-        | TerminalCall::Run(_)
-        | TerminalCall::Stream(_)
+        | TerminalCall::Run(..)
+        | TerminalCall::Stream(..)
         | TerminalCall::Input { .. }
-        | TerminalCall::Cancel(_)
-        | TerminalCall::Output(_)
-        | TerminalCall::Screen(_)
+        | TerminalCall::Cancel(..)
+        | TerminalCall::Output(..)
+        | TerminalCall::Screen(..)
         | TerminalCall::Resize(..)
-        | TerminalCall::Stats => 0,
+        | TerminalCall::Stats(_) => 0,
     }
 }
 
@@ -66,8 +67,13 @@ const MAX_ID_BYTES: usize = 1024;
 const MAX_MESSAGE_BYTES: usize = 1024;
 
 impl RpcConnection {
-    /// Parses a line. A resulting call is passed to `call` with the ticket that its events will carry.
-    pub(crate) fn on_line(&mut self, line: &[u8], call: impl FnOnce(CallTicket, TerminalCall)) {
+    /// The conversation of one of several clients of a runtime.
+    pub(crate) fn new(client: RuntimeClient) -> Self {
+        Self { client, ..Self::default() }
+    }
+
+    /// Parses a line. A resulting call is passed to `call`.
+    pub(crate) fn on_line(&mut self, line: &[u8], call: impl FnOnce(TerminalCall)) {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
@@ -104,7 +110,7 @@ impl RpcConnection {
         self.waiting_bytes
     }
 
-    fn on_request(&mut self, request: RawRpcRequest<'_>, call: impl FnOnce(CallTicket, TerminalCall)) {
+    fn on_request(&mut self, request: RawRpcRequest<'_>, call: impl FnOnce(TerminalCall)) {
         if request.id.is_some_and(|id| id.get().len() > MAX_ID_BYTES) {
             let message = format!("an id has at most {MAX_ID_BYTES} bytes");
             return self.send_error(None, INVALID_REQUEST, &message, None);
@@ -129,14 +135,15 @@ impl RpcConnection {
         if request.method == "system.ping" {
             return self.send_result(id, &wire::SystemPingResult { pong: true });
         }
-        match parse(&request.method, request.params) {
-            Ok(Some((parsed_call, shape))) => {
-                self.last_ticket += 1;
+        self.last_call += 1;
+        let call_id = CallId { client: self.client, number: self.last_call };
+        match parse(&request.method, request.params, call_id) {
+            Ok(Some((parsed_call, format))) => {
                 let bytes =
                     REQUEST_BYTES + id.as_ref().map_or(0, |id| id.get().len()) + reply_bytes(&parsed_call);
                 self.waiting_bytes += bytes;
-                self.pending_requests.insert(self.last_ticket, PendingRpcRequest { id, shape, bytes });
-                call(self.last_ticket, parsed_call);
+                self.pending_requests.insert(call_id, PendingRpcRequest { id, format, bytes });
+                call(parsed_call);
             }
             // A notification is never answered, not even with an error.
             Ok(None) if id.is_none() => {}
@@ -149,65 +156,63 @@ impl RpcConnection {
 
     /// Serialises an event of the runtime.
     pub(crate) fn on_event(&mut self, event: TerminalEvent) {
+        let call_id = event.call_id();
+        if let TerminalEvent::Chunk(_, chunk) = event {
+            return self.on_chunk(call_id, chunk);
+        }
+        let Some(PendingRpcRequest { id, format, bytes }) = self.pending_requests.remove(&call_id) else {
+            return;
+        };
+        self.waiting_bytes -= bytes;
+        let OutputFormat { encoding, stream } = format;
         match event {
-            TerminalEvent::Reply(ticket, answer) => {
-                if let Some(waiting) = self.pending_requests.remove(&ticket) {
-                    self.waiting_bytes -= waiting.bytes;
-                    self.send_reply(ticket, waiting, *answer);
-                }
+            TerminalEvent::Session(reply) => self.send_reply(id, reply, to_wire::session),
+            TerminalEvent::Sessions(reply) => self.send_reply(id, reply, to_wire::sessions),
+            TerminalEvent::Destroyed(reply) => self.send_reply(id, reply, to_wire::destroyed),
+            TerminalEvent::CommandFinished(reply) => {
+                self.send_reply(id, reply, |run| to_wire::run_result(&run, encoding));
             }
-            TerminalEvent::Chunk(ticket, chunk) => self.on_chunk(ticket, chunk),
+            TerminalEvent::StreamStarted(reply) => self.on_stream_started(id, reply, encoding),
+            TerminalEvent::Done(reply) => self.send_reply(id, reply, |_| wire::EmptyResult {}),
+            TerminalEvent::StopRequested(reply) => {
+                self.send_reply(id, reply, |_| wire::ExecCancelResult { cancelled: true });
+            }
+            TerminalEvent::Output(reply) => {
+                self.send_reply(id, reply, |piece| to_wire::output_page(&piece.page, stream, encoding));
+            }
+            TerminalEvent::Screen(reply) => {
+                self.send_reply(id, reply, |screen| to_wire::screen(&screen));
+            }
+            TerminalEvent::Stats(reply) => self.send_reply(id, reply, to_wire::stats),
+            TerminalEvent::Chunk(..) => {}
         }
     }
 
-    fn send_reply(
+    fn on_stream_started(
         &mut self,
-        ticket: u64,
-        waiting: PendingRpcRequest,
-        answer: Result<TerminalReply, TerminalError>,
+        id: Option<Box<RawValue>>,
+        reply: CallReply<StartedStream>,
+        encoding: wire::OutputEncoding,
     ) {
-        let PendingRpcRequest { id, shape, .. } = waiting;
-        let reply = match answer {
-            Ok(reply) => reply,
-            Err(error) => return self.send_terminal_error(id, &error),
-        };
-        match (shape, reply) {
-            (ResponseShape::Run(encoding), TerminalReply::CommandFinished(result)) => {
-                self.send_result(id, &translate::run_result(result, encoding))
-            }
-            (ResponseShape::Stream(encoding), TerminalReply::StreamStarted(session, exec)) => {
-                let stream_id = format!("{session}.{exec}");
-                let text = [Utf8Pieces::default(), Utf8Pieces::default()];
-                let state = ExecStreamState { id: stream_id.clone(), seq: 0, encoding, text, ends: [0; 2] };
-                self.streams.insert(ticket, state);
-                self.send_result(id, &wire::ExecStreamResult { stream_id, exec_id: exec.to_string() });
-            }
-            (ResponseShape::Output(stream, encoding), TerminalReply::Output(piece)) => {
-                self.send_result(id, &translate::output_piece(&piece, stream, encoding));
-            }
-            (ResponseShape::Created | ResponseShape::Plain, TerminalReply::Session(info)) => {
-                self.send_result(id, &translate::session(info))
-            }
-            (_, TerminalReply::Sessions(all)) => {
-                let sessions = all.into_iter().map(translate::session).collect();
-                self.send_result(id, &wire::SessionListResult { sessions });
-            }
-            (_, TerminalReply::Destroyed(session)) => {
-                self.send_result(id, &translate::destroyed(&session));
-            }
-            (_, TerminalReply::Done) => self.send_result(id, &wire::EmptyResult {}),
-            (_, TerminalReply::Cancelled) => {
-                self.send_result(id, &wire::ExecCancelResult { cancelled: true })
-            }
-            (_, TerminalReply::Screen(screen)) => self.send_result(id, &translate::screen(&screen)),
-            (_, TerminalReply::Stats(stats)) => self.send_result(id, &translate::stats(&stats)),
-            (_, _) => self.send_terminal_error(
-                id,
-                &TerminalError::new(
-                    TerminalErrorCode::Internal,
-                    "the runtime returned a response of another kind; please report it",
-                ),
-            ),
+        if let Ok(started) = &*reply.result {
+            let text = [Utf8Pieces::default(), Utf8Pieces::default()];
+            let stream_id = to_wire::stream_started(started).stream_id;
+            let state = ExecStreamState { id: stream_id, seq: 0, encoding, text, ends: [0; 2] };
+            self.streams.insert(reply.ticket.id(), state);
+        }
+        self.send_reply(id, reply, |started| to_wire::stream_started(&started));
+    }
+
+    /// Sends the result of a call, or its error.
+    fn send_reply<R, W: Serialize>(
+        &mut self,
+        id: Option<Box<RawValue>>,
+        reply: CallReply<R>,
+        to_wire: impl FnOnce(R) -> W,
+    ) {
+        match *reply.result {
+            Ok(result) => self.send_result(id, &to_wire(result)),
+            Err(error) => self.send_terminal_error(id, &error),
         }
     }
 

@@ -1,61 +1,72 @@
-//! The JSON-RPC methods: the call that each makes, and the shape of its response.
+//! The JSON-RPC methods: the call that each makes, and the format of output in its response.
 
-use abide_terminal::{SessionId, TerminalCall, TerminalError, TerminalErrorCode, TerminalSize};
+use abide_terminal::{
+    CallId, SessionId, TerminalCall, TerminalError, TerminalErrorCode, TerminalSize, Ticket,
+};
 use abide_wire::{strict::StrictJson, terminal as wire};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::translate;
+use crate::translate::from_wire;
 
-/// The type that the runtime's reply is converted to.
-#[derive(Clone, Copy)]
-pub(super) enum ResponseShape {
-    Created,
-    Plain,
-    Run(wire::OutputEncoding),
-    Stream(wire::OutputEncoding),
-    Output(wire::StreamName, wire::OutputEncoding),
+/// The format of output in a response. It has no meaning for methods that return no output.
+#[derive(Clone, Copy, Default)]
+pub(super) struct OutputFormat {
+    pub(super) encoding: wire::OutputEncoding,
+    /// The stream that `exec.output` reads.
+    pub(super) stream: wire::StreamName,
 }
+
+/// Parses a request into the call with this id. `None` if there is no such method.
 pub(super) fn parse(
     method: &str,
     params: Option<&RawValue>,
-) -> Result<Option<(TerminalCall, ResponseShape)>, TerminalError> {
-    let session = |params: wire::SessionParams| SessionId::from_text(&params.session_id);
-    Ok(Some(match method {
-        "session.create" => (translate::create(parse_params(params)?), ResponseShape::Created),
-        "session.info" => (TerminalCall::Info(session(parse_params(params)?)), ResponseShape::Plain),
-        "session.list" => (TerminalCall::List, ResponseShape::Plain),
+    id: CallId,
+) -> Result<Option<(TerminalCall, OutputFormat)>, TerminalError> {
+    let session = || parse_params(params).map(|params| from_wire::session_id(&params));
+    let mut format = OutputFormat::default();
+    let call = match method {
+        "session.create" => TerminalCall::Create(from_wire::create(parse_params(params)?), Ticket::new(id)),
+        "session.info" => TerminalCall::Info(session()?, Ticket::new(id)),
+        "session.list" => TerminalCall::List(Ticket::new(id)),
         "session.destroy" => {
             let params: wire::DestroySessionParams = parse_params(params)?;
             let session = SessionId::from_text(&params.session_id);
-            (TerminalCall::Destroy { session, force: params.force }, ResponseShape::Plain)
+            TerminalCall::Destroy { session, force: params.force, ticket: Ticket::new(id) }
         }
         "exec.run" => {
             let params: wire::ExecParams = parse_params(params)?;
-            let shape = ResponseShape::Run(params.encoding);
-            (TerminalCall::Run(translate::execute(params)), shape)
+            format.encoding = params.encoding;
+            TerminalCall::Run(from_wire::execute(params), Ticket::new(id))
         }
         "exec.stream" => {
             let params: wire::ExecParams = parse_params(params)?;
-            let shape = ResponseShape::Stream(params.encoding);
-            (TerminalCall::Stream(translate::execute(params)), shape)
+            format.encoding = params.encoding;
+            TerminalCall::Stream(from_wire::execute(params), Ticket::new(id))
         }
-        "exec.input" => (translate::input(parse_params(params)?)?, ResponseShape::Plain),
-        "exec.cancel" => (TerminalCall::Cancel(session(parse_params(params)?)), ResponseShape::Plain),
+        "exec.input" => {
+            let params: wire::ExecInputParams = parse_params(params)?;
+            let (session, eof) = (SessionId::from_text(&params.session_id), params.eof);
+            TerminalCall::Input { session, bytes: from_wire::input(params)?, eof, ticket: Ticket::new(id) }
+        }
+        "exec.cancel" => TerminalCall::Cancel(session()?, Ticket::new(id)),
         "exec.output" => {
             let params: wire::ExecOutputParams = parse_params(params)?;
-            (translate::output(&params)?, ResponseShape::Output(params.stream, params.encoding))
+            format = OutputFormat { encoding: params.encoding, stream: params.stream };
+            let session = SessionId::from_text(&params.session_id);
+            TerminalCall::Output(session, from_wire::output_range(&params)?, Ticket::new(id))
         }
-        "session.screen" => (TerminalCall::Screen(session(parse_params(params)?)), ResponseShape::Plain),
+        "session.screen" => TerminalCall::Screen(session()?, Ticket::new(id)),
         "session.resize" => {
             let params: wire::ResizeSessionParams = parse_params(params)?;
             let size = TerminalSize { rows: params.rows, cols: params.cols };
-            (TerminalCall::Resize(SessionId::from_text(&params.session_id), size), ResponseShape::Plain)
+            TerminalCall::Resize(SessionId::from_text(&params.session_id), size, Ticket::new(id))
         }
-        "system.stats" => (TerminalCall::Stats, ResponseShape::Plain),
+        "system.stats" => TerminalCall::Stats(Ticket::new(id)),
         _ => return Ok(None),
-    }))
+    };
+    Ok(Some((call, format)))
 }
 
 fn parse_params<P: DeserializeOwned>(params: Option<&RawValue>) -> Result<P, TerminalError> {
@@ -119,7 +130,7 @@ pub(super) mod tests {
         };
         let parsed = |method: &str| {
             let params = RawValue::from_string(params(method).to_string()).unwrap();
-            parse(method, Some(&params)).map(|call| call.is_some())
+            parse(method, Some(&params), CallId::default()).map(|call| call.is_some())
         };
         for method in METHODS {
             assert_eq!(parsed(method), Ok(true), "{method}");
@@ -155,15 +166,18 @@ pub(super) mod tests {
         let raw = |value: &serde_json::Value| RawValue::from_string(value.to_string()).unwrap();
         for method in METHODS.into_iter().filter(|it| !["session.list", "system.stats"].contains(it)) {
             let params = full(method);
-            assert!(parse(method, Some(&raw(&params))).is_ok_and(|call| call.is_some()), "{method}");
+            assert!(
+                parse(method, Some(&raw(&params)), CallId::default()).is_ok_and(|call| call.is_some()),
+                "{method}"
+            );
             let fields = params.as_object().unwrap();
             let listed: Vec<_> = fields.values().cloned().collect();
-            let whole = parse(method, Some(&raw(&json!(listed))));
+            let whole = parse(method, Some(&raw(&json!(listed))), CallId::default());
             assert!(whole.is_err_and(|error| error.code == TerminalErrorCode::InvalidParams), "{method}");
             for (name, value) in fields.iter().filter(|(_, value)| value.is_object()) {
                 let mut changed = params.clone();
                 changed[name] = value.as_object().unwrap().values().cloned().collect();
-                let refused = parse(method, Some(&raw(&changed)));
+                let refused = parse(method, Some(&raw(&changed)), CallId::default());
                 assert!(
                     refused.is_err_and(|error| error.code == TerminalErrorCode::InvalidParams),
                     "{method} {name}"
@@ -181,7 +195,7 @@ pub(super) mod tests {
                 json!({ "session_id": text, "command": text, &key: number })]
             {
                 let raw = RawValue::from_string(value.to_string()).unwrap();
-                let _ = parse(METHODS[method], Some(&raw));
+                let _ = parse(METHODS[method], Some(&raw), CallId::default());
             }
         }
 

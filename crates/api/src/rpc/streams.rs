@@ -1,12 +1,12 @@
 //! Chunks of streamed commands: numbered, and split only between characters.
 
-use abide_terminal::{ExecChunk, OutputStream, Utf8Pieces};
+use abide_terminal::{CallId, ExecChunk, OutputChunk, OutputStream, Utf8Pieces};
 use abide_wire::terminal as wire;
 use serde::Serialize;
 
 use super::RpcConnection;
 use crate::escape::escape;
-use crate::translate;
+use crate::translate::to_wire;
 
 pub(super) struct ExecStreamState {
     pub(super) id: String,
@@ -16,38 +16,32 @@ pub(super) struct ExecStreamState {
     pub(super) ends: [u64; 2],
 }
 impl RpcConnection {
-    pub(super) fn on_chunk(&mut self, ticket: u64, chunk: ExecChunk) {
-        let Some(mut state) = self.streams.remove(&ticket) else { return };
+    pub(super) fn on_chunk(&mut self, call_id: CallId, chunk: ExecChunk) {
+        let Some(mut state) = self.streams.remove(&call_id) else { return };
         match chunk {
-            ExecChunk::Output { stream, offset, bytes } => {
+            ExecChunk::Output(OutputChunk { stream, offset, bytes, .. }) => {
                 let index = stream.index();
                 state.ends[index] = offset + bytes.len() as u64;
                 let (data, early) = match state.encoding {
                     wire::OutputEncoding::Utf8 => state.text[index].push(bytes),
                     wire::OutputEncoding::Base64 => {
-                        (translate::encode(&bytes, wire::OutputEncoding::Base64), 0)
+                        (to_wire::encode(&bytes, wire::OutputEncoding::Base64), 0)
                     }
                 };
                 if !data.is_empty() {
-                    self.send_chunk(
-                        &mut state,
-                        stream_name(stream),
-                        offset - early as u64,
-                        data,
-                        (None, None),
-                    );
+                    self.send_chunk(&mut state, stream.name(), offset - early as u64, data, (None, None));
                 }
-                self.streams.insert(ticket, state);
+                self.streams.insert(call_id, state);
             }
-            ExecChunk::Exit(_) => {
+            ExecChunk::Exit(exit) => {
                 for stream in OutputStream::ALL {
                     if let Some((data, length)) = state.text[stream.index()].finish() {
                         let offset = state.ends[stream.index()] - length as u64;
-                        self.send_chunk(&mut state, stream_name(stream), offset, data, (None, None));
+                        self.send_chunk(&mut state, stream.name(), offset, data, (None, None));
                     }
                 }
                 let offset = state.ends[0];
-                self.send_chunk(&mut state, "exit", offset, String::new(), translate::exit_and_error(&chunk));
+                self.send_chunk(&mut state, "exit", offset, String::new(), to_wire::exit_and_error(exit));
             }
         }
     }
@@ -84,13 +78,6 @@ impl RpcConnection {
 }
 
 const EMPTY_DATA: &str = "\"data\":\"\"";
-
-fn stream_name(stream: OutputStream) -> &'static str {
-    match stream {
-        OutputStream::Stdout => "stdout",
-        OutputStream::Stderr => "stderr",
-    }
-}
 
 #[derive(Serialize)]
 struct RpcNotification<'a> {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use abide_os::failpoint;
 use abide_terminal::{
-    CreateSessionRequest, ExecRequest, KeeperLauncher, RuntimeHandle, SessionId, SessionState, TerminalCall,
-    TerminalConfig, TerminalError, TerminalErrorCode, TerminalLimits, TerminalReply,
+    CallResult, CreateSessionRequest, ExecRequest, ExecResult, KeeperLauncher, RuntimeHandle, SessionId,
+    SessionState, TerminalCall, TerminalConfig, TerminalError, TerminalErrorCode, TerminalLimits, Ticket,
 };
 
 use crate::support;
@@ -22,7 +22,10 @@ fn panic_for_victim(_name: &'static str, session: &str) {
     assert!(!is_victim, "the runtime breaks, as the test wants");
 }
 
-fn ask(handle: &RuntimeHandle, call: TerminalCall) -> Result<TerminalReply, TerminalError> {
+fn ask<R: CallResult + Send>(
+    handle: &RuntimeHandle,
+    call: impl FnOnce(Ticket<R>) -> TerminalCall,
+) -> Result<R, TerminalError> {
     let (sender, receiver) = channel();
     handle.call(call, move |reply| sender.send(reply).unwrap());
     match receiver.recv_timeout(Duration::from_secs(60)) {
@@ -32,16 +35,15 @@ fn ask(handle: &RuntimeHandle, call: TerminalCall) -> Result<TerminalReply, Term
 }
 
 fn create(handle: &RuntimeHandle) -> SessionId {
-    let reply = ask(handle, TerminalCall::Create(CreateSessionRequest::default())).unwrap();
-    let TerminalReply::Session(info) = reply else { panic!("{reply:?}") };
-    info.session
+    let create = |ticket| TerminalCall::Create(CreateSessionRequest::default(), ticket);
+    ask(handle, create).unwrap().session
 }
 
-fn run(handle: &RuntimeHandle, session: &SessionId, command: &str) -> Result<TerminalReply, TerminalError> {
+fn run(handle: &RuntimeHandle, session: &SessionId, command: &str) -> Result<ExecResult, TerminalError> {
     let (session, command) = (session.clone(), command.to_owned());
     let execute =
         ExecRequest { session, command, timeout_ms: None, stdin: None, env: vec![], max_output_bytes: None };
-    ask(handle, TerminalCall::Run(execute))
+    ask(handle, |ticket| TerminalCall::Run(execute, ticket))
 }
 
 #[test]
@@ -69,11 +71,9 @@ fn a_panic_ends_the_session_that_it_was_about_and_no_other() {
     let broken = run(&handle, &victim, "echo $x").unwrap_err();
     assert_eq!(broken.code, TerminalErrorCode::Internal, "{broken:?}");
     *PANIC_SESSION.lock().unwrap() = None;
-    let reply = run(&handle, &other, "echo $x").unwrap();
-    let TerminalReply::CommandFinished(ran) = reply else { panic!("{reply:?}") };
-    assert_eq!(ran.outputs[0], b"2\n", "the other session has its state");
-    let reply = ask(&handle, TerminalCall::Info(victim)).unwrap();
-    let TerminalReply::Session(info) = reply else { panic!("{reply:?}") };
+    let ran = run(&handle, &other, "echo $x").unwrap();
+    assert_eq!(ran.result.stdout, b"2\n", "the other session has its state");
+    let info = ask(&handle, |ticket| TerminalCall::Info(victim, ticket)).unwrap();
     assert_eq!(info.state, SessionState::Terminated);
     let fresh = create(&handle);
     run(&handle, &fresh, "true").unwrap();

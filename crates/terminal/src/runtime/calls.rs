@@ -10,13 +10,14 @@ use abide_keeper::protocol::{
 
 use super::TerminalRuntime;
 use crate::call::{
-    CallTicket, CreateSessionRequest, ExecRequest, OutputRange, RuntimeStats, SessionState, TerminalCall,
-    TerminalReply, TerminalSize,
+    CommandOutput, CreateSessionRequest, DestroyedSession, ExecRequest, RuntimeStats, SessionInfo,
+    SessionState, TerminalCall, TerminalSize,
 };
 use crate::dialect::ShellDialect;
 use crate::error::{TerminalError, TerminalErrorCode};
-use crate::session::{PendingReply, RuntimeSession, SessionId, SessionMeta, reply};
+use crate::session::{PendingReply, RuntimeSession, SessionId, SessionMeta};
 use crate::shell::ShellProgram;
+use crate::ticket::Ticket;
 
 /// Default for the bytes of each stream in a result.
 const DEFAULT_MAX_OUTPUT_BYTES: u64 = 1 << 20;
@@ -29,60 +30,71 @@ const MAX_UNSENT_BYTES_OF_ONE: usize = 8 << 20;
 const MAX_UNSENT_BYTES: usize = 16 << 20;
 
 impl TerminalRuntime {
-    pub(super) fn dispatch(&mut self, ticket: CallTicket, call: TerminalCall) -> Result<(), TerminalError> {
+    pub(super) fn dispatch(&mut self, call: TerminalCall) -> Result<(), TerminalError> {
         match call {
-            TerminalCall::Create(create) => self.create(ticket, create),
-            TerminalCall::Info(id) => {
+            TerminalCall::Create(create, ticket) => self.create(ticket, create),
+            TerminalCall::Info(id, ticket) => {
                 let session = self.session_mut(&id)?;
                 if session.keeper.is_none()
                     || session.end_confirmed
                     || session.state() == SessionState::Creating
                 {
-                    let info = session.info();
-                    self.events.push(reply(ticket, Ok(TerminalReply::Session(info))));
+                    let info = session.info.clone();
+                    self.events.push(ticket.reply(Ok(info)));
                     return Ok(());
                 }
                 self.send_request(&id, KeeperRequest::Status, PendingReply::Info(ticket))
             }
-            TerminalCall::List => {
-                let all = self.sessions.values().map(RuntimeSession::info).collect();
-                self.events.push(reply(ticket, Ok(TerminalReply::Sessions(all))));
+            TerminalCall::List(ticket) => {
+                let all = self.sessions.values().map(|session| session.info.clone()).collect();
+                self.events.push(ticket.reply(Ok(all)));
                 Ok(())
             }
-            TerminalCall::Destroy { session, force } => {
+            TerminalCall::Destroy { session, force, ticket } => {
                 let found = self.session_mut(&session)?;
                 if found.keeper.is_none() || found.end_confirmed {
-                    self.events.push(reply(ticket, Ok(TerminalReply::Destroyed(session))));
+                    self.events.push(ticket.reply(Ok(DestroyedSession(session))));
                     return Ok(());
                 }
                 self.send_request(&session, KeeperRequest::End { force }, PendingReply::Destroy(ticket))
             }
-            TerminalCall::Run(execute) => self.execute(ticket, execute, false),
-            TerminalCall::Stream(execute) => self.execute(ticket, execute, true),
-            TerminalCall::Input { session, bytes, eof } => {
+            TerminalCall::Run(request, ticket) => {
+                let max_bytes = request.max_output_bytes.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES);
+                let output = CommandOutput::Collected {
+                    max_bytes: max_bytes.min(self.config.limits.max_result_bytes),
+                };
+                self.execute(request, output, PendingReply::Run(ticket))
+            }
+            TerminalCall::Stream(request, ticket) => {
+                self.execute(request, CommandOutput::Streamed, PendingReply::Stream(ticket))
+            }
+            TerminalCall::Input { session, bytes, eof, ticket } => {
                 self.check_unsent(&session, bytes.len())?;
                 self.send_request(&session, KeeperRequest::Input { bytes, eof }, PendingReply::Done(ticket))
             }
-            TerminalCall::Cancel(session) => {
+            TerminalCall::Cancel(session, ticket) => {
                 self.send_request(&session, KeeperRequest::Interrupt, PendingReply::Cancel(ticket))
             }
-            TerminalCall::Output(range) => self.output(ticket, &range),
-            TerminalCall::Screen(session) => {
+            TerminalCall::Output(session, range, ticket) => {
+                let range = JobOutputRange { limit: range.limit.min(MAX_PAGE_BYTES), ..range };
+                self.send_request(&session, KeeperRequest::Read(range), PendingReply::Output(ticket))
+            }
+            TerminalCall::Screen(session, ticket) => {
                 self.require_terminal(&session)?;
                 // Reads nothing, but the response contains the length of the output.
                 let range =
                     JobOutputRange { job: 0, stream: OutputStream::Stdout, offset: u64::MAX, limit: 0 };
                 self.send_request(&session, KeeperRequest::Read(range), PendingReply::ScreenEnd(ticket))
             }
-            TerminalCall::Resize(id, size) => {
+            TerminalCall::Resize(id, size, ticket) => {
                 self.require_terminal(&id)?;
                 let TerminalSize { rows, cols } = size.checked()?;
-                self.session_mut(&id)?.meta.pty = Some((rows, cols));
+                self.session_mut(&id)?.info.meta.pty = Some((rows, cols));
                 self.send_request(&id, KeeperRequest::Resize { rows, cols }, PendingReply::Done(ticket))
             }
-            TerminalCall::Stats => {
+            TerminalCall::Stats(ticket) => {
                 let stats = self.stats();
-                self.events.push(reply(ticket, Ok(TerminalReply::Stats(stats))));
+                self.events.push(ticket.reply(Ok(stats)));
                 Ok(())
             }
         }
@@ -90,7 +102,7 @@ impl TerminalRuntime {
 
     pub(super) fn create(
         &mut self,
-        ticket: CallTicket,
+        ticket: Ticket<SessionInfo>,
         create: CreateSessionRequest,
     ) -> Result<(), TerminalError> {
         let session_count =
@@ -159,11 +171,11 @@ impl TerminalRuntime {
 
     pub(super) fn execute(
         &mut self,
-        ticket: CallTicket,
         request: ExecRequest,
-        follow: bool,
+        output: CommandOutput,
+        pending_reply: PendingReply,
     ) -> Result<(), TerminalError> {
-        let max_result_bytes = self.config.limits.max_result_bytes;
+        let (keep, follow) = output.keep_and_follow();
         let length = request.command.len() + request.stdin.as_ref().map_or(0, Vec::len);
         self.check_unsent(&request.session, length)?;
         let session = self.session_mut(&request.session)?;
@@ -190,13 +202,13 @@ impl TerminalRuntime {
             SessionState::Terminated => {
                 return Err(TerminalError::new(
                     TerminalErrorCode::SessionTerminated,
-                    format!("session {} has ended", session.id),
+                    format!("session {} has ended", session.info.session),
                 ));
             }
             SessionState::Idle | SessionState::Running => {}
         }
         let text =
-            ShellDialect::of_resolved_path(&session.meta.shell).command(&request.command, &request.env);
+            ShellDialect::of_resolved_path(&session.info.meta.shell).command(&request.command, &request.env);
         let run = ShellCommand {
             text: text.into_bytes(),
             input: match request.stdin {
@@ -205,17 +217,12 @@ impl TerminalRuntime {
                 None => CommandInput::Nothing,
             },
             timeout_ms: request.timeout_ms,
-            keep: if follow {
-                0
-            } else {
-                request.max_output_bytes.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES).min(max_result_bytes)
-            },
+            keep,
             follow,
         };
         self.command_count += 1;
-        let waiting = if follow { PendingReply::Stream(ticket) } else { PendingReply::Run(ticket) };
         let id = request.session;
-        self.send_request(&id, KeeperRequest::Run(run), waiting)?;
+        self.send_request(&id, KeeperRequest::Run(run), pending_reply)?;
         if let Some(session) = self.sessions.get_mut(&id) {
             session.assume_running();
         }
@@ -245,18 +252,8 @@ impl TerminalRuntime {
         ))
     }
 
-    pub(super) fn output(&mut self, ticket: CallTicket, range: &OutputRange) -> Result<(), TerminalError> {
-        let read = JobOutputRange {
-            job: range.exec.0,
-            stream: range.stream,
-            offset: range.offset,
-            limit: range.limit.min(MAX_PAGE_BYTES),
-        };
-        self.send_request(&range.session, KeeperRequest::Read(read), PendingReply::Output(ticket))
-    }
-
     pub(super) fn require_terminal(&mut self, id: &SessionId) -> Result<(), TerminalError> {
-        match self.session_mut(id)?.meta.pty {
+        match self.session_mut(id)?.info.meta.pty {
             Some(_) => Ok(()),
             None => Err(TerminalError::new(
                 TerminalErrorCode::InvalidParams,

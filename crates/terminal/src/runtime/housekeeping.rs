@@ -67,7 +67,7 @@ impl TerminalRuntime {
         }
         let meta = serde_json::from_slice(&status.meta).unwrap_or_default();
         let mut session = RuntimeSession::new(id, meta, keeper);
-        session.update_from_status(status);
+        session.info.update(status);
         if let Some((job, _)) = status.running {
             let request = KeeperRequest::Follow { job, from: [u64::MAX; 2] };
             // A lost keeper is detected at the next read.
@@ -84,7 +84,7 @@ impl TerminalRuntime {
         let mut ended_sessions: Vec<(u64, SessionId)> = Vec::new();
         for id in ids {
             let Some(session) = self.sessions.get_mut(&id) else { continue };
-            let quiet_ms = now.saturating_sub(session.last_activity_at) / 1_000;
+            let quiet_ms = now.saturating_sub(session.info.last_activity_at) / 1_000;
             if let Some(keeper) = session.overdue_keeper_dir() {
                 kill_in_background(keeper);
             }
@@ -97,7 +97,7 @@ impl TerminalRuntime {
                 SessionState::Terminated if quiet_ms > limits.ended_retention_ms => {
                     self.evict_ended_session(&id)
                 }
-                SessionState::Terminated => ended_sessions.push((session.last_activity_at, id)),
+                SessionState::Terminated => ended_sessions.push((session.info.last_activity_at, id)),
                 SessionState::Idle | SessionState::Creating | SessionState::Running => {}
             }
         }
