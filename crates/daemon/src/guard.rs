@@ -8,15 +8,7 @@
 //! A crash with several names on record identifies no task. After three of those in a row, tasks are executed one at a
 //! time for a while, so that the next crash identifies one.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use abide_domain::time::{TimeSpan, Timestamp};
 use abide_ports::{
@@ -24,7 +16,7 @@ use abide_ports::{
     crash_log::{CrashGuardState, CrashLog, CrashLogContents, CrashSuspect, MAX_CONSECUTIVE_DEATHS},
     operation_guard::{AdmissionFuture, GuardedOperation, OperationGuard},
 };
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+use tokio::sync::watch;
 
 /// The pauses of a quarantined task. Each further crash doubles the pause, up to the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,16 +51,19 @@ pub struct CrashGuard(Arc<CrashGuardInner>);
 struct CrashGuardInner {
     log: Option<Arc<dyn CrashLog>>,
     clock: Arc<dyn Clock>,
-    /// Locked shared by all tasks, and exclusively by quarantined ones.
-    gate: Arc<RwLock<()>>,
-    memory: Mutex<CrashGuardMemory>,
-    is_ready: AtomicBool,
+    state: watch::Sender<CrashGuardMemory>,
 }
 
 #[derive(Default)]
 struct CrashGuardMemory {
     suspects: BTreeMap<String, CrashSuspect>,
     crowded_deaths: u32,
+    is_ready: bool,
+    /// Number of tasks that are being executed.
+    running: u64,
+    /// The task that is executed alone or waits for that, by its number.
+    alone: Option<u64>,
+    last_alone: u64,
 }
 
 /// Whether a task may be executed.
@@ -86,12 +81,8 @@ pub struct GuardedEffect {
     guard: CrashGuard,
     item: String,
     place: Option<usize>,
-    _permit: CrashGuardPermit,
-}
-
-enum CrashGuardPermit {
-    Shared { _guard: OwnedRwLockReadGuard<()> },
-    Alone { _guard: Arc<Mutex<Option<OwnedRwLockWriteGuard<()>>>> },
+    /// The number of an exclusive execution.
+    alone: Option<u64>,
 }
 
 impl CrashGuard {
@@ -111,6 +102,7 @@ impl CrashGuard {
         let mut memory = CrashGuardMemory {
             suspects: state.suspects.into_iter().map(|suspect| (suspect.item.clone(), suspect)).collect(),
             crowded_deaths: state.concurrent_deaths,
+            ..CrashGuardMemory::default()
         };
         match in_flight.as_slice() {
             [] => {}
@@ -122,7 +114,7 @@ impl CrashGuard {
             }
         }
         let guard = Self::new(Some(log), clock, memory);
-        guard.save(&guard.memory());
+        guard.save(&guard.0.state.borrow());
         for suspect in guard.set_aside() {
             let CrashSuspect { item, deaths, .. } = suspect;
             tracing::error!(
@@ -135,58 +127,111 @@ impl CrashGuard {
     }
 
     fn new(log: Option<Arc<dyn CrashLog>>, clock: Arc<dyn Clock>, memory: CrashGuardMemory) -> Self {
-        let (gate, memory) = (Arc::default(), Mutex::new(memory));
-        Self(Arc::new(CrashGuardInner { log, clock, gate, memory, is_ready: AtomicBool::new(false) }))
+        Self(Arc::new(CrashGuardInner { log, clock, state: watch::channel(memory).0 }))
     }
 
     /// Records a task, if it may be executed now.
     pub async fn admit(&self, item: &str) -> CrashGuardDecision {
-        let Some(log) = &self.0.log else {
-            let permit = CrashGuardPermit::Shared { _guard: self.0.gate.clone().read_owned().await };
-            return CrashGuardDecision::Now(self.performance(item, None, permit));
-        };
-        let (retry_at, is_careful) = {
-            let memory = self.memory();
+        let (retry_at, is_ready, is_careful) = {
+            let memory = self.0.state.borrow();
             let suspect = memory.suspects.get(item).filter(|suspect| suspect.is_set_aside());
-            (suspect.map(|suspect| Timestamp(suspect.retry_at)), memory.is_careful())
+            let is_careful = memory.crowded_deaths >= MAX_CONSECUTIVE_DEATHS;
+            (suspect.map(|suspect| Timestamp(suspect.retry_at)), memory.is_ready, is_careful)
         };
-        let permit = match retry_at {
+        let alone = match retry_at {
             Some(retry_at) => {
                 let wait = Duration::from_micros(self.0.clock.stamp().at.span_until(retry_at).0);
                 if !wait.is_zero() {
                     return CrashGuardDecision::Later(wait);
                 }
-                if !self.0.is_ready.load(Ordering::Acquire) {
+                if !is_ready {
                     return CrashGuardDecision::Later(READY_PAUSE);
                 }
-                match tokio::time::timeout(ALONE_WAIT, self.0.gate.clone().write_owned()).await {
-                    Ok(gate) => {
-                        tracing::warn!(item, "tried again, alone");
-                        alone(gate)
-                    }
-                    Err(_) => return CrashGuardDecision::Later(CROWDED_PAUSE),
-                }
+                let Ok(alone) = tokio::time::timeout(ALONE_WAIT, self.begin_alone()).await else {
+                    return CrashGuardDecision::Later(CROWDED_PAUSE);
+                };
+                tracing::warn!(item, "tried again, alone");
+                Some(alone)
             }
-            None if is_careful => alone(self.0.gate.clone().write_owned().await),
-            None => CrashGuardPermit::Shared { _guard: self.0.gate.clone().read_owned().await },
+            None if is_careful => Some(self.begin_alone().await),
+            None => {
+                self.begin_shared().await;
+                None
+            }
         };
-        CrashGuardDecision::Now(self.performance(item, Some(log.begin(item)), permit))
+        let place = self.0.log.as_ref().map(|log| log.begin(item));
+        CrashGuardDecision::Now(GuardedEffect { guard: self.clone(), item: item.to_owned(), place, alone })
     }
 
-    fn performance(&self, item: &str, place: Option<usize>, permit: CrashGuardPermit) -> GuardedEffect {
-        GuardedEffect { guard: self.clone(), item: item.to_owned(), place, _permit: permit }
+    /// Waits until no task is executed alone.
+    async fn begin_shared(&self) {
+        self.begin(|memory| {
+            memory.alone.is_none() && {
+                memory.running += 1;
+                true
+            }
+        })
+        .await;
+    }
+
+    /// Waits until no task is executed. New tasks wait meanwhile. The exclusive execution is bounded in time; after
+    /// that, other tasks run concurrently.
+    async fn begin_alone(&self) -> u64 {
+        let mut number = 0;
+        self.begin(|memory| {
+            memory.alone.is_none() && {
+                memory.last_alone += 1;
+                number = memory.last_alone;
+                memory.alone = Some(number);
+                true
+            }
+        })
+        .await;
+        let waiting = AloneIntent { guard: self, number };
+        self.begin(|memory| {
+            memory.running == 0 && {
+                memory.running += 1;
+                true
+            }
+        })
+        .await;
+        std::mem::forget(waiting);
+        let guard = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(ALONE_BOUND).await;
+            guard.end_alone(number);
+        });
+        number
+    }
+
+    /// Waits until `try_begin` changes the state and returns true.
+    async fn begin(&self, mut try_begin: impl FnMut(&mut CrashGuardMemory) -> bool) {
+        let mut changes = self.0.state.subscribe();
+        while !self.0.state.send_if_modified(&mut try_begin) {
+            // The sender is owned by `self`, so the channel stays open.
+            changes.changed().await.ok();
+        }
+    }
+
+    fn end_alone(&self, number: u64) {
+        self.0.state.send_if_modified(|memory| memory.alone.take_if(|alone| *alone == number).is_some());
     }
 
     /// Called when the daemon is ready: quarantined tasks may be retried.
     pub fn ready(&self) {
-        self.0.is_ready.store(true, Ordering::Release);
-        if self.memory().crowded_deaths > 0 {
+        self.0.state.send_modify(|memory| memory.is_ready = true);
+        if self.0.state.borrow().crowded_deaths > 0 {
             let guard = self.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(CALM_AFTER).await;
                 guard.calm();
             });
         }
+    }
+
+    /// Whether [`Self::ready`] was called.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.0.state.borrow().is_ready
     }
 
     /// Called at a regular shutdown: tasks on record are not blamed for it.
@@ -198,40 +243,49 @@ impl CrashGuard {
     }
 
     fn calm(&self) {
-        let mut memory = self.memory();
-        if memory.crowded_deaths > 0 {
-            memory.crowded_deaths = 0;
-            self.save(&memory);
-        }
+        self.update(|memory| std::mem::take(&mut memory.crowded_deaths) > 0);
     }
 
     /// The quarantined tasks.
     pub fn set_aside(&self) -> Vec<CrashSuspect> {
-        self.memory().suspects.values().filter(|suspect| suspect.is_set_aside()).cloned().collect()
+        self.0.state.borrow().suspects.values().filter(|suspect| suspect.is_set_aside()).cloned().collect()
     }
 
     /// Forgets tasks with this prefix that are no longer pending.
     pub fn forget(&self, prefix: &str, is_owed: impl Fn(&str) -> bool) {
-        let mut memory = self.memory();
-        let before = memory.suspects.len();
-        memory.suspects.retain(|item, _| !item.starts_with(prefix) || is_owed(item));
-        if memory.suspects.len() != before {
-            self.save(&memory);
-        }
+        self.update(|memory| {
+            let before = memory.suspects.len();
+            memory.suspects.retain(|item, _| !item.starts_with(prefix) || is_owed(item));
+            memory.suspects.len() != before
+        });
     }
 
     /// Whether a task with this prefix has been blamed for a crash.
     pub fn suspects_any(&self, prefix: &str) -> bool {
-        self.memory().suspects.keys().any(|item| item.starts_with(prefix))
+        self.0.state.borrow().suspects.keys().any(|item| item.starts_with(prefix))
     }
 
     fn succeeded(&self, item: &str) {
-        let mut memory = self.memory();
-        if let Some(suspect) = memory.suspects.remove(item) {
-            let deaths = suspect.deaths;
-            tracing::info!(item, deaths, "performed after earlier daemons had died during it");
-            self.save(&memory);
-        }
+        self.update(|memory| {
+            let Some(suspect) = memory.suspects.remove(item) else { return false };
+            tracing::info!(
+                item,
+                deaths = suspect.deaths,
+                "performed after earlier daemons had died during it"
+            );
+            true
+        });
+    }
+
+    /// Saves the state if `change` returns true.
+    fn update(&self, change: impl FnOnce(&mut CrashGuardMemory) -> bool) {
+        self.0.state.send_if_modified(|memory| {
+            let is_changed = change(memory);
+            if is_changed {
+                self.save(memory);
+            }
+            is_changed
+        });
     }
 
     fn save(&self, memory: &CrashGuardMemory) {
@@ -240,9 +294,17 @@ impl CrashGuard {
             log.save(&CrashGuardState { suspects, concurrent_deaths: memory.crowded_deaths });
         }
     }
+}
 
-    fn memory(&self) -> MutexGuard<'_, CrashGuardMemory> {
-        self.0.memory.lock().unwrap_or_else(PoisonError::into_inner)
+/// The intent to execute a task alone. It ends if the wait is cancelled.
+struct AloneIntent<'a> {
+    guard: &'a CrashGuard,
+    number: u64,
+}
+
+impl Drop for AloneIntent<'_> {
+    fn drop(&mut self) {
+        self.guard.end_alone(self.number);
     }
 }
 
@@ -279,24 +341,6 @@ impl CrashGuardMemory {
         let suspect = CrashSuspect { item: item.to_owned(), deaths, retry_at: now.add_span(pause).0 };
         self.suspects.insert(item.to_owned(), suspect);
     }
-
-    /// Whether tasks are executed one at a time.
-    fn is_careful(&self) -> bool {
-        self.crowded_deaths >= MAX_CONSECUTIVE_DEATHS
-    }
-}
-
-/// Exclusive execution for a bounded time.
-fn alone(gate: OwnedRwLockWriteGuard<()>) -> CrashGuardPermit {
-    let held = Arc::new(Mutex::new(Some(gate)));
-    let released = Arc::downgrade(&held);
-    tokio::spawn(async move {
-        tokio::time::sleep(ALONE_BOUND).await;
-        if let Some(held) = released.upgrade() {
-            held.lock().unwrap_or_else(PoisonError::into_inner).take();
-        }
-    });
-    CrashGuardPermit::Alone { _guard: held }
 }
 
 impl GuardedEffect {
@@ -310,6 +354,10 @@ impl Drop for GuardedEffect {
     fn drop(&mut self) {
         if let (Some(log), Some(place)) = (&self.guard.0.log, self.place) {
             log.end(place);
+        }
+        self.guard.0.state.send_modify(|memory| memory.running -= 1);
+        if let Some(number) = self.alone {
+            self.guard.end_alone(number);
         }
     }
 }

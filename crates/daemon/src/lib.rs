@@ -1,30 +1,41 @@
 //! The daemon's loop: take an event, apply it, commit, execute the pending effects.
 //!
-//! [`RunService`] applies and commits events, and is the only way to change a run. [`EffectExecutor`] executes effects
-//! and reports the output of engines. [`Daemon`] combines both for clients. [`probe`] determines whether an engine can
-//! be used. This crate names no adapter.
+//! [`Daemon`] is the handle for clients. Its event loop passes every input to a [`Dispatcher`], a pure value that owns
+//! one actor for each active run and the scheduler, and performs the actions that the dispatcher returns. The
+//! simulator drives the same dispatcher. [`probe`] determines whether an engine can be used. This crate names no
+//! adapter.
 
-mod board;
 mod budget;
 mod content;
-mod daemon;
-mod desk;
+mod dispatcher;
 mod error;
+mod event_loop;
+mod executor;
 mod guard;
-mod lanes;
-mod performer;
+mod launch;
+mod log;
 mod pressure;
 pub mod probe;
-mod recent;
-mod talk;
-mod tell;
+mod probe_cache;
+mod process;
+mod run_actor;
+mod scheduler;
+mod service;
 
-pub use daemon::{ActivityBeforeStop, Daemon, DaemonConfig, ShutdownReport, StoppedRun};
-pub use desk::{CachedProbeResult, RequestOutcome, RunService, TransitionRules};
+pub use dispatcher::{DaemonAction, DaemonActivity, DaemonInput, Dispatcher, DispatcherConfig, ProbeOutcome};
 pub use error::RequestError;
+pub use executor::{
+    EffectExecutor, LocatedProcess, MachineSurvey, Operation, OperationResult, ReadRequest, read_available,
+    turns_of_attempt,
+};
 pub use guard::{CrashGuard, CrashGuardDecision, GuardPauses, GuardedEffect};
-pub use performer::{DaemonDeps, EffectExecutor};
+pub use launch::{parse_process_name, process_name};
 pub use pressure::{DiskShortage, SpaceLimit};
+pub use run_actor::{ActorPause, RequestOutcome, RequestReply, RunAction, RunInput, TransitionRules};
+pub use service::{
+    ActivityBeforeStop, Daemon, DaemonConfig, DaemonDeps, DaemonParts, ShutdownReport, StoppedRun, is_orphan,
+    runs_to_recover,
+};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

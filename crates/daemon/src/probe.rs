@@ -3,10 +3,7 @@
 //!
 //! It needs no daemon, so that other commands can use it. Blocks until the checks are complete.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use abide_domain::process::ExitStatus;
 use abide_ports::{
@@ -16,7 +13,7 @@ use abide_ports::{
 };
 
 /// The parameters of a probe.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct ProbeRequest<'a> {
     /// The working directory of the checks.
     pub directory: &'a str,
@@ -24,8 +21,14 @@ pub struct ProbeRequest<'a> {
     pub unique: &'a str,
     /// Maximum time of a check, if shorter than its own limit. A check that exceeds it is not repeated.
     pub timeout: Option<Duration>,
-    /// Set to cancel the probe.
-    pub cancel: &'a AtomicBool,
+    /// Whether the probe is cancelled. Called repeatedly.
+    pub is_cancelled: &'a dyn Fn() -> bool,
+}
+
+impl std::fmt::Debug for ProbeRequest<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProbeRequest").field("unique", &self.unique).finish_non_exhaustive()
+    }
 }
 
 /// Pauses between the rounds of checks.
@@ -59,7 +62,7 @@ pub(crate) fn look(
     let mut observed: Vec<ProbeResult> = vec![ProbeResult::TimedOut; checks.len()];
     let mut rounds = std::iter::once(Duration::ZERO).chain(PAUSES).enumerate();
     while let Some((round, pause)) = rounds.next()
-        && waits(pause, deadline, examination.cancel)
+        && waits(pause, deadline, examination.is_cancelled)
     {
         let mut slow = false;
         for (number, (check, seen)) in checks.iter().zip(&mut observed).enumerate() {
@@ -123,12 +126,12 @@ const MOST_COMPLAINT_CHARS: usize = 200;
 
 /// Waits, unless the probe is cancelled or the deadline comes first.
 #[expect(clippy::disallowed_methods, reason = "the pause before another try is what is wanted")]
-fn waits(pause: Duration, deadline: Instant, cancel: &AtomicBool) -> bool {
+fn waits(pause: Duration, deadline: Instant, is_cancelled: &dyn Fn() -> bool) -> bool {
     let end = now() + pause;
-    while now() < end && end < deadline && !cancel.load(Ordering::Acquire) {
+    while now() < end && end < deadline && !is_cancelled() {
         std::thread::sleep(LOOK.min(end.saturating_duration_since(now())));
     }
-    end < deadline && !cancel.load(Ordering::Acquire)
+    end < deadline && !is_cancelled()
 }
 
 /// Prefix of the names of checks.
@@ -176,7 +179,7 @@ fn observe(
     let timeout = examination.timeout.map_or(wanted, |most| most.min(wanted));
     let until = deadline.min(now() + timeout);
     let observed = match processes.start(name, &start) {
-        Ok(_) => listen(processes, name, check, until, examination.cancel),
+        Ok(_) => listen(processes, name, check, until, examination.is_cancelled),
         Err(StartError::ProgramUnusable(reason)) => ProbeResult::NotFound { reason },
         Err(
             error @ (StartError::DirectoryUnusable(_)
@@ -199,7 +202,7 @@ fn listen(
     name: &str,
     check: &ProbeCommand,
     until: Instant,
-    cancel: &AtomicBool,
+    is_cancelled: &dyn Fn() -> bool,
 ) -> ProbeResult {
     let unavailable = |reason: String| ProbeResult::Unavailable { reason };
     let mut follow = match processes.follow(name, OutputOffsets::START) {
@@ -214,7 +217,7 @@ fn listen(
     let code = loop {
         let left = until.saturating_duration_since(now());
         // A program with endless output has not answered either.
-        if left.is_zero() || cancel.load(Ordering::Acquire) {
+        if left.is_zero() || is_cancelled() {
             return ProbeResult::TimedOut;
         }
         match follow.next(Some(left.min(LOOK))) {

@@ -2,11 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Mutex, time::Duration};
 
 use abide_daemon::probe::{ProbeRequest, examine};
 use abide_domain::{
@@ -137,8 +133,7 @@ fn health(machine: &ScriptedMachine, timeout: Option<Duration>) -> EngineHealth 
     let engine = registry::built_in().into_iter().find(|engine| engine.name() == "codex").unwrap();
     let installation = engine.installation();
     let entry = InstalledEngine { engine: engine.into(), installation, binary_placeholder: None };
-    let cancel = AtomicBool::new(false);
-    examine(machine, &entry, &ProbeRequest { directory: "/", unique: "u", timeout, cancel: &cancel })
+    examine(machine, &entry, &ProbeRequest { directory: "/", unique: "u", timeout, is_cancelled: &|| false })
 }
 
 #[test]

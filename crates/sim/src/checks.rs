@@ -3,6 +3,7 @@
 use abide_domain::{
     delivery::{DeliveryContent, DeliveryStatus},
     engine::ProfileKind,
+    event::RunEvent,
     id::RunId,
     inbound::InboundStatus,
     interaction::{InteractionOrigin, InteractionState, ResolutionMode, RuntimeQuestion},
@@ -67,7 +68,8 @@ impl SimWorld {
             )?;
         }
         if let (true, Some(handle)) = (run.has_history, &run.handle) {
-            let mut sessions = self.engines.keepers.iter().filter(|((owner, _), _)| *owner == id);
+            let table = self.processes.table();
+            let mut sessions = table.engines.keepers.iter().filter(|((owner, _), _)| *owner == id);
             ensure(
                 sessions.any(|(_, keeper)| keeper.session == handle.handle_value),
                 "a handle names a session that an engine has",
@@ -85,6 +87,8 @@ impl SimWorld {
         ensure(held <= self.slots, "no more runs work than there are slots", || {
             format!("{held} of {} slots are held", self.slots)
         })?;
+        let short = self.admitted_short.pop_first();
+        ensure(short.is_none(), "no run starts while there is too little space", || format!("{short:?}"))?;
         let finished = self.finished.get(&id).copied().unwrap_or(run.status());
         ensure(finished == run.status(), "a finished state is never left", || {
             format!("{id} was {finished} and is {}", run.status())
@@ -101,7 +105,8 @@ impl SimWorld {
 
     /// Uses the real behaviour of the engine, not the run's profile.
     fn is_sticky(&self, run: &Run) -> bool {
-        self.plans.get(&run.run_id).is_some_and(|plan| plan.kind == ProfileKind::StickyProcess)
+        let plans = self.catalogue.plans();
+        plans.get(&run.settings.engine).is_some_and(|plan| plan.kind == ProfileKind::StickyProcess)
     }
 
     /// Checks all invariants, after the world is quiescent.
@@ -117,6 +122,8 @@ impl SimWorld {
             self.check_sessions(run)?;
         }
         self.check_shown()?;
+        self.check_output(&runs)?;
+        self.check_actors()?;
         for run in &runs {
             self.check_at_rest(run)?;
         }
@@ -134,6 +141,51 @@ impl SimWorld {
         ensure(!overdue, "a deadline is kept", || format!("{id} is {} past it", run.state.detail()))?;
         let resting = matches!(run.state, RunState::Finished(_) | RunState::Idle { .. });
         ensure(resting, "every run comes to rest", || format!("{id} is {}", run.state.detail()))
+    }
+
+    /// Every request has a response, and a run that is only a row has no actor.
+    fn check_actors(&self) -> Result<(), InvariantViolation> {
+        let open = self.people.requests.len();
+        ensure(open == 0, "every request is answered", || format!("{open} requests are not answered"))?;
+        let active: Vec<RunId> = self.daemon.parts.dispatcher.active_runs().collect();
+        let holds = |run: &RunId| {
+            let run = now(self.store.run(*run)).ok().flatten();
+            run.is_some_and(|run| run.occupancy() == SlotOccupancy::Holding)
+        };
+        ensure(active.iter().all(holds), "a run that rests has no actor", || format!("{active:?}"))
+    }
+
+    /// Progress is recorded once and in order.
+    fn check_output(&self, runs: &[Run]) -> Result<(), InvariantViolation> {
+        for run in runs {
+            let entries =
+                now(self.store.entries_of(run.run_id, JournalSeq(0), usize::MAX)).unwrap_or_default();
+            let mut texts: Vec<(u32, u32)> = Vec::new();
+            for entry in &entries {
+                if let RunEvent::Progressed { attempt, text, .. } = &entry.event
+                    && let Some(number) = text.strip_prefix("step ").and_then(|number| number.parse().ok())
+                {
+                    texts.push((attempt.0, number));
+                }
+            }
+            let once = texts.windows(2).all(|pair| pair[0].0 != pair[1].0 || pair[0].1 < pair[1].1);
+            ensure(once, "output is recorded once and in order", || format!("{} has {texts:?}", run.run_id))?;
+            let gapless = texts.windows(2).all(|pair| {
+                pair[0].0 != pair[1].0 || self.is_next_progress(run.run_id, pair[0].1, pair[1].1)
+            });
+            ensure(gapless, "no output is left out", || format!("{} has {texts:?}", run.run_id))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a process has made no other progress between these two steps.
+    fn is_next_progress(&self, run: RunId, first: u32, second: u32) -> bool {
+        let table = self.processes.table();
+        let own = table.engines.keepers.iter().filter(|((owner, _), _)| *owner == run);
+        own.map(|(_, keeper)| String::from_utf8_lossy(&keeper.spool)).all(|spool| {
+            let has = |number: u32| spool.contains(&format!("\"step {number}\""));
+            !has(first) || !(first + 1..second).any(has)
+        })
     }
 
     fn check_tables(&self, run: RunId) -> Result<(), InvariantViolation> {
@@ -159,9 +211,13 @@ impl SimWorld {
 
     /// A turn reaches an engine once, and its records belong to it.
     fn check_turns(&self, run: RunId) -> Result<(), InvariantViolation> {
+        let table = self.processes.table();
+        let engines = &table.engines;
         let tables = now(self.store.tables_of(run)).unwrap_or_default();
+        let early = engines.uncommitted.first();
+        ensure(early.is_none(), "nothing is done that was not committed first", || format!("{early:?}"))?;
         for turn in tables.turns.values() {
-            let times = self.engines.executed.get(&turn.turn_id).map_or(0, |executed| executed.times);
+            let times = engines.executed.get(&turn.turn_id).map_or(0, |executed| executed.times);
             ensure(times <= 1, "a turn is carried out once", || {
                 format!("{} was carried out {times} times", turn.turn_id)
             })?;
@@ -179,7 +235,7 @@ impl SimWorld {
         ensure(causes.len() == all, "a message or reply starts one turn", || {
             format!("{run} has {all} turns for {} causes", causes.len())
         })?;
-        for (turn, executed) in self.engines.executed.iter().filter(|(_, executed)| executed.run == run) {
+        for (turn, executed) in engines.executed.iter().filter(|(_, executed)| executed.run == run) {
             ensure(tables.turns.contains_key(turn), "nothing is done that was not committed first", || {
                 format!("{turn} ({}) is in no ledger", executed.prompt)
             })?;
@@ -190,6 +246,8 @@ impl SimWorld {
     /// The number of launches of a turn is bounded. When they are used up a person is asked, and only a person can have
     /// it retried.
     fn check_launches(&self, run: &Run) -> Result<(), InvariantViolation> {
+        let table = self.processes.table();
+        let engines = &table.engines;
         let tables = now(self.store.tables_of(run.run_id)).unwrap_or_default();
         let parks =
             |asker: &InteractionOrigin| *asker == InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly);
@@ -209,7 +267,7 @@ impl SimWorld {
             })?;
         }
         for asked in tables.interactions.values().filter(|it| parks(&it.origin)) {
-            let times = self.engines.executed.get(&asked.turn_id).map_or(0, |executed| executed.times);
+            let times = engines.executed.get(&asked.turn_id).map_or(0, |executed| executed.times);
             let auto = run.settings.execution_mode == ExecutionMode::Auto;
             ensure(times == 0 && !auto, "only a turn that did nothing may be tried again", || {
                 format!("{} was carried out {times} times", asked.turn_id)
@@ -220,6 +278,8 @@ impl SimWorld {
 
     /// A run continues in the session in which it began.
     fn check_sessions(&self, run: &Run) -> Result<(), InvariantViolation> {
+        let table = self.processes.table();
+        let engines = &table.engines;
         let Some(handle) = &run.handle else { return Ok(()) };
         if let RunState::Finished(RunOutcome::Failed(_) | RunOutcome::Canceled(_)) = run.state {
             return Ok(());
@@ -227,7 +287,7 @@ impl SimWorld {
         let tables = now(self.store.tables_of(run.run_id)).unwrap_or_default();
         for turn in tables.turns.values().filter(|turn| turn.execution_status == ExecutionStatus::Completed) {
             for attempt in &turn.attempts {
-                let Some(keeper) = self.engines.keepers.get(&(run.run_id, attempt.attempt)) else { continue };
+                let Some(keeper) = engines.keepers.get(&(run.run_id, attempt.attempt)) else { continue };
                 ensure(
                     keeper.session == handle.handle_value,
                     "a run continues in the session in which it began",
@@ -245,9 +305,11 @@ impl SimWorld {
 
     /// An acknowledged message is stored, and was executed once or has a stated reason.
     fn check_messages(&self) -> Result<(), InvariantViolation> {
+        let table = self.processes.table();
+        let engines = &table.engines;
         for (key, run) in &self.people.acknowledged {
-            let prompts = self.engines.executed.values().filter(|executed| executed.prompt == key.message_id);
-            let steered = self.engines.steered.get(&key.message_id).copied().unwrap_or_default();
+            let prompts = engines.executed.values().filter(|executed| executed.prompt == key.message_id);
+            let steered = engines.steered.get(&key.message_id).copied().unwrap_or_default();
             let times = prompts.map(|executed| executed.times).sum::<u32>() + steered;
             ensure(times <= 1, "a message is carried out once", || {
                 format!("{} was carried out {times} times", key.message_id)
@@ -272,6 +334,8 @@ impl SimWorld {
 
     /// A question is answered once, by the recorded person, and only people grant permission.
     fn check_replies(&self) -> Result<(), InvariantViolation> {
+        let table = self.processes.table();
+        let engines = &table.engines;
         for (id, text) in &self.people.taken_replies {
             let recorded = now(self.store.interaction(*id)).ok().flatten();
             let state = recorded.map(|interaction| interaction.state);
@@ -281,7 +345,7 @@ impl SimWorld {
                 format!("{id}: {text} became {state:?}")
             })?;
         }
-        for (at, keeper) in &self.engines.keepers {
+        for (at, keeper) in &engines.keepers {
             for (gate, answers) in &keeper.answers {
                 ensure(answers.len() == 1, "a question is answered once", || {
                     format!("{gate} was answered {answers:?}")
@@ -309,7 +373,9 @@ impl SimWorld {
 
     /// Every living process belongs to a run that holds it.
     fn check_processes(&self, runs: &[Run]) -> Result<(), InvariantViolation> {
-        for ((run, attempt), keeper) in &self.engines.keepers {
+        let table = self.processes.table();
+        let engines = &table.engines;
+        for ((run, attempt), keeper) in &engines.keepers {
             let held = runs.iter().any(|it| it.run_id == *run && it.attempt() == Some(*attempt));
             ensure(held || keeper.fate != ProcessFate::Alive, "no process is left behind", || {
                 format!("process {run}/{} lives without a keeper", attempt.0)
@@ -320,7 +386,7 @@ impl SimWorld {
 
     fn check_slots(&self, runs: &[Run]) -> Result<(), InvariantViolation> {
         let held = runs.iter().filter(|run| run.occupancy() == SlotOccupancy::Holding).count();
-        let known = self.daemon.desk.occupancy();
+        let known = self.daemon.parts.dispatcher.occupancy();
         ensure(known == (held, 0), "no slot leaks", || format!("{known:?} are counted, {held} are held"))
     }
 
@@ -367,8 +433,8 @@ impl SimWorld {
         let questions = now(self.store.open_interactions(PageRequest::first(1)));
         debug_assert!(questions.is_ok_and(|open| open.items.is_empty()), "at rest nothing is open");
         HistoryCounters {
-            events: self.daemon.taken,
-            crashes: self.daemon.restarts,
+            events: self.taken,
+            crashes: self.restarts,
             runs: runs.len() as u64,
             replies: self.people.taken_replies.len() as u64,
             auto_decisions: runs.iter().map(|run| u64::from(run.auto_decision_count)).sum(),

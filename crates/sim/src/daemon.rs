@@ -1,422 +1,525 @@
-//! The daemon of the simulated world: the real [`RunService`], and a simulated executor that performs effects and reads
-//! processes. Its state is lost in a crash; all other state must suffice for recovery.
+//! Drives the daemon's dispatcher with simulated storage, time and processes. Every action waits until the dice choose
+//! it, and so does its result. A crash loses both. Nothing of the daemon is implemented here.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     future::Future,
-    pin::pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
-use abide_daemon::{RequestOutcome, RunService};
+use abide_daemon::{
+    CrashGuard, Daemon, DaemonAction, DaemonConfig, DaemonDeps, DaemonInput, DaemonParts, MachineSurvey,
+    Operation, OperationResult, ProbeOutcome, ReadRequest, RequestError, RequestOutcome, RunAction, RunInput,
+    SpaceLimit, is_orphan, process_name, read_available, runs_to_recover, turns_of_attempt,
+};
 use abide_domain::{
-    effect::{Effect, PendingEffect},
-    engine::{EngineInteractiveProfile, ProfileKind, RunAbilities},
-    event::{LaunchRetry, ProcessAfterTurn, RunEvent, TurnOutcome},
-    failure::{FailureCode, RunFailure},
-    id::{DeliveryId, RunId, TurnId},
-    process::{Attempt, ExitStatus, OutputPosition},
-    run::{Run, RunState, RunningPhase},
+    event::RunEvent,
+    id::{DeliveryId, RunId},
+    run::Run,
+    settings::RunSettings,
     time::{Seconds, Timestamp},
 };
 use abide_ports::{
+    catalogue::InstalledEngine,
     clock::Clock,
-    store::{PageRequest, StoreQueries},
+    engine::ProcessSignal,
+    processes::{OutputFollower, ProcessOutput, ProcessUnreachable, Processes},
+    store::{Journal, JournalCommit, PageRequest, RunChange, StoreError, StoreQueries},
 };
 use abide_store::memory::MemoryStore;
-use abide_testkit::clock::FakeClock;
+use abide_testkit::{
+    clock::FakeClock,
+    fake_engine::{ContentsInMemory, NoopWorkspaces},
+};
 
 use crate::{
+    adapter::SimCatalogue,
     checks::InvariantViolation,
-    engine::{ProcessFate, SimFact, SimKeeper, SimLaunch, answer_of, handle},
     faults::{RuleFault, bent_rules},
-    world::{HistoryHalt, SimWorld},
+    processes::{ProcessKey, SimProcesses},
+    world::{HistoryHalt, SimDisk, SimWorld},
 };
 
 /// The state that is lost in a crash.
 pub(crate) struct SimDaemon {
-    pub(crate) desk: RunService,
-    /// Number of facts read from each spool.
-    read: BTreeMap<(RunId, Attempt), usize>,
-    /// Pending effects that a faulty daemon has forgotten.
-    forgotten: BTreeSet<(RunId, u32)>,
+    pub(crate) parts: DaemonParts,
+    tasks: Vec<SimTask>,
+    followers: BTreeMap<ProcessKey, Box<dyn OutputFollower>>,
+    /// The wall time at which it started.
     started_at: Timestamp,
-    /// Number of events since the start of the world.
-    pub(crate) taken: u64,
-    pub(crate) restarts: u64,
 }
 
-/// The position of a spool whose exit was reported too.
-const HEARD_OUT: usize = usize::MAX / 2;
+/// A future request of a client.
+pub(crate) type SimRequest = Pin<Box<dyn Future<Output = Result<RequestOutcome, RequestError>>>>;
+
+/// What the event loop would be doing.
+enum SimTask {
+    /// An action that has not begun.
+    Action(DaemonAction),
+    /// The result of an action, which has not been delivered.
+    Result(DaemonInput),
+    /// An input at this monotonic time, in microseconds.
+    Timer(u64, DaemonInput),
+}
+
+/// The result of an action that has been performed.
+enum SimOutcome {
+    Input(DaemonInput),
+    Nothing,
+    /// The process has no output yet.
+    Blocked(DaemonAction),
+}
 
 impl SimDaemon {
-    pub(crate) fn start(store: &Arc<MemoryStore>, clock: &Arc<FakeClock>, slots: usize) -> Self {
-        let desk = now(RunService::with_rules(store.clone(), clock.clone(), slots, bent_rules))
-            .expect("memory can always be read");
-        Self {
-            desk,
-            read: BTreeMap::new(),
-            forgotten: BTreeSet::new(),
-            started_at: clock.now(),
-            taken: 0,
-            restarts: 0,
-        }
+    /// The daemon on this store, before it has recovered anything.
+    pub(crate) fn assemble(
+        store: &Arc<MemoryStore>,
+        clock: &Arc<FakeClock>,
+        processes: &SimProcesses,
+        catalogue: &Arc<SimCatalogue>,
+        disk: &Arc<SimDisk>,
+        (slots, fault): (usize, Option<RuleFault>),
+    ) -> Self {
+        let deps = DaemonDeps {
+            store: store.clone(),
+            clock: clock.clone(),
+            catalogue: catalogue.clone(),
+            processes: Arc::new(processes.clone()),
+            workspaces: Arc::new(NoopWorkspaces),
+            private: "private".to_owned(),
+            recovery_max: Seconds(300),
+            contents: Arc::<ContentsInMemory>::default(),
+            space: SpaceLimit { space: Some(disk.clone()), min_free_bytes: 1, home: "/".to_owned() },
+        };
+        let slots = slots + usize::from(fault == Some(RuleFault::AdmitOverLimit));
+        let config = DaemonConfig { stall_after: Seconds(60), slots, workspaces: "w".to_owned() };
+        let guard = CrashGuard::none(clock.clone());
+        let parts = now(Daemon::parts(deps, config, guard, bent_rules)).expect("memory can always be read");
+        Self { parts, tasks: vec![], followers: BTreeMap::new(), started_at: clock.now() }
     }
 }
 
 impl SimWorld {
-    /// Starts a new daemon on the remaining state. Pending effects come first, because the old daemon may have executed
-    /// them without a report. Then it reattaches to every process of a run. Only then does it accept new events.
+    /// Starts a new daemon on the remaining state. Clients are connected at once.
     pub(crate) fn restart_daemon(&mut self) -> Result<(), InvariantViolation> {
-        loop {
-            self.note(|| "a new daemon starts".into());
-            let (taken, restarts) = (self.daemon.taken, self.daemon.restarts + 1);
-            self.daemon = SimDaemon::start(&self.store, &self.clock, self.slots);
-            (self.daemon.taken, self.daemon.restarts) = (taken, restarts);
-            let owed = now(self.store.pending_effects(None, usize::MAX)).expect("memory can always be read");
-            if self.fault == Some(RuleFault::ForgetOwedAtRestart) {
-                self.daemon.forgotten = owed.iter().map(|(run, owed)| (*run, owed.number.0)).collect();
-            }
-            match self.perform_everything().and_then(|()| self.reconcile()) {
-                Ok(()) => return Ok(()),
-                Err(HistoryHalt::Violated(violation)) => return Err(violation),
-                // It crashed again during the start.
-                Err(HistoryHalt::Crashed) => {}
+        self.note(|| "a new daemon starts".into());
+        self.restarts += 1;
+        let limits = (self.slots, self.fault);
+        let (store, clock, disk) = (&self.store, &self.clock, &self.disk);
+        self.daemon = SimDaemon::assemble(store, clock, &self.processes, &self.catalogue, disk, limits);
+        self.people.lose_connections();
+        let (runs, _) = now(runs_to_recover(&*self.store)).expect("memory can always be read");
+        let mut runs: Vec<RunId> = runs.into_iter().collect();
+        if self.fault == Some(RuleFault::ForgetOwedAtRestart) {
+            runs.clear();
+        }
+        let names = self.processes.names();
+        let (reply, _) = tokio::sync::oneshot::channel();
+        let started = self.deliver(DaemonInput::Recover { runs, reply });
+        self.after(started)?;
+        for name in names {
+            let is_left = self.fault == Some(RuleFault::LeaveOrphans);
+            if !is_left && now(is_orphan(&*self.store, &name)).expect("memory can always be read") {
+                self.note(|| format!("process {name} belongs to no run"));
+                // A keeper that does not answer is tried at the next start.
+                self.processes.terminate(&name).ok();
             }
         }
+        let ticked = self.deliver(DaemonInput::Tick);
+        self.after(ticked)
     }
 
-    fn reconcile(&mut self) -> Result<(), HistoryHalt> {
-        for run in self.all_runs() {
-            let held = run.live().map(|live| live.attempt);
-            let gone = held.filter(|attempt| {
-                let keeper = self.engines.keepers.get(&(run.run_id, *attempt));
-                keeper.is_none_or(|keeper| keeper.fate == ProcessFate::Vanished && keeper.spool.is_empty())
-            });
-            if let Some(attempt) = gone {
-                self.take(run.run_id, RunEvent::ProcessExited { attempt, exit: ExitStatus::Unknown })?;
-            }
+    /// Passes an input to the dispatcher, and keeps the actions.
+    fn deliver(&mut self, input: DaemonInput) -> Result<(), HistoryHalt> {
+        let actions = self.daemon.parts.dispatcher.handle(input);
+        for action in actions {
+            self.accept(action)?;
         }
         Ok(())
     }
 
-    /// Sends the shutdown event to every run; a random part of the resulting effects is executed.
-    pub(crate) fn shut_down(&mut self) -> Result<(), HistoryHalt> {
-        for run in self.all_runs() {
-            self.take(run.run_id, RunEvent::ShutdownRequested)?;
-        }
-        for _ in 0..self.dice.below(8) {
-            self.perform_something()?;
-            self.hear_something()?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn take(&mut self, run: RunId, event: RunEvent) -> Result<(), HistoryHalt> {
-        self.take_all(run, vec![event])
-    }
-
-    fn take_all(&mut self, run: RunId, events: Vec<RunEvent>) -> Result<(), HistoryHalt> {
-        self.before_the_desk();
-        let name = events.iter().map(RunEvent::name).collect::<Vec<_>>().join(", ");
-        if self.fault == Some(RuleFault::ActBeforeCommit) && self.store.has_pending_crash() {
-            for event in &events {
-                self.act_too_early(run, event);
+    /// Handles the actions that cannot be late; all others become tasks.
+    fn accept(&mut self, action: DaemonAction) -> Result<(), HistoryHalt> {
+        let now_micros = self.monotonic;
+        let at = |delay: Duration| now_micros + u64::try_from(delay.as_micros()).unwrap_or(u64::MAX / 2);
+        match action {
+            DaemonAction::TickAfter(_) if self.fault == Some(RuleFault::NeverTick) => {}
+            DaemonAction::TickAfter(delay) => {
+                self.daemon.tasks.push(SimTask::Timer(at(delay), DaemonInput::Tick))
             }
-        }
-        let outcome = now(self.daemon.desk.take_all(run, &events));
-        self.note(|| match &outcome {
-            Ok(RequestOutcome::Changed(run)) => format!("{name} makes {} {}", run.run_id, run.state.detail()),
-            Ok(RequestOutcome::Absorbed) => format!("{name} is no news to {run}"),
-            Ok(RequestOutcome::Repeated(_)) => format!("{name} was taken before by {run}"),
-            Err(error) => format!("{name} is not taken by {run}: {error}"),
-        });
-        self.judge(outcome).map(|_| ())
-    }
-
-    // Execution of effects.
-
-    pub(crate) fn perform_something(&mut self) -> Result<(), HistoryHalt> {
-        let owed = self.first_owed();
-        let Some((run, owed)) = self.dice.choose(&owed) else { return Ok(()) };
-        self.perform(run, owed)
-    }
-
-    pub(crate) fn perform_everything(&mut self) -> Result<(), HistoryHalt> {
-        for _ in 0..50 {
-            let owed = self.first_owed();
-            if owed.is_empty() {
-                break;
-            }
-            for (run, owed) in owed {
-                self.perform(run, owed)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The first due effect of each run: the effects of a run are executed in order.
-    fn first_owed(&mut self) -> Vec<(RunId, PendingEffect)> {
-        let all = now(self.store.pending_effects(None, usize::MAX)).unwrap_or_default();
-        let mut first: BTreeMap<RunId, PendingEffect> = BTreeMap::new();
-        for (run, owed) in all {
-            let known = !self.daemon.forgotten.contains(&(run, owed.number.0));
-            if known && owed.due_at <= self.clock.now() {
-                first.entry(run).or_insert(owed);
-            }
-        }
-        first.into_iter().collect()
-    }
-
-    fn perform(&mut self, run: RunId, owed: PendingEffect) -> Result<(), HistoryHalt> {
-        self.note(|| format!("the daemon performs {} for {run}", owed.effect.name()));
-        let fact = self.carry_out(run, &owed);
-        // The daemon may crash between the execution and its report.
-        if self.dice.chance(3) && !self.people.behave {
-            self.note(|| "the daemon is killed before it can say so".into());
-            return Err(HistoryHalt::Crashed);
-        }
-        self.take(run, fact)
-    }
-
-    /// Executes an effect and returns the event that reports it.
-    fn carry_out(&mut self, run: RunId, owed: &PendingEffect) -> RunEvent {
-        let performed = RunEvent::EffectPerformed { effect: owed.number };
-        match &owed.effect {
-            Effect::Probe { .. } => self.probe(run),
-            Effect::Launch { attempt } => {
-                let known = self.engines.keepers.contains_key(&(run, *attempt));
-                let plan = self.plans[&run].clone();
-                if !known && !self.people.behave && self.dice.chance(plan.refuses) {
-                    let retry = if self.dice.chance(10) { LaunchRetry::Never } else { LaunchRetry::Later };
-                    let failure = RunFailure::new(FailureCode::EngineNotFound, "it would not start");
-                    return RunEvent::LaunchFailed { attempt: *attempt, failure, retry };
-                }
-                let state = now(self.store.run(run)).ok().flatten();
-                let turn = state.as_ref().and_then(|state| state.turns.last());
-                let record =
-                    turn.and_then(|turn| turn.attempts.iter().find(|record| record.attempt == *attempt));
-                let session = record.and_then(|record| record.session.as_ref());
-                let (Some(turn), Some(session)) = (turn, session) else {
-                    // The daemon also finds no parameters for a launch that its run does not expect.
-                    let failure =
-                        RunFailure::new(FailureCode::EngineFailed, "the ledger does not contain the launch");
-                    return RunEvent::LaunchFailed { attempt: *attempt, failure, retry: LaunchRetry::Never };
-                };
-                let (turn_id, prompt) = (turn.turn_id, turn.prompt.as_str());
-                let order = SimLaunch { run, attempt: *attempt, turn: turn_id, session, prompt };
-                let keeper = self.engines.launch(&order, &plan, &mut self.dice);
-                match keeper.fate {
-                    ProcessFate::Vanished => {
-                        RunEvent::ProcessExited { attempt: *attempt, exit: ExitStatus::Unknown }
-                    }
-                    ProcessFate::Alive | ProcessFate::Exited(_) => {
-                        RunEvent::AttemptStarted { attempt: *attempt, process: keeper.process.clone() }
-                    }
+            DaemonAction::Run { run, action: RunAction::Pause { pause, duration } } => {
+                if self.fault != Some(RuleFault::ForgetPauses) {
+                    let resume = DaemonInput::Run { run, input: RunInput::Resume(pause) };
+                    self.daemon.tasks.push(SimTask::Timer(at(duration), resume));
                 }
             }
-            Effect::SendPrompt { attempt, turn_id, prompt } => {
-                let plan = self.plans[&run].clone();
-                let at = (run, *attempt);
-                self.engines.say(at, owed.number, *turn_id, prompt, &plan, &mut self.dice);
-                performed
+            DaemonAction::Run { action: RunAction::Reply { reply, result }, .. } => {
+                // The client may have gone.
+                if self.fault != Some(RuleFault::ForgetReplies) {
+                    reply.send(result).ok();
+                } else {
+                    std::mem::forget(reply);
+                }
             }
-            Effect::Answer { attempt, gate, text, verdict, .. } => {
-                self.engines.answer((run, *attempt), owed.number, gate, (text, *verdict));
-                performed
+            DaemonAction::Run { action: RunAction::Announce(changed), .. } => {
+                self.taken += 1;
+                if let Some(run) = changed {
+                    self.note(|| format!("{} is {}", run.run_id, run.state.detail()));
+                    self.check_run(&run)?;
+                }
             }
-            Effect::Steer { attempt, message, .. } => {
-                let taken = self.engines.steer((run, *attempt), owed.number, &message.message_id);
-                if taken { performed } else { RunEvent::EffectObsolete { effect: owed.number } }
+            DaemonAction::Run { run, action: RunAction::StopReading { attempt } } => {
+                self.daemon.followers.remove(&(run, attempt));
             }
-            Effect::Interrupt { attempt } => {
-                self.engines.interrupt((run, *attempt), owed.number, &mut self.dice);
-                performed
+            action => self.daemon.tasks.push(SimTask::Action(action)),
+        }
+        Ok(())
+    }
+
+    /// Whether a task can continue now.
+    fn is_ready(&self, task: &SimTask) -> bool {
+        match task {
+            SimTask::Action(DaemonAction::Run { run, action: RunAction::Read { attempt, request } }) => {
+                request.timeout.is_some() || self.has_output(*run, *attempt, request)
             }
-            Effect::Terminate { attempt } => {
-                self.engines.terminate((run, *attempt));
-                performed
-            }
-            Effect::Recover { attempt, .. } => self.recover(run, *attempt),
-            Effect::Deliver { delivery_id } => self.deliver(*delivery_id),
+            SimTask::Action(_) | SimTask::Result(_) => true,
+            SimTask::Timer(at, _) => *at <= self.monotonic,
         }
     }
 
-    fn probe(&mut self, run: RunId) -> RunEvent {
-        if !self.people.behave && self.dice.chance(3) {
-            let failure = RunFailure::new(FailureCode::EngineNotFound, "there is no such program");
-            return RunEvent::EngineUnusable { failure };
+    fn has_output(&self, run: RunId, attempt: abide_domain::process::Attempt, request: &ReadRequest) -> bool {
+        if request.from.is_some() {
+            return true;
         }
-        let plan = &self.plans[&run];
-        let chosen = plan.names_ours && plan.kind == ProfileKind::Resumable;
-        RunEvent::ProfileResolved {
-            profile: EngineInteractiveProfile {
-                kind: plan.kind,
-                reason: "so it is".into(),
-                session_timeout_sec: Seconds(600),
+        let table = self.processes.table();
+        let keeper = table.engines.keepers.get(&(run, attempt));
+        keeper.is_none_or(|keeper| {
+            let read = self.read.get(&(run, attempt)).copied().unwrap_or_default();
+            keeper.is_silent
+                || keeper.is_severed
+                || keeper.is_removed
+                || keeper.exit().is_some()
+                || keeper.spool.len() > read
+        })
+    }
+
+    /// Continues one task that the dice choose. Returns whether there was one.
+    pub(crate) fn do_something(&mut self) -> Result<bool, HistoryHalt> {
+        self.poll_requests()?;
+        let ready: Vec<usize> =
+            (0..self.daemon.tasks.len()).filter(|place| self.is_ready(&self.daemon.tasks[*place])).collect();
+        let Some(place) = self.dice.choose(&ready) else { return Ok(false) };
+        match self.daemon.tasks.swap_remove(place) {
+            SimTask::Result(input) | SimTask::Timer(_, input) => self.deliver(input)?,
+            SimTask::Action(action) => match self.perform(action) {
+                SimOutcome::Nothing => {}
+                SimOutcome::Blocked(action) => {
+                    self.daemon.tasks.push(SimTask::Action(action));
+                    // Only the time limit of the read is waited for.
+                    return Ok(!self.people.behave);
+                }
+                SimOutcome::Input(input) => self.daemon.tasks.push(SimTask::Result(input)),
             },
-            abilities: RunAbilities { steer: plan.steers, recover: plan.reads_back },
-            command: None,
-            handle: chosen.then(|| handle(&format!("ours-{run}"))),
+        }
+        self.poll_requests()?;
+        Ok(true)
+    }
+
+    /// Continues until nothing can be done without the passage of time.
+    pub(crate) fn do_everything(&mut self) -> Result<(), HistoryHalt> {
+        for _ in 0..MAX_TASKS {
+            if !self.do_something()? {
+                return Ok(());
+            }
+        }
+        let waiting: Vec<String> = self.daemon.tasks.iter().map(SimTask::describe).take(10).collect();
+        let detail = format!("after {MAX_TASKS} tasks the daemon still has {waiting:?}");
+        Err(InvariantViolation { check: "the daemon comes to rest", detail }.into())
+    }
+
+    /// Performs an action as the event loop would.
+    fn perform(&mut self, action: DaemonAction) -> SimOutcome {
+        match action {
+            DaemonAction::ListDeadlines { limit } => {
+                let mut listed = now(self.store.runs_due(Timestamp(i64::MAX), limit));
+                if self.fault == Some(RuleFault::ForgetDeadlinesAtRestart)
+                    && let Ok(deadlines) = &mut listed
+                {
+                    deadlines.retain(|(run, _)| {
+                        let run = now(self.store.run(*run)).ok().flatten();
+                        run.is_some_and(|run| self.restarts == 0 || run.updated_at > self.daemon.started_at)
+                    });
+                }
+                SimOutcome::Input(DaemonInput::DeadlinesListed(listed))
+            }
+            DaemonAction::Probe(entry) => self.probe(&entry),
+            DaemonAction::TickAfter(_) => SimOutcome::Nothing,
+            DaemonAction::Run { run, action } => self.perform_for(run, action),
         }
     }
 
-    fn recover(&mut self, run: RunId, attempt: Attempt) -> RunEvent {
-        let Some(keeper) = self.engines.keepers.get(&(run, attempt)) else {
-            return RunEvent::RecoveryFailed { attempt, reason: "there is no trace of it".into() };
-        };
-        // An exited process whose spool was read to the end has no more facts.
-        let read = self.daemon.read.get(&(run, attempt)).copied().unwrap_or_default();
-        let heard_out = keeper.fate != ProcessFate::Alive && read >= keeper.spool.len();
-        // Sometimes a living process is not found.
-        let missed = !self.people.behave && self.dice.chance(10);
-        if heard_out || missed {
-            RunEvent::RecoveryFailed { attempt, reason: "it is over and did not say how".into() }
-        } else {
-            RunEvent::ContactRestored { attempt, process: keeper.process.clone() }
+    fn perform_for(&mut self, run: RunId, action: RunAction) -> SimOutcome {
+        let executor = self.daemon.parts.executor.clone();
+        let input = |input| SimOutcome::Input(DaemonInput::Run { run, input });
+        match action {
+            RunAction::Load => {
+                if self.store_fails() {
+                    let reason = "it cannot be read now".to_owned();
+                    return input(RunInput::Loaded(Err(StoreError::Unavailable { reason })));
+                }
+                let loaded = now(self.store.run(run)).expect("memory can always be read").map(Arc::new);
+                let survey = self.survey(run, loaded.as_ref().map(|run| &*run.settings));
+                input(RunInput::Loaded(Ok((loaded, survey))))
+            }
+            RunAction::Survey(settings) => input(RunInput::Surveyed(self.survey(run, Some(&settings)))),
+            RunAction::Commit(commit) => input(RunInput::Committed(self.commit(run, commit))),
+            RunAction::Execute { name, operation, .. } => {
+                self.note(|| format!("the daemon performs {name} for {run}"));
+                let result = self.execute(run, operation);
+                match self.fault {
+                    Some(RuleFault::LoseEffectResults) if self.dice.chance(20) => SimOutcome::Nothing,
+                    _ => input(RunInput::Executed(result)),
+                }
+            }
+            RunAction::Probe { entry, .. } => self.probe(&entry),
+            RunAction::Locate { attempt } => {
+                let turns = now(turns_of_attempt(&*self.store, run, attempt));
+                let located = turns.map(|turns| executor.locate(run, attempt, turns));
+                input(RunInput::Located(located))
+            }
+            RunAction::Read { attempt, request } => self.read((run, attempt), request),
+            RunAction::StoreContents { attempt, mut events } => {
+                executor.store_contents(run, &mut events).expect("there is room");
+                input(RunInput::ContentsStored { attempt, events })
+            }
+            RunAction::Write { attempt, key, bytes } => {
+                let process = process_name(run, attempt);
+                drop(executor.execute(Operation::Write { process, key, bytes }));
+                input(RunInput::Written { attempt })
+            }
+            RunAction::CleanUp { attempt } => {
+                self.daemon.followers.remove(&(run, attempt));
+                executor.clean_up(&process_name(run, attempt));
+                input(RunInput::CleanedUp { attempt })
+            }
+            RunAction::Dismiss { attempt } => {
+                let (process, signal) = (process_name(run, attempt), ProcessSignal::Terminate);
+                drop(executor.execute(Operation::Signal { process, signal }));
+                SimOutcome::Nothing
+            }
+            RunAction::Pause { .. }
+            | RunAction::StopReading { .. }
+            | RunAction::Reply { .. }
+            | RunAction::Announce(_) => SimOutcome::Nothing,
         }
     }
 
-    fn deliver(&mut self, delivery_id: DeliveryId) -> RunEvent {
-        let Ok(Some(delivery)) = now(self.store.delivery(delivery_id)) else {
-            return RunEvent::DeliveryConfirmed { delivery_id };
+    /// Whether the store fails now, without a crash.
+    fn store_fails(&mut self) -> bool {
+        !self.people.behave && self.dice.chance(2)
+    }
+
+    fn survey(&mut self, run: RunId, settings: Option<&RunSettings>) -> MachineSurvey {
+        self.surveyed_short.insert(run, self.disk.is_short());
+        match self.fault {
+            Some(RuleFault::IgnoreShortage) => MachineSurvey::default(),
+            _ => self.daemon.parts.executor.survey(settings),
+        }
+    }
+
+    /// Writes a commit, unless the store fails: before the write, or after it with an unknown outcome.
+    fn commit(&mut self, run: RunId, commit: JournalCommit) -> Result<(), StoreError> {
+        if self.fault == Some(RuleFault::ActBeforeCommit) {
+            self.act_too_early(run, &commit.changes);
+        }
+        if self.fault == Some(RuleFault::AcknowledgeTooEarly) {
+            self.on_disk = Some(self.store.copy());
+        }
+        let admits = commit.changes.iter().any(|change| change.event == RunEvent::Admitted);
+        if admits && self.surveyed_short.get(&run).copied().unwrap_or(false) {
+            self.admitted_short.insert(run);
+        }
+        let names: Vec<&str> = commit.changes.iter().map(|change| change.event.name()).collect();
+        let names = names.join(", ");
+        let failure = if self.store_fails() { self.dice.below(3) } else { 3 };
+        let reason = "as the history wants".to_owned();
+        let result = match failure {
+            0 => Err(StoreError::Unavailable { reason }),
+            1 => Err(StoreError::Full { reason }),
+            2 => {
+                let written = now(self.store.commit(commit));
+                written.and(Err(StoreError::OutcomeUnknown { reason }))
+            }
+            _ => now(self.store.commit(commit)).map(|_| ()),
         };
+        self.note(|| match &result {
+            Ok(()) => format!("committed for {run}: {names}"),
+            Err(error) => format!("not committed for {run}: {names}: {error}"),
+        });
+        match self.fault {
+            Some(RuleFault::AcknowledgeFailedCommits) if failure < 2 => Ok(()),
+            _ => result,
+        }
+    }
+
+    /// Performs the effects of a commit before the commit.
+    fn act_too_early(&mut self, run: RunId, changes: &[RunChange]) {
+        let Some(last) = changes.last() else { return };
+        for pending in &last.run.pending_effects {
+            if let abide_domain::effect::Effect::Launch { attempt } = pending.effect {
+                let stored = now(self.store.run(run)).ok().flatten();
+                if stored.is_none_or(|stored| stored.last_attempt < attempt) {
+                    let early = format!("process {run}/{} was started", attempt.0);
+                    self.processes.table().engines.uncommitted.push(early);
+                }
+            }
+        }
+    }
+
+    fn execute(&mut self, run: RunId, operation: Operation) -> OperationResult {
+        let operation = match (self.fault, operation) {
+            (_, Operation::Deliver { delivery_id }) => {
+                return OperationResult::Delivered(self.show(delivery_id));
+            }
+            (Some(RuleFault::ReportWithoutTerminating), Operation::Terminate { .. }) => {
+                return OperationResult::Ended(Ok(abide_domain::process::ExitStatus::Code(0)));
+            }
+            (Some(RuleFault::WriteUnderNewKeys), Operation::Write { process, bytes, .. }) => {
+                let key = self.clock.stamp().id_seed.0 as u64;
+                Operation::Write { process, key, bytes }
+            }
+            (_, operation) => operation,
+        };
+        let result = self.daemon.parts.executor.execute(operation);
+        self.note(|| format!("for {run}: {result:?}"));
+        match (self.fault, result) {
+            (Some(RuleFault::TakeSilentForGone), OperationResult::Ended(Err(_))) => {
+                OperationResult::Ended(Ok(abide_domain::process::ExitStatus::Unknown))
+            }
+            (
+                Some(RuleFault::TakeSilentForGone),
+                OperationResult::Found(abide_ports::processes::ProcessLookup::Unresponsive),
+            ) => OperationResult::Found(abide_ports::processes::ProcessLookup::NotStarted),
+            (_, result) => result,
+        }
+    }
+
+    fn show(&mut self, delivery_id: DeliveryId) -> Result<(), abide_domain::delivery::DeliveryFailure> {
+        let Ok(Some(delivery)) = now(self.store.delivery(delivery_id)) else { return Ok(()) };
         let turn = delivery.outcome_turn_id.and_then(|turn| now(self.store.turn(turn)).ok().flatten());
         let key = match self.fault {
             Some(RuleFault::DeliverUnderNewKeys) => DeliveryId(self.clock.stamp().id_seed),
             _ => delivery_id,
         };
-        match self.channel.send(key, &delivery, turn.as_ref(), self.weather, &mut self.dice) {
-            Ok(()) => RunEvent::DeliveryConfirmed { delivery_id },
-            Err(certainty) => RunEvent::DeliveryFailed { delivery_id, certainty },
-        }
+        self.channel.send(key, &delivery, turn.as_ref(), self.weather, &mut self.dice)
     }
 
-    /// Simulates a daemon that executes effects before it commits.
-    fn act_too_early(&mut self, run: RunId, event: &RunEvent) {
-        let before = now(self.store.run(run)).ok().flatten();
-        if let Ok(step) = bent_rules(before.as_ref(), &self.clock.stamp(), event) {
-            for owed in &step.effects {
-                self.carry_out(run, owed);
+    fn probe(&mut self, entry: &InstalledEngine) -> SimOutcome {
+        let engine = entry.engine.name().to_owned();
+        let mut health = entry.engine.assess_health(&[]);
+        if !self.people.behave && self.dice.chance(3) {
+            let code = abide_domain::failure::FailureCode::EngineNotFound;
+            health.failure = Some(abide_domain::failure::RunFailure::new(code, "there is no such program"));
+        }
+        let result = ProbeOutcome::Done(health, None);
+        SimOutcome::Input(DaemonInput::Probed { engine, result })
+    }
+
+    /// Reads the output that is available.
+    fn read(&mut self, at: ProcessKey, mut request: ReadRequest) -> SimOutcome {
+        let name = process_name(at.0, at.1);
+        let mut output = Ok(vec![]);
+        if let Some(from) = request.from.take() {
+            match self.processes.follow(&name, from) {
+                Ok(follower) => drop(self.daemon.followers.insert(at, follower)),
+                Err(lost) => output = Err(lost),
             }
+            self.read.insert(at, usize::try_from(from.stdout).expect("offsets are small"));
         }
-    }
-
-    // Reading of output.
-
-    pub(crate) fn hear_something(&mut self) -> Result<(), HistoryHalt> {
-        // Mostly a process with unread output, sometimes any process.
-        let unread = |(at, keeper): (&(RunId, Attempt), &SimKeeper)| {
-            let read = self.daemon.read.get(at).copied().unwrap_or_default();
-            (read < keeper.spool.len()).then_some(*at)
-        };
-        let talking: Vec<_> = self.engines.keepers.iter().filter_map(unread).collect();
-        let all: Vec<_> = self.engines.keepers.keys().copied().collect();
-        let from = if self.dice.chance(70) && !talking.is_empty() { talking } else { all };
-        let Some(at) = self.dice.choose(&from) else { return Ok(()) };
-        self.hear(at)
-    }
-
-    pub(crate) fn hear_all(&mut self, at: (RunId, Attempt)) -> Result<(), HistoryHalt> {
-        for _ in 0..20 {
-            self.hear(at)?;
+        if output.is_ok() {
+            output = match self.daemon.followers.get_mut(&at) {
+                Some(follower) => read_available(&mut **follower, &request),
+                None => Err(ProcessUnreachable { reason: "it is not followed".to_owned() }),
+            };
+            request.checkpoint = None;
         }
-        Ok(())
-    }
-
-    /// Reads the next facts from a process's spool, a random number of them. If none is left, reports the exit.
-    fn hear(&mut self, at: (RunId, Attempt)) -> Result<(), HistoryHalt> {
-        let (run, attempt) = at;
-        let Some(keeper) = self.engines.keepers.get(&at) else { return Ok(()) };
-        let read = self.daemon.read.get(&at).copied().unwrap_or_default();
-        let repeats = !self.people.behave && read > 0 && self.dice.chance(5);
-        let place = if repeats { self.dice.below(read) } else { read };
-        if place < keeper.spool.len() {
-            let at_once = if repeats { 1 } else { 1 + self.dice.below(3) };
-            let heard = keeper.spool.iter().cloned().enumerate().skip(place).take(at_once);
-            let exit = keeper.exit();
-            let mut events: Vec<RunEvent> = heard
-                .map(|(place, (turn_id, said))| {
-                    fact((attempt, turn_id), OutputPosition(place as u64 + 1), said, exit)
-                })
-                .collect();
-            if !repeats {
-                let to = read + events.len();
-                let last = to == keeper.spool.len();
-                self.daemon.read.insert(at, to);
-                if let Some(exit) = exit.filter(|_| last && self.dice.chance(50)) {
-                    self.daemon.read.insert(at, HEARD_OUT);
-                    events.push(RunEvent::ProcessExited { attempt, exit });
-                    self.take_all(run, events)?;
-                    return self.read_back(run, attempt);
+        let is_empty = output.as_ref().is_ok_and(|pieces| *pieces == [ProcessOutput::TimedOut]);
+        // A time limit passes at a moment that the dice choose.
+        if is_empty && (request.timeout.is_none() || (!self.people.behave && self.dice.chance(70))) {
+            let action = RunAction::Read { attempt: at.1, request };
+            return SimOutcome::Blocked(DaemonAction::Run { run: at.0, action });
+        }
+        if let Ok(pieces) = &mut output {
+            for piece in pieces.iter() {
+                if let ProcessOutput::Stdout(bytes) = piece {
+                    *self.read.entry(at).or_default() += bytes.len();
                 }
             }
-            return self.take_all(run, events);
-        }
-        let Some(exit) = keeper.exit() else { return Ok(()) };
-        // The spool was read to the end. The exit is reported once for each daemon; the turn may also be read back from
-        // the engine's own files.
-        if read >= HEARD_OUT {
-            return Ok(());
-        }
-        self.daemon.read.insert(at, HEARD_OUT);
-        self.take(run, RunEvent::ProcessExited { attempt, exit })?;
-        self.read_back(run, attempt)
-    }
-
-    /// An engine that supports it may still know the outcome of a lost turn.
-    fn read_back(&mut self, run: RunId, attempt: Attempt) -> Result<(), HistoryHalt> {
-        let Ok(Some(state)) = now(self.store.run(run)) else { return Ok(()) };
-        let RunState::Running(RunningPhase::Recovering(_)) = state.state else { return Ok(()) };
-        if state.attempt() != Some(attempt) || self.dice.chance(50) {
-            return Ok(());
-        }
-        let Some(turn) = state.turns.last() else { return Ok(()) };
-        if !self.engines.executed.contains_key(&turn.turn_id) {
-            return Ok(());
-        }
-        let (turn_id, position) = (turn.turn_id, OutputPosition(u64::MAX));
-        let ending = TurnOutcome::Completed { text: answer_of(turn_id) };
-        let aftermath = ProcessAfterTurn::Exited(ExitStatus::Unknown);
-        self.take(
-            run,
-            RunEvent::TurnEnded { attempt, turn_id, position, outcome: ending, process_after: aftermath },
-        )
-    }
-
-    pub(crate) fn contact_is_lost(&mut self) -> Result<(), HistoryHalt> {
-        let all: Vec<_> = self.engines.keepers.keys().copied().collect();
-        let Some(at @ (run, attempt)) = self.dice.choose(&all) else { return Ok(()) };
-        if let Some(keeper) =
-            self.engines.keepers.get_mut(&at).filter(|keeper| keeper.fate == ProcessFate::Alive)
-        {
-            keeper.repeat_open_gate();
-        }
-        self.take(run, RunEvent::ContactLost { attempt, search_timeout_sec: None })
-    }
-
-    // Deadlines and slots.
-
-    pub(crate) fn ring(&mut self) -> Result<(), HistoryHalt> {
-        let due = now(self.store.runs_due(self.clock.now(), 100)).unwrap_or_default();
-        for (run, deadline) in due {
-            let forgets = self.fault == Some(RuleFault::ForgetDeadlinesAtRestart);
-            let set_before = now(self.store.run(run)).ok().flatten();
-            let set_before = set_before.is_some_and(|run| run.updated_at <= self.daemon.started_at);
-            if !(forgets && self.daemon.restarts > 0 && set_before) {
-                self.take(run, RunEvent::DeadlinePassed { deadline: deadline.kind })?;
+            match self.fault {
+                Some(RuleFault::ReadTwice) if self.dice.chance(20) => {
+                    let again = pieces.clone();
+                    pieces.splice(
+                        0..0,
+                        again.into_iter().filter(|piece| matches!(piece, ProcessOutput::Stdout(_))),
+                    );
+                }
+                Some(RuleFault::DropOutput) if self.dice.chance(20) => {
+                    pieces.retain(|piece| !matches!(piece, ProcessOutput::Stdout(_)));
+                    pieces.push(ProcessOutput::TimedOut);
+                }
+                Some(RuleFault::MissExits) => {
+                    pieces.retain(|piece| !matches!(piece, ProcessOutput::Exited(_)));
+                    pieces.push(ProcessOutput::TimedOut);
+                }
+                _ => {}
             }
+        }
+        let input = RunInput::Read { attempt: at.1, output };
+        SimOutcome::Input(DaemonInput::Run { run: at.0, input })
+    }
+
+    // Clients.
+
+    /// Sends an event that no client waits for.
+    pub(crate) fn send_event(&mut self, run: RunId, event: RunEvent) -> Result<(), HistoryHalt> {
+        let (reply, _) = tokio::sync::oneshot::channel();
+        self.deliver(DaemonInput::Run { run, input: RunInput::Request { event, reply } })
+    }
+
+    /// Continues all requests of clients, and passes their inputs to the dispatcher.
+    pub(crate) fn poll_requests(&mut self) -> Result<(), HistoryHalt> {
+        let mut requests = std::mem::take(&mut self.people.requests);
+        let mut answered = vec![];
+        requests.retain_mut(|(request, future)| match poll(future.as_mut()) {
+            None => true,
+            Some(outcome) => {
+                answered.push((request.clone(), outcome));
+                false
+            }
+        });
+        self.people.requests.extend(requests);
+        for (request, outcome) in answered {
+            self.on_answer(request, outcome)?;
+        }
+        while let Ok(input) = self.daemon.parts.inputs.try_recv() {
+            self.deliver(input)?;
         }
         Ok(())
     }
 
-    pub(crate) fn admit(&mut self) -> Result<(), HistoryHalt> {
-        let outcome = now(self.daemon.desk.admit());
-        if let Ok(admitted) = &outcome {
-            self.daemon.taken += admitted.len() as u64;
+    /// Sends the shutdown event to every run; a random part of what follows happens.
+    pub(crate) fn shut_down(&mut self) -> Result<(), HistoryHalt> {
+        self.deliver(DaemonInput::Close)?;
+        for run in self.all_runs() {
+            self.send_event(run.run_id, RunEvent::ShutdownRequested)?;
         }
-        self.judge(outcome.map(|_| RequestOutcome::Absorbed)).map(|_| ())
+        for _ in 0..self.dice.below(40) {
+            self.do_something()?;
+        }
+        Ok(())
     }
 
     pub(crate) fn all_runs(&self) -> Vec<Run> {
@@ -424,32 +527,28 @@ impl SimWorld {
     }
 }
 
-fn fact(
-    (attempt, turn_id): (Attempt, TurnId),
-    position: OutputPosition,
-    said: SimFact,
-    exit: Option<ExitStatus>,
-) -> RunEvent {
-    match said {
-        SimFact::Session(session) => {
-            RunEvent::HandleAnnounced { attempt, position, handle: handle(&session) }
-        }
-        SimFact::Progress => RunEvent::Progressed { attempt, position, text: "…".into() },
-        SimFact::Gate { gate, purpose, question } => {
-            RunEvent::GateRaised { attempt, turn_id, position, gate, purpose, question }
-        }
-        SimFact::Withdrawn { gate } => RunEvent::GateWithdrawn { attempt, position, gate },
-        SimFact::End(ending) => {
-            let aftermath = exit.map_or(ProcessAfterTurn::Alive, ProcessAfterTurn::Exited);
-            RunEvent::TurnEnded { attempt, turn_id, position, outcome: ending, process_after: aftermath }
-        }
+/// Maximum number of tasks without the passage of time.
+const MAX_TASKS: usize = 20_000;
+
+impl SimTask {
+    fn describe(&self) -> String {
+        let text = match self {
+            Self::Action(action) => format!("{action:?}"),
+            Self::Result(input) => format!("{input:?}"),
+            Self::Timer(at, input) => format!("at {at}: {input:?}"),
+        };
+        text.chars().take(120).collect()
     }
 }
 
-/// Polls a future that is always ready in this world.
-pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => unreachable!("nothing in the simulated world waits"),
+fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Option<T> {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
     }
+}
+
+/// The result of a future that is always ready in this world.
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
+    poll(pin!(future)).expect("memory answers at once")
 }

@@ -5,8 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide_domain::{
-    approval::ApprovalVerdict,
-    effect::{EffectNumber, LaunchSession},
+    effect::LaunchSession,
     engine::{EngineSessionHandle, HandleType, ProfileKind},
     event::TurnOutcome,
     failure::{FailureCode, RunFailure},
@@ -16,16 +15,27 @@ use abide_domain::{
 };
 
 use abide_testkit::seeded_rng::SeededRng;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    adapter::{SimInputLine, SimOutputLine},
+    processes::ProcessKey,
+};
 
 /// All processes that were ever started, and their actions.
 #[derive(Debug, Default)]
 pub(crate) struct SimEngines {
-    pub(crate) keepers: BTreeMap<(RunId, Attempt), SimKeeper>,
+    pub(crate) keepers: BTreeMap<ProcessKey, SimKeeper>,
+    /// The behaviour of each engine, by name.
+    pub(crate) plans: BTreeMap<String, EnginePlan>,
+    /// What was done although it was not committed.
+    pub(crate) uncommitted: Vec<String>,
     /// How often the prompt of each turn reached an engine.
     pub(crate) executed: BTreeMap<TurnId, ExecutedTurn>,
     /// How often each steered message reached an engine.
     pub(crate) steered: BTreeMap<String, u32>,
     next_session: u32,
+    next_progress: u32,
 }
 
 /// The prompt of a turn and its number of executions.
@@ -41,14 +51,25 @@ pub(crate) struct ExecutedTurn {
 pub(crate) struct SimKeeper {
     pub(crate) process: ProcessBinding,
     pub(crate) fate: ProcessFate,
-    /// All facts of the process in order, with their turns. Survives the daemon and the process.
-    pub(crate) spool: Vec<(TurnId, SimFact)>,
+    /// All output of the process. Survives the daemon and the process.
+    pub(crate) spool: Vec<u8>,
     turn: TurnId,
-    /// Effects that were already executed on this process.
-    pub(crate) done: BTreeSet<EffectNumber>,
-    /// Answers by gate. A repetition of the same one does not count.
+    /// The number of the turn within the process.
+    turn_number: u32,
+    /// The keys of the input that was written.
+    pub(crate) keys: BTreeSet<u64>,
+    pub(crate) checkpoint: Option<Vec<u8>>,
+    /// Whether the keeper does not answer.
+    pub(crate) is_silent: bool,
+    /// Whether the connection of the reader is broken.
+    pub(crate) is_severed: bool,
+    /// Whether its records were removed.
+    pub(crate) is_removed: bool,
+    pub(crate) is_input_closed: bool,
+    /// Answers by gate. A repetition of the same one does not count: an engine may repeat its request.
     pub(crate) answers: BTreeMap<String, BTreeSet<(String, bool)>>,
     pub(crate) kind: ProfileKind,
+    plan: EnginePlan,
     /// The actual session of the process.
     pub(crate) session: String,
     script: Vec<ScriptStep>,
@@ -58,8 +79,7 @@ pub(crate) struct SimKeeper {
 /// The parameters of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SimLaunch<'a> {
-    pub(crate) run: RunId,
-    pub(crate) attempt: Attempt,
+    pub(crate) at: ProcessKey,
     pub(crate) turn: TurnId,
     pub(crate) session: &'a LaunchSession,
     pub(crate) prompt: &'a str,
@@ -75,12 +95,19 @@ pub(crate) enum ProcessFate {
 }
 
 /// A fact that an engine reports.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum SimFact {
     Session(String),
-    Progress,
-    Gate { gate: String, purpose: GatePurpose, question: Question },
-    Withdrawn { gate: String },
+    /// The text is unique.
+    Progress(String),
+    Gate {
+        gate: String,
+        purpose: GatePurpose,
+        question: Question,
+    },
+    Withdrawn {
+        gate: String,
+    },
     End(TurnOutcome),
 }
 
@@ -94,15 +121,15 @@ enum ScriptStep {
 }
 
 impl SimEngines {
-    /// Starts a process for a turn, unless this attempt was started before.
+    /// Starts a process for a turn.
     pub(crate) fn launch(
         &mut self,
         order: &SimLaunch<'_>,
         plan: &EnginePlan,
         dice: &mut SeededRng,
     ) -> &SimKeeper {
-        let SimLaunch { run, attempt, turn, session, prompt } = *order;
-        if !self.keepers.contains_key(&(run, attempt)) {
+        let SimLaunch { at: (run, attempt), turn, session, prompt } = *order;
+        {
             self.execute(run, turn, prompt);
             self.next_session += 1;
             let new = format!("session-{}", self.next_session);
@@ -117,7 +144,7 @@ impl SimEngines {
             if !dice.chance(plan.mutes) {
                 script.push(ScriptStep::Say(SimFact::Session(real.clone())));
             }
-            script.extend(turn_script(turn, plan, dice));
+            script.extend(turn_script(turn, plan, dice, &mut self.next_progress));
             let pid = 1000 + self.keepers.len() as u32;
             let process = ProcessBinding {
                 keeper: format!("{run}/{}", attempt.0),
@@ -130,9 +157,16 @@ impl SimEngines {
                 fate: ProcessFate::Alive,
                 spool: vec![],
                 turn,
-                done: BTreeSet::new(),
+                turn_number: 1,
+                keys: BTreeSet::new(),
+                checkpoint: None,
+                is_silent: false,
+                is_severed: false,
+                is_removed: false,
+                is_input_closed: false,
                 answers: BTreeMap::new(),
                 kind: plan.kind,
+                plan: plan.clone(),
                 session: real,
                 script,
                 obeys: !dice.chance(plan.disobeys),
@@ -142,66 +176,33 @@ impl SimEngines {
         &self.keepers[&(run, attempt)]
     }
 
-    /// Sends a living process the prompt of its next turn, once.
-    pub(crate) fn say(
+    /// Handles input of a living process. `turn` is the current turn of its run.
+    pub(crate) fn input(
         &mut self,
-        at: (RunId, Attempt),
-        order: EffectNumber,
-        turn: TurnId,
-        prompt: &str,
-        plan: &EnginePlan,
+        at: ProcessKey,
+        line: SimInputLine,
+        turn: Option<TurnId>,
         dice: &mut SeededRng,
     ) {
         let Some(keeper) = self.keepers.get_mut(&at) else { return };
-        if keeper.fate != ProcessFate::Alive || !keeper.done.insert(order) {
-            return;
-        }
-        keeper.turn = turn;
-        keeper.script = turn_script(turn, plan, dice);
-        self.execute(at.0, turn, prompt);
-    }
-
-    pub(crate) fn answer(
-        &mut self,
-        at: (RunId, Attempt),
-        order: EffectNumber,
-        gate: &str,
-        answer: (&str, Option<ApprovalVerdict>),
-    ) {
-        let Some(keeper) = self.keepers.get_mut(&at) else { return };
-        if keeper.fate != ProcessFate::Alive || !keeper.done.insert(order) {
-            return;
-        }
-        let (text, verdict) = answer;
-        let answers = keeper.answers.entry(gate.to_owned()).or_default();
-        answers.insert((text.to_owned(), verdict == Some(ApprovalVerdict::Approved)));
-    }
-
-    /// Steers the running turn with a message, once. A process whose turn has ended cannot take it.
-    pub(crate) fn steer(&mut self, at: (RunId, Attempt), order: EffectNumber, message: &str) -> bool {
-        let Some(keeper) = self.keepers.get_mut(&at) else { return false };
-        if keeper.done.contains(&order) {
-            return true;
-        }
-        if keeper.fate != ProcessFate::Alive || keeper.script.is_empty() {
-            return false;
-        }
-        keeper.done.insert(order);
-        *self.steered.entry(message.to_owned()).or_default() += 1;
-        true
-    }
-
-    pub(crate) fn interrupt(&mut self, at: (RunId, Attempt), order: EffectNumber, dice: &mut SeededRng) {
-        let Some(keeper) = self.keepers.get_mut(&at) else { return };
-        if keeper.fate == ProcessFate::Alive && keeper.done.insert(order) && keeper.obeys {
-            let obedient = vec![ScriptStep::Say(SimFact::End(TurnOutcome::Interrupted))];
-            keeper.script = if dice.chance(70) { obedient } else { vec![ScriptStep::Exit(130)] };
-        }
-    }
-
-    pub(crate) fn terminate(&mut self, at: (RunId, Attempt)) {
-        if let Some(keeper) = self.keepers.get_mut(&at).filter(|keeper| keeper.fate == ProcessFate::Alive) {
-            keeper.fate = ProcessFate::Exited(137);
+        match line {
+            SimInputLine::Prompt(prompt) => {
+                let Some(turn) = turn else { return };
+                keeper.turn = turn;
+                keeper.turn_number += 1;
+                keeper.script = turn_script(turn, &keeper.plan, dice, &mut self.next_progress);
+                self.execute(at.0, turn, &prompt);
+            }
+            SimInputLine::Answer { gate, text, is_approved } => {
+                keeper.answers.entry(gate).or_default().insert((text, is_approved));
+            }
+            // A process whose turn has ended takes it for the next turn; the interpreter prevents most of that.
+            SimInputLine::Steer(message) => *self.steered.entry(message).or_default() += 1,
+            SimInputLine::Interrupt if keeper.obeys => {
+                let obedient = vec![ScriptStep::Say(SimFact::End(TurnOutcome::Interrupted))];
+                keeper.script = if dice.chance(70) { obedient } else { vec![ScriptStep::Exit(130)] };
+            }
+            SimInputLine::Interrupt => {}
         }
     }
 
@@ -237,7 +238,7 @@ impl SimKeeper {
         }
         if self.script.is_empty() {
             // Between turns a sticky process waits; any other exits.
-            if self.kind == ProfileKind::StickyProcess {
+            if self.kind == ProfileKind::StickyProcess && !self.is_input_closed {
                 return None;
             }
             self.fate = ProcessFate::Exited(0);
@@ -246,7 +247,7 @@ impl SimKeeper {
         match self.script.remove(0) {
             ScriptStep::Say(said) => {
                 let told = said.told();
-                self.spool.push((self.turn, said));
+                self.say(said);
                 Some(told)
             }
             ScriptStep::Exit(code) => {
@@ -264,15 +265,23 @@ impl SimKeeper {
         }
     }
 
+    fn say(&mut self, fact: SimFact) {
+        let line = SimOutputLine { turn: self.turn_number, fact };
+        self.spool.extend(serde_json::to_vec(&line).expect("it can be written as JSON"));
+        self.spool.push(b'\n');
+    }
+
     /// After a reconnect, an engine repeats its open gate.
     pub(crate) fn repeat_open_gate(&mut self) {
-        let Some(ScriptStep::AwaitAnswer(open)) = self.script.first() else { return };
-        if self.answers.contains_key(open) {
+        let Some(ScriptStep::AwaitAnswer(open)) = self.script.first().cloned() else { return };
+        if self.fate != ProcessFate::Alive || self.answers.contains_key(&open) {
             return;
         }
-        let asks = |said: &SimFact| matches!(said, SimFact::Gate { gate, .. } if gate == open);
-        if let Some(again) = self.spool.iter().rev().find(|(_, said)| asks(said)).cloned() {
-            self.spool.push(again);
+        let lines =
+            self.spool.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+        let asks = |line: &SimOutputLine| matches!(&line.fact, SimFact::Gate { gate, .. } if *gate == open);
+        if let Some(again) = lines.filter(asks).last() {
+            self.say(again.fact);
         }
     }
 
@@ -296,7 +305,7 @@ impl SimFact {
     pub(crate) fn told(&self) -> String {
         match self {
             Self::Session(session) => format!("names its session {session}"),
-            Self::Progress => "gets on".into(),
+            Self::Progress(text) => format!("gets on: {text}"),
             Self::Gate { gate, purpose, .. } => format!("asks inside its turn ({gate}, {purpose:?})"),
             Self::Withdrawn { gate } => format!("takes {gate} back"),
             Self::End(TurnOutcome::Completed { text }) => format!("ends its turn: {text:?}"),
@@ -312,7 +321,6 @@ impl SimFact {
 pub(crate) struct EnginePlan {
     pub(crate) kind: ProfileKind,
     pub(crate) steers: bool,
-    pub(crate) reads_back: bool,
     pub(crate) names_ours: bool,
     pub(crate) lies: u64,
     pub(crate) mutes: u64,
@@ -333,7 +341,6 @@ impl EnginePlan {
                 ProfileKind::StickyProcess,
             ]),
             steers: dice.chance(40),
-            reads_back: dice.chance(40),
             names_ours: dice.chance(30),
             lies: dice.choose_nonempty(&[0, 0, 15]),
             mutes: dice.choose_nonempty(&[0, 0, 20]),
@@ -347,7 +354,7 @@ impl EnginePlan {
 
     /// Makes the engine reliable, for the end of the history.
     pub(crate) fn behave(&mut self) {
-        (self.lies, self.mutes, self.asks, self.gates, self.fails) = (0, 0, 0, 0, 0);
+        (self.lies, self.mutes, self.asks, self.gates, self.fails, self.refuses) = (0, 0, 0, 0, 0, 0);
     }
 }
 
@@ -356,10 +363,16 @@ pub(crate) fn answer_of(turn: TurnId) -> String {
     format!("answer of {turn}")
 }
 
-fn turn_script(turn: TurnId, plan: &EnginePlan, dice: &mut SeededRng) -> Vec<ScriptStep> {
+fn turn_script(
+    turn: TurnId,
+    plan: &EnginePlan,
+    dice: &mut SeededRng,
+    next_progress: &mut u32,
+) -> Vec<ScriptStep> {
     let mut script = vec![];
-    for _ in 0..dice.below(3) {
-        script.push(ScriptStep::Say(SimFact::Progress));
+    for _ in 0..dice.below(4) {
+        *next_progress += 1;
+        script.push(ScriptStep::Say(SimFact::Progress(format!("step {next_progress}"))));
     }
     let mut number = 0;
     while dice.chance(plan.gates) && number < 3 {
@@ -428,9 +441,9 @@ fn question(dice: &mut SeededRng) -> Question {
 }
 
 /// The handle of a session name.
-pub(crate) fn handle(session: &str) -> EngineSessionHandle {
+pub(crate) fn handle(engine: &str, session: &str) -> EngineSessionHandle {
     EngineSessionHandle {
-        engine: "fake".into(),
+        engine: engine.to_owned(),
         handle_type: HandleType::SessionId,
         handle_value: session.to_owned(),
         created_at_turn: 1,

@@ -55,6 +55,34 @@ pub(crate) enum RuleFault {
     TryAgainWithoutAPerson,
     /// The tries of a launch are not counted.
     LaunchForEver,
+    /// The scheduler has one slot too many.
+    AdmitOverLimit,
+    /// No tick is planned, so deadlines do not pass.
+    NeverTick,
+    /// Pauses do not end.
+    ForgetPauses,
+    /// Runs start although there is too little disk space.
+    IgnoreShortage,
+    /// Responses to requests are lost.
+    ForgetReplies,
+    /// A failed commit counts as written.
+    AcknowledgeFailedCommits,
+    /// The results of some effects are lost.
+    LoseEffectResults,
+    /// A process is reported as ended and is not ended.
+    ReportWithoutTerminating,
+    /// Every try of a write has a key of its own.
+    WriteUnderNewKeys,
+    /// A keeper that does not answer counts as gone.
+    TakeSilentForGone,
+    /// Processes of earlier daemons that belong to no run are left.
+    LeaveOrphans,
+    /// A part of the output is read twice.
+    ReadTwice,
+    /// A part of the output is not read.
+    DropOutput,
+    /// The exits of processes are not noticed.
+    MissExits,
 }
 
 thread_local! {
@@ -101,7 +129,7 @@ fn bend_before(fault: RuleFault, run: &mut Run, event: &mut RunEvent) {
             }
         }
         (RuleFault::AskWithoutHandle, RunEvent::TurnEnded { .. }) => {
-            run.handle.get_or_insert_with(|| crate::engine::handle("made up"));
+            run.handle.get_or_insert_with(|| crate::engine::handle(&run.settings.engine, "made up"));
         }
         (RuleFault::LeaveFinishedStates, RunEvent::MessageArrived { .. }) => {
             if let RunState::Finished(_) = run.state {
@@ -185,5 +213,21 @@ fn position_of(event: &mut RunEvent) -> Option<&mut OutputPosition> {
         | RunEvent::HandleAnnounced { position, .. }
         | RunEvent::Progressed { position, .. } => Some(position),
         _ => None,
+    }
+}
+
+/// Whether an event is a fact about a process, which may arrive late and repeatedly.
+#[expect(clippy::wildcard_enum_match_arm, reason = "only some events are facts about a process")]
+pub(crate) fn is_fact(event: &RunEvent) -> bool {
+    match event {
+        RunEvent::AttemptStarted { .. }
+        | RunEvent::LaunchFailed { .. }
+        | RunEvent::ProcessExited { .. }
+        | RunEvent::ContactLost { .. }
+        | RunEvent::HandleAnnounced { .. }
+        | RunEvent::Progressed { .. }
+        | RunEvent::GateRaised { .. }
+        | RunEvent::TurnEnded { .. } => true,
+        _ => false,
     }
 }

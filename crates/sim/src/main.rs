@@ -4,12 +4,14 @@
 //! and the clock are fakes. They misbehave in observed ways and then become reliable, so that every invariant can be
 //! checked.
 
+mod adapter;
 mod channel;
 mod checks;
 mod daemon;
 mod engine;
 mod faults;
 mod people;
+mod processes;
 mod report;
 mod world;
 

@@ -2,9 +2,10 @@
 
 use abide_daemon::{RequestError, RequestOutcome};
 use abide_domain::{
-    event::{IdempotencyClaim, NewRun, RunEvent},
+    event::{IdempotencyClaim, NewRun},
     id::{InteractionId, RunId},
     inbound::{InboundMessage, MessageKey},
+    refused::RequestRefused,
     reply::{InteractionReply, ReplyAuthor},
     settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::Seconds,
@@ -15,17 +16,19 @@ use abide_ports::{
 };
 
 use crate::{
-    daemon::now,
+    daemon::{SimRequest, now},
     engine::EnginePlan,
     world::{HistoryHalt, SimWorld},
 };
 
 /// The requests of people and the responses.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct SimPeople {
     pub(crate) behave: bool,
     next: u32,
     runs: usize,
+    /// Requests in progress. A client that goes away drops its request.
+    pub(crate) requests: Vec<(PersonRequest, SimRequest)>,
     /// Requests without a response; they are repeated unchanged.
     unanswered: Vec<PersonRequest>,
     /// Requests with a response; some are repeated anyway.
@@ -38,9 +41,28 @@ pub(crate) struct SimPeople {
 }
 
 #[derive(Clone, Debug)]
-enum PersonRequest {
+pub(crate) enum PersonRequest {
     Create(Box<NewRun>),
     Say { run: RunId, message: InboundMessage, on_busy: OnBusy },
+    Answer(InteractionReply),
+    Interrupt(RunId),
+    Cancel(RunId),
+    Speak,
+}
+
+impl SimPeople {
+    /// The daemon has died. What was not answered is repeated later.
+    pub(crate) fn lose_connections(&mut self) {
+        let lost = self.requests.drain(..).map(|(request, _)| request);
+        self.unanswered.extend(lost.filter(PersonRequest::is_repeated));
+    }
+}
+
+impl PersonRequest {
+    /// Whether a request without a response is repeated. It carries a key.
+    fn is_repeated(&self) -> bool {
+        matches!(self, Self::Create(_) | Self::Say { .. })
+    }
 }
 
 const MOST_RUNS: usize = 4;
@@ -57,11 +79,10 @@ impl SimWorld {
         self.people.next += 1;
         let key = format!("create-{}", self.people.next);
         let message = message(&key);
-        let settings = self.random_settings();
         let run_id = RunId(self.clock.stamp().id_seed);
+        let settings = self.random_settings(&engine_name(run_id), run_id);
         let idempotency = Some(IdempotencyClaim { key, fingerprint: "same".into() });
-        let plan = EnginePlan::random(&mut self.dice);
-        self.plans.insert(run_id, plan);
+        self.install_engine(run_id);
         let new = NewRun {
             run_id,
             settings,
@@ -100,30 +121,88 @@ impl SimWorld {
             PersonRequest::Say { run, message, on_busy } => {
                 format!("a person says {} to {run} ({on_busy:?})", message.key.message_id)
             }
+            PersonRequest::Answer(reply) => {
+                format!("a person answers {}: {}", reply.interaction_id, reply.text)
+            }
+            PersonRequest::Interrupt(run) => format!("a person interrupts {run}"),
+            PersonRequest::Cancel(run) => format!("a person cancels {run}"),
+            PersonRequest::Speak => "the conversation is active".to_owned(),
         });
+        let daemon = self.daemon.parts.daemon.clone();
+        let store = self.store.clone();
+        let received = self.as_received(&request);
+        let future: SimRequest = Box::pin(async move {
+            match received {
+                PersonRequest::Create(new) => daemon.create(*new).await,
+                PersonRequest::Say { run, message, on_busy } => {
+                    daemon.message(run, message, Some(on_busy)).await
+                }
+                PersonRequest::Answer(reply) => {
+                    let asked = store.interaction(reply.interaction_id).await?;
+                    let stale = RequestRefused::StaleInteraction { interaction_id: reply.interaction_id };
+                    daemon.reply(reply, &asked.ok_or(stale)?).await
+                }
+                PersonRequest::Interrupt(run) => daemon.interrupt(run, "ada").await,
+                PersonRequest::Cancel(run) => daemon.cancel(run, "ada").await,
+                PersonRequest::Speak => {
+                    daemon.conversation_active("chat").await.map(|()| RequestOutcome::Absorbed)
+                }
+            }
+        });
+        self.people.requests.push((request, future));
+        self.poll_requests()?;
+        // Some clients go away before the response.
+        if !self.people.behave
+            && self.dice.chance(10)
+            && let Some((request, _)) = self.people.requests.pop()
+            && request.is_repeated()
+        {
+            self.note(|| "the client goes away".into());
+            self.people.unanswered.push(request);
+        }
+        Ok(())
+    }
+
+    /// Records the response to a request.
+    pub(crate) fn on_answer(
+        &mut self,
+        request: PersonRequest,
+        outcome: Result<RequestOutcome, RequestError>,
+    ) -> Result<(), HistoryHalt> {
+        self.note(|| match &outcome {
+            Ok(RequestOutcome::Changed(run)) => format!("accepted by {}", run.run_id),
+            Ok(outcome) => format!("answered: {outcome:?}"),
+            Err(error) => format!("refused: {error}"),
+        });
+        let run = match &outcome {
+            Ok(RequestOutcome::Changed(run)) => run.run_id,
+            Ok(RequestOutcome::Repeated(run)) => *run,
+            Ok(RequestOutcome::Absorbed) => return Ok(()),
+            // It may have been accepted, so it is repeated.
+            Err(RequestError::Store(_) | RequestError::Shortage(_)) => {
+                if request.is_repeated() {
+                    self.people.unanswered.push(request);
+                }
+                return Ok(());
+            }
+            Err(RequestError::Refused(_) | RequestError::KeyReused { .. } | RequestError::Workspace(_)) => {
+                return Ok(());
+            }
+        };
         let key = match &request {
             PersonRequest::Create(new) => new.message.key.clone(),
             PersonRequest::Say { message, .. } => message.key.clone(),
+            PersonRequest::Answer(reply) => {
+                if let Ok(RequestOutcome::Changed(_)) = outcome {
+                    self.people.taken_replies.push((reply.interaction_id, reply.text.clone()));
+                }
+                return Ok(());
+            }
+            PersonRequest::Interrupt(_) | PersonRequest::Cancel(_) | PersonRequest::Speak => return Ok(()),
         };
-        self.before_the_desk();
-        let outcome = match self.as_received(&request) {
-            PersonRequest::Create(new) => now(self.daemon.desk.create(*new)),
-            PersonRequest::Say { run, message, on_busy } => {
-                now(self.daemon.desk.message(run, message, Some(on_busy)))
-            }
-        };
-        match self.judge(outcome) {
-            Ok(Some(run)) => {
-                self.people.acknowledged.push((key, run));
-                self.people.answered.push(request);
-                Ok(())
-            }
-            Ok(None) => Ok(()),
-            Err(halt) => {
-                self.people.unanswered.push(request);
-                Err(halt)
-            }
-        }
+        self.people.acknowledged.push((key, run));
+        self.people.answered.push(request);
+        Ok(())
     }
 
     /// The request as it is received; a fault may remove its keys.
@@ -131,9 +210,8 @@ impl SimWorld {
         let mut request = request.clone();
         if let PersonRequest::Create(new) = &mut request {
             // Every received request gets a new run id, until its key is checked.
-            let plan = self.plans[&new.run_id].clone();
             new.run_id = RunId(self.clock.stamp().id_seed);
-            self.plans.insert(new.run_id, plan);
+            new.settings.workspace = format!("w/{}", new.run_id);
         }
         if self.fault == Some(crate::faults::RuleFault::ForgetMessageKeys) {
             self.people.next += 1;
@@ -144,6 +222,10 @@ impl SimWorld {
                     new.idempotency = None;
                 }
                 PersonRequest::Say { message, .. } => message.key.message_id.push_str(&suffix),
+                PersonRequest::Answer(_)
+                | PersonRequest::Interrupt(_)
+                | PersonRequest::Cancel(_)
+                | PersonRequest::Speak => {}
             }
         }
         request
@@ -184,34 +266,30 @@ impl SimWorld {
     }
 
     fn answer(&mut self, id: InteractionId, text: &str, key: Option<String>) -> Result<(), HistoryHalt> {
-        self.note(|| format!("a person answers {id}: {text}"));
         let by = ReplyAuthor::Person("ada".into());
         let reply = InteractionReply { interaction_id: id, text: text.into(), by, idempotency_key: key };
-        self.before_the_desk();
-        let outcome = now(self.daemon.desk.reply(reply));
-        let taken = matches!(outcome, Ok(RequestOutcome::Changed(_)));
-        self.judge(outcome)?;
-        if taken {
-            self.people.taken_replies.push((id, text.to_owned()));
-        }
-        Ok(())
+        self.request(PersonRequest::Answer(reply))
     }
 
     pub(crate) fn interrupt_run(&mut self) -> Result<(), HistoryHalt> {
         let Some(run) = self.some_run() else { return Ok(()) };
-        self.note(|| format!("a person interrupts {run}"));
-        self.take(run, RunEvent::InterruptRequested { by: "ada".into() })
+        self.request(PersonRequest::Interrupt(run))
     }
 
     pub(crate) fn cancel_run(&mut self) -> Result<(), HistoryHalt> {
         let Some(run) = self.some_run() else { return Ok(()) };
-        self.note(|| format!("a person cancels {run}"));
-        self.take(run, RunEvent::CancelRequested { by: "ada".into() })
+        self.request(PersonRequest::Cancel(run))
     }
 
     pub(crate) fn conversation_speaks(&mut self) -> Result<(), HistoryHalt> {
-        let outcome = now(self.daemon.desk.conversation_active("chat"));
-        self.judge(outcome.map(|()| RequestOutcome::Absorbed)).map(|_| ())
+        self.request(PersonRequest::Speak)
+    }
+
+    /// Installs the engine of a new run.
+    fn install_engine(&mut self, run: RunId) {
+        let (name, plan) = (engine_name(run), EnginePlan::random(&mut self.dice));
+        self.catalogue.plans().insert(name.clone(), plan.clone());
+        self.processes.table().engines.plans.insert(name, plan);
     }
 
     fn open_questions(&self) -> Vec<InteractionId> {
@@ -219,13 +297,13 @@ impl SimWorld {
         open.map(|listing| listing.items.iter().map(|it| it.interaction_id).collect()).unwrap_or_default()
     }
 
-    fn some_run(&mut self) -> Option<RunId> {
+    pub(crate) fn some_run(&mut self) -> Option<RunId> {
         let runs = now(self.store.runs(None, PageRequest::first(100))).ok()?;
         let runs: Vec<_> = runs.items.iter().map(|run| run.run_id).collect();
         self.dice.choose(&runs)
     }
 
-    fn random_settings(&mut self) -> RunSettings {
+    fn random_settings(&mut self, engine: &str, run: RunId) -> RunSettings {
         let modes = [
             ExecutionMode::Auto,
             ExecutionMode::Interactive,
@@ -233,8 +311,8 @@ impl SimWorld {
             ExecutionMode::Chat,
         ];
         RunSettings {
-            engine: "fake".into(),
-            workspace: "/w".into(),
+            engine: engine.to_owned(),
+            workspace: format!("w/{run}"),
             execution_mode: self.dice.choose_nonempty(&modes),
             conversation_ref: self.dice.chance(60).then(|| "chat".into()),
             unanswered: self.dice.choose_nonempty(&[UnansweredPolicy::Strict, UnansweredPolicy::AutoDecide]),
@@ -248,33 +326,11 @@ impl SimWorld {
             labels: Default::default(),
         }
     }
+}
 
-    /// Classifies the response: an acknowledgement, a refusal, or no response.
-    pub(crate) fn judge(
-        &mut self,
-        outcome: Result<RequestOutcome, RequestError>,
-    ) -> Result<Option<RunId>, HistoryHalt> {
-        match outcome {
-            Ok(RequestOutcome::Changed(run)) => {
-                let run_id = run.run_id;
-                self.daemon.taken += 1;
-                self.check_run(&run)?;
-                Ok(Some(run_id))
-            }
-            Ok(RequestOutcome::Repeated(run)) => Ok(Some(run)),
-            Ok(RequestOutcome::Absorbed)
-            | Err(
-                RequestError::Refused(_)
-                | RequestError::KeyReused { .. }
-                | RequestError::Shortage(_)
-                | RequestError::Workspace(_),
-            ) => Ok(None),
-            Err(RequestError::Store(error)) => {
-                self.note(|| format!("the daemon dies: {error}"));
-                Err(HistoryHalt::Crashed)
-            }
-        }
-    }
+/// Each run has an engine of its own, with its own behaviour.
+fn engine_name(run: RunId) -> String {
+    format!("fake-{run}")
 }
 
 fn message(id: &str) -> InboundMessage {

@@ -10,6 +10,7 @@ pub mod engine;
 pub mod environment;
 pub mod fake_engine;
 pub mod history;
+pub mod journal_writer;
 #[cfg(feature = "model")]
 pub mod model;
 pub mod proc;

@@ -1,11 +1,7 @@
 //! Reads the gauges of the metrics from the store and the daemon.
 
 use abide_daemon::Daemon;
-use abide_domain::{
-    id::RunId,
-    run::{Run, RunStatus},
-    time::TimeSpan,
-};
+use abide_domain::{id::RunId, run::RunStatus, time::TimeSpan};
 use abide_observe::metrics::GaugeValues;
 use abide_ports::store::{PageRequest, StoreError};
 
@@ -24,7 +20,7 @@ pub(super) async fn read(daemon: &Daemon) -> Result<GaugeValues, StoreError> {
         oldest_interaction_age: oldest.map_or(TimeSpan(0), |oldest| oldest.opened_at.span_until(now)),
         journal_head: store.head().await?,
         slots_held,
-        slots_max: daemon.habits().slots,
+        slots_max: daemon.config().slots,
         queued_runs,
         stalled_turns: stalled_runs(daemon).await?.len(),
         is_ready: daemon.is_ready(),
@@ -38,14 +34,11 @@ pub(super) async fn stalled_runs(daemon: &Daemon) -> Result<Vec<RunId>, StoreErr
         .runs(Some(RunStatus::Running), PageRequest::first(MAX_STALL_CHECKED_RUNS))
         .await?
         .items;
-    if running.is_empty() {
-        return Ok(vec![]);
+    let mut stalled = Vec::new();
+    for run in &running {
+        if daemon.stalled_since(run).await.is_some() {
+            stalled.push(run.run_id);
+        }
     }
-    // The time of the last output is read from the files of the process, so this runs on a blocking thread.
-    let daemon = daemon.clone();
-    let look = move || {
-        let is_stalled = |run: &Run| daemon.stalled_since(run).is_some();
-        running.iter().filter(|run| is_stalled(run)).map(|run| run.run_id).collect()
-    };
-    Ok(tokio::task::spawn_blocking(look).await.unwrap_or_default())
+    Ok(stalled)
 }

@@ -149,7 +149,7 @@ pub(super) async fn reply(
     permissions::require(&principal, permissions::needed_for(&interaction))?;
     let is_approval = interaction.is_approval();
     let reply = InteractionReply { interaction_id, text, by: ReplyAuthor::Person(by), idempotency_key };
-    let resolution = match daemon.reply(reply).await? {
+    let resolution = match daemon.reply(reply, &interaction).await? {
         RequestOutcome::Changed(_) => wire::ReplyResolution::Accepted,
         RequestOutcome::Absorbed | RequestOutcome::Repeated(_) => wire::ReplyResolution::Idempotent,
     };

@@ -130,10 +130,10 @@ pub(super) async fn create(
     match daemon.create(new).await? {
         RequestOutcome::Changed(run) => {
             let location = [(header::LOCATION, format!("/v1/runs/{run_id}"))];
-            Ok((StatusCode::CREATED, location, Json(run_view(&interface, run).await?)).into_response())
+            Ok((StatusCode::CREATED, location, Json(run_view(&interface, &run).await)).into_response())
         }
         RequestOutcome::Repeated(run_id) => {
-            let view = run_view(&interface, load_run(&interface, run_id).await?).await?;
+            let view = run_view(&interface, &load_run(&interface, run_id).await?).await;
             let may_read = principal.permissions.includes(Permission::Read);
             let view = if may_read { view } else { translate::run_at_creation(view) };
             Ok(Json(view).into_response())
@@ -162,7 +162,10 @@ pub(super) async fn list(
     let status = runs.status.map(translate::status);
     entry_pages::json_response(&interface, &credential, || async {
         let listing = interface.daemon().store().runs(status, page.clone()).await?;
-        let items = run_views(&interface, listing.items).await?;
+        let mut items = Vec::with_capacity(listing.items.len());
+        for run in &listing.items {
+            items.push(run_view(&interface, run).await);
+        }
         Ok(service::ListResponse { items, next_cursor: listing.next_cursor })
     })
     .await
@@ -184,7 +187,7 @@ pub(super) async fn show(
 ) -> Result<Response, HttpProblem> {
     let run = parse_run_id(&id)?;
     entry_pages::json_response(&interface, &credential, || async {
-        run_view(&interface, load_run(&interface, run).await?).await
+        Ok(run_view(&interface, &load_run(&interface, run).await?).await)
     })
     .await
 }
@@ -291,39 +294,12 @@ pub(super) async fn load_run(interface: &HttpState, run: RunId) -> Result<Run, H
 }
 
 /// Converts a run to its wire view, with the values that only the daemon has.
-pub(super) async fn run_view<R>(interface: &HttpState, run: R) -> Result<wire::RunView, HttpProblem>
-where
-    R: Borrow<Run> + Send + 'static,
-{
-    let views = run_views(interface, vec![run]).await?;
-    views.into_iter().next().ok_or_else(|| HttpProblem::internal("the run has no view"))
-}
-
-/// Converts runs to their wire views. The time of the last output and the free disk space come from the file system, so
-/// they are read on a blocking thread.
-pub(super) async fn run_views<R>(
-    interface: &HttpState,
-    runs: Vec<R>,
-) -> Result<Vec<wire::RunView>, HttpProblem>
-where
-    R: Borrow<Run> + Send + 'static,
-{
-    let reads_files = |run: &R| matches!(run.borrow().status(), RunStatus::Queued | RunStatus::Running);
-    if !runs.iter().any(reads_files) {
-        return Ok(runs.iter().map(|run| view_with_files(interface.daemon(), run.borrow())).collect());
-    }
-    let daemon = interface.daemon().clone();
-    let convert = move || runs.iter().map(|run| view_with_files(&daemon, run.borrow())).collect();
-    tokio::task::spawn_blocking(convert)
-        .await
-        .map_err(|_| HttpProblem::internal("the state of the runs could not be read"))
-}
-
-fn view_with_files(daemon: &Daemon, run: &Run) -> wire::RunView {
-    let mut view = translate::run(run, daemon.queue_position(run.run_id), daemon.stalled_since(run));
+pub(super) async fn run_view(interface: &HttpState, run: &Run) -> wire::RunView {
+    let daemon = interface.daemon();
+    let mut view = translate::run(run, daemon.queue_position(run.run_id), daemon.stalled_since(run).await);
     if view.status == wire::RunStatusValue::Queued {
-        view.blocked_reason =
-            daemon.shortage(Some(&run.settings.workspace)).map(|shortage| shortage.to_string());
+        let shortage = daemon.shortage(Some(&run.settings.workspace)).await;
+        view.blocked_reason = shortage.map(|shortage| shortage.to_string());
     }
     view
 }

@@ -38,7 +38,7 @@ pub(super) async fn ready(
 ) -> Result<Json<wire::HealthResponse>, HttpProblem> {
     interface.daemon().store().health()?;
     if interface.daemon().is_ready() {
-        let resource_pressure = interface.daemon().shortage(None).map(|shortage| shortage.to_string());
+        let resource_pressure = interface.daemon().shortage(None).await.map(|shortage| shortage.to_string());
         Ok(Json(wire::HealthResponse { status: "ready".to_owned(), resource_pressure }))
     } else {
         Err(HttpProblem::new(
@@ -77,14 +77,14 @@ pub(super) async fn status(
         pid: std::process::id(),
         started_at: interface.0.started_at.clone(),
         ready: daemon.is_ready(),
-        slots_max: daemon.habits().slots as u64,
+        slots_max: daemon.config().slots as u64,
         slots_held: held as u64,
         queued: queued as u64,
         open_interactions: daemon.store().count_open_interactions().await?,
         runs: STATUSES.into_iter().map(count).collect(),
         stalled: stalled.iter().map(ToString::to_string).collect(),
         unprocessable_runs: daemon.troubled().await?,
-        resource_pressure: daemon.shortage(None).map(|shortage| shortage.to_string()),
+        resource_pressure: daemon.shortage(None).await.map(|shortage| shortage.to_string()),
         store_error: daemon.store().health().err().map(|error| error.to_string()),
         sessions: sessions(&interface).await,
         streams: interface.0.settings.max_streams.saturating_sub(interface.0.streams.available_permits())

@@ -6,7 +6,7 @@ use abide_api::{
     access::{AccessRegistry, NoStorage},
     http::{HttpConfig as Bounds, HttpService, StopMode, serve},
 };
-use abide_daemon::{Daemon, DaemonConfig, DaemonDeps, RequestOutcome, RunService, SpaceLimit};
+use abide_daemon::{Daemon, DaemonConfig, DaemonDeps, SpaceLimit};
 use abide_domain::{
     engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities as Can},
     event::{NewRun, ProcessAfterTurn, RunEvent, TurnOutcome},
@@ -35,7 +35,7 @@ use abide_ports::{
 };
 use abide_store::memory::MemoryStore;
 use abide_terminal::{KeeperLauncher, TerminalConfig, TerminalLimits};
-use abide_testkit::clock::FakeClock;
+use abide_testkit::{clock::FakeClock, journal_writer::write_event};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
@@ -49,7 +49,6 @@ pub(crate) struct HttpFixture {
     pub(crate) address: SocketAddr,
     pub(crate) temp_dir: tempfile::TempDir,
     daemon: Daemon,
-    run_service: Arc<RunService>,
     store: Arc<MemoryStore>,
     clock: Arc<FakeClock>,
     stop: watch::Sender<StopMode>,
@@ -109,10 +108,7 @@ impl HttpFixture {
     ) -> Self {
         let place = tempfile::tempdir().expect("there is room");
         let path = |name: &str| place.path().join(name).to_string_lossy().into_owned();
-        let desk =
-            Arc::new(RunService::open(store.clone(), clock.clone(), 0).await.expect("memory can be read"));
         let world = DaemonDeps {
-            desk: desk.clone(),
             store: store.clone(),
             clock: clock.clone(),
             catalogue: Arc::new(NoopPorts),
@@ -124,7 +120,7 @@ impl HttpFixture {
             space,
         };
         let habits = DaemonConfig { stall_after: Seconds(600), slots: 0, workspaces: path("workspaces") };
-        let daemon = Daemon::new(world, habits);
+        let daemon = Daemon::open(world, habits).await.expect("memory can be read");
         let terminals = abide_terminal::RuntimeHandle::start(TerminalConfig {
             keepers_dir: place.path().join("keepers"),
             launcher: KeeperLauncher { program: "/nowhere".into(), arguments: vec![], groups: None },
@@ -150,7 +146,7 @@ impl HttpFixture {
             // An error means that the sender is dropped.
             stopping.wait_for(|stop| *stop != StopMode::No).await.ok();
         }));
-        Self { address, temp_dir: place, daemon, run_service: desk, store, clock, stop, server_task: served }
+        Self { address, temp_dir: place, daemon, store, clock, stop, server_task: served }
     }
 
     /// Shuts down and waits until all connections are closed.
@@ -214,11 +210,8 @@ impl HttpFixture {
             idempotency: None,
             rules: abide_domain::run::CURRENT_RULES_VERSION,
         };
-        self.run_service.create(new).await.expect("it is made");
-        let take = async |event| match self.run_service.take(run_id, event).await {
-            Ok(RequestOutcome::Changed(run)) => abide_domain::run::Run::clone(&run),
-            other => panic!("a change was expected, not {other:?}"),
-        };
+        let take = async |event| write_event(&*self.store, &*self.clock, run_id, event).await;
+        take(RunEvent::RunCreated(Box::new(new))).await;
         take(RunEvent::Admitted).await;
         let profile = EngineInteractiveProfile {
             kind: ProfileKind::Resumable,

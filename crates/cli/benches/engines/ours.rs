@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use abide_daemon::Daemon;
 use abide_domain::{
     engine::ProfileKind,
     event::RunEvent,
@@ -29,7 +30,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::{
-    in_process::{ChosenPorts, InProcessDaemon, new_run},
+    in_process::{self, ChosenPorts, new_run},
     program_ports::{binary, keeper_processes, local_workspaces, program_env, terminate_all},
     watched::{OutputTimeKind, ProcessTimes, TimedProcesses},
 };
@@ -48,7 +49,7 @@ pub(crate) struct BenchDaemon {
     pub(crate) entry: InstalledEngine,
     pub(crate) env: Vec<(String, String)>,
     store: Arc<dyn Store>,
-    daemon: InProcessDaemon,
+    daemon: Daemon,
     processes: Arc<TimedProcesses>,
     runtime: Runtime,
     _ledger: TempDir,
@@ -114,7 +115,7 @@ impl BenchDaemon {
             workspaces: Arc::new(local_workspaces(home.to_owned())),
             private_dir: home.join("runs").to_string_lossy().into_owned(),
         };
-        let daemon = runtime.block_on(InProcessDaemon::assemble(ports, 4));
+        let daemon = runtime.block_on(in_process::open_daemon(ports, 4));
         let (engine, home) = (engine.to_owned(), home.to_owned());
         Ok(Self {
             engine,
@@ -133,7 +134,7 @@ impl BenchDaemon {
     pub(crate) fn turn(&self) -> Result<DaemonTurnTimes, String> {
         let run_id = RunId(SystemClock.stamp().id_seed);
         let (run, journal) = self.runtime.block_on(async {
-            let mut changes = self.daemon.executor.changes();
+            let mut changes = self.daemon.changes();
             // On a thread of the runtime, as requests are handled in the daemon.
             let daemon = self.daemon.clone();
             let new = new_run(run_id, &self.engine, &self.home.join("workspace").to_string_lossy(), PROMPT);

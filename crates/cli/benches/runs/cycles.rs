@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
+use abide_daemon::Daemon;
 use abide_domain::{
     event::NewRun,
     id::RunId,
@@ -11,19 +12,19 @@ use abide_domain::{
 };
 use abide_host::clock::SystemClock;
 use abide_observe::observed_store::ObservedStore;
-use abide_ports::{clock::Clock, processes::ProcessOutput};
+use abide_ports::{clock::Clock, processes::ProcessOutput, store::Store};
 use abide_testkit::fake_engine::{FakeCatalogue, FakeLaunch, FakeProcesses, NoopWorkspaces};
 
 use crate::{
     counted::CountingStore,
-    in_process::{self, ChosenPorts, InProcessDaemon},
+    in_process::{self, ChosenPorts},
     now,
 };
 
 #[derive(Clone)]
 pub(crate) struct CycleBenchDaemon {
     pub(crate) store: Arc<ObservedStore<CountingStore>>,
-    daemon: InProcessDaemon,
+    daemon: Daemon,
 }
 
 impl CycleBenchDaemon {
@@ -32,14 +33,8 @@ impl CycleBenchDaemon {
         let url = format!("sqlite:{}/abide.db", folder.display());
         let inner = abide_store::registry::open(&url).await.expect("the store opens");
         let store = Arc::new(CountingStore::new(inner));
-        let ports = ChosenPorts {
-            store: store.clone(),
-            catalogue: Arc::new(FakeCatalogue),
-            processes: Arc::new(FakeProcesses::new(ask_once_script)),
-            workspaces: Arc::new(NoopWorkspaces),
-            private_dir: "private".to_owned(),
-        };
-        Self { store, daemon: InProcessDaemon::assemble(ports, slots).await }
+        let daemon = in_process::open_daemon(fake_engine_ports(store.clone()), slots).await;
+        Self { store, daemon }
     }
 
     /// Returns the commits of one cycle, each as the lengths of its rows. A cycle before it has the engine examined.
@@ -82,10 +77,21 @@ impl CycleBenchDaemon {
         let by = ReplyAuthor::Person("ada".to_owned());
         let text = "the second of them, please".to_owned();
         let reply = InteractionReply { interaction_id, text, by, idempotency_key: None };
-        let replied = self.daemon.run_service.reply(reply).await.expect("it is taken");
-        self.daemon.executor.follow_up(&replied).await;
+        let asked = waiting.interactions.iter().find(|asked| asked.interaction_id == interaction_id);
+        self.daemon.reply(reply, asked.expect("the run has its question")).await.expect("it is taken");
         let finished = updates.recv().await.expect("it finishes");
         assert_eq!(finished.status(), RunStatus::Succeeded);
+    }
+}
+
+/// This store, with the fake engine.
+pub(crate) fn fake_engine_ports(store: Arc<dyn Store>) -> ChosenPorts {
+    ChosenPorts {
+        store,
+        catalogue: Arc::new(FakeCatalogue),
+        processes: Arc::new(FakeProcesses::new(ask_once_script)),
+        workspaces: Arc::new(NoopWorkspaces),
+        private_dir: "private".to_owned(),
     }
 }
 

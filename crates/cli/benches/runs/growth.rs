@@ -6,7 +6,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use abide_daemon::RunService;
+use abide_daemon::Daemon;
 use abide_domain::{
     engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities},
     event::{ProcessAfterTurn, RunEvent, TurnOutcome},
@@ -23,7 +23,10 @@ use abide_ports::{
     store::{JournalCommit, JournalSeq, PageRequest, RunChange, Store},
 };
 
-use crate::{cycles::new_run, now, verdict};
+use crate::{
+    cycles::{fake_engine_ports, new_run},
+    in_process, now, verdict,
+};
 
 /// The numbers of finished runs in the two databases.
 const FEW_RUNS: usize = 1_000;
@@ -120,10 +123,10 @@ const OPERATIONS: [(GrowthOperation, usize); 10] = [
 /// The number of items in a page.
 const PAGE: usize = 20;
 
-/// A database and the desk on it. It has no slots, so no effect is performed.
+/// A database and the daemon on it. It has no slots, so no effect is performed.
 struct GrowthDatabase {
     url: String,
-    open: Option<(Arc<dyn Store>, RunService)>,
+    open: Option<(Arc<dyn Store>, Daemon)>,
     questions: Vec<InteractionId>,
     finished: Vec<RunId>,
     next: usize,
@@ -134,7 +137,8 @@ impl GrowthDatabase {
         let url = format!("sqlite:{}/{name}.db", folder.display());
         let mut place = Self { url, open: None, questions: vec![], finished: vec![], next: 0 };
         place.open().await;
-        let (store, _) = place.open.take().expect("it was just opened");
+        let (store, _) = place.open.as_ref().expect("it was just opened");
+        let store = store.clone();
         let mut left = runs;
         while left > 0 {
             let mut changes = Vec::new();
@@ -151,28 +155,34 @@ impl GrowthDatabase {
             place.questions.extend(run.pending_interaction_id());
             store.commit(JournalCommit { changes }).await.expect("it is written");
         }
-        drop(store);
+        place.close().await;
         place.open().await;
         place
     }
 
     async fn open(&mut self) {
-        self.open = None;
         let store = abide_store::registry::open(&self.url).await.expect("it opens");
-        let desk = RunService::open(store.clone(), Arc::new(SystemClock), 0).await.expect("it opens");
-        self.open = Some((store, desk));
+        let daemon = in_process::open_daemon(fake_engine_ports(store.clone()), 0).await;
+        self.open = Some((store, daemon));
+    }
+
+    async fn close(&mut self) {
+        if let Some((store, daemon)) = self.open.take() {
+            daemon.end();
+            store.close().await.expect("it closes");
+        }
     }
 
     async fn time(&mut self, operation: GrowthOperation) -> Duration {
         self.next += 1;
         if let GrowthOperation::Open = operation {
             // Closing is not measured.
-            self.open = None;
+            self.close().await;
             let start = now();
             self.open().await;
             return start.elapsed();
         }
-        let (store, desk) = self.open.as_ref().expect("it is open between operations");
+        let (store, daemon) = self.open.as_ref().expect("it is open between operations");
         let any = self.next * 7919 % self.finished.len();
         // The same number of different runs in both, spread over the whole range: only the number of other runs
         // differs.
@@ -184,14 +194,16 @@ impl GrowthDatabase {
         match operation {
             GrowthOperation::Create => {
                 let run_id = RunId(SystemClock.stamp().id_seed);
-                drop(desk.create(new_run(run_id)).await.expect("it is created"));
+                drop(daemon.create(new_run(run_id)).await.expect("it is created"));
             }
             GrowthOperation::Reply => {
                 let interaction_id = question.expect("there are enough questions");
                 let by = ReplyAuthor::Person("ada".to_owned());
                 let reply =
                     InteractionReply { interaction_id, text: "this".to_owned(), by, idempotency_key: None };
-                drop(desk.reply(reply).await.expect("it is taken"));
+                // As in the HTTP interface, which checks the permission for the question.
+                let asked = store.interaction(interaction_id).await.expect("it answers");
+                drop(daemon.reply(reply, &asked.expect("it is there")).await.expect("it is taken"));
             }
             GrowthOperation::ReadRun => drop(store.run(self.finished[some]).await.expect("it answers")),
             GrowthOperation::ReadAnyRun => drop(store.run(self.finished[any]).await.expect("it answers")),

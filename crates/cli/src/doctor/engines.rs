@@ -104,7 +104,9 @@ pub(super) fn examine(
             let (sender, keepers, directory, cancel) = (sender.clone(), &keepers, &directory, &cancel);
             workers.push(scope.spawn(move || {
                 let unique = number.to_string();
-                let examination = ProbeRequest { directory, unique: &unique, timeout, cancel };
+                let is_cancelled = || cancel.load(Ordering::Acquire);
+                let examination =
+                    ProbeRequest { directory, unique: &unique, timeout, is_cancelled: &is_cancelled };
                 let health = probe::examine(keepers, entry, &examination);
                 // The receiver is dropped after an interrupt.
                 sender.send(ExaminationUpdate::Examined(number, health)).ok();

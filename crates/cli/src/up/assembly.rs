@@ -2,8 +2,8 @@
 
 use std::{path::Path, sync::Arc};
 
-use abide_daemon::{CrashGuard, Daemon, DaemonConfig, DaemonDeps, GuardPauses, RunService, SpaceLimit};
-use abide_domain::time::Seconds;
+use abide_daemon::{CrashGuard, Daemon, DaemonConfig, DaemonDeps, GuardPauses, SpaceLimit};
+use abide_domain::{run, time::Seconds};
 use abide_engines::{
     asking::patch::{ARTIFACTS_FOLDER, skill_patch},
     catalogue::EngineCatalogue,
@@ -63,8 +63,6 @@ pub(super) async fn assemble_daemon(
     let store: Arc<dyn Store> = Arc::new(observed);
     let clock = Arc::new(SystemClock);
     let slots = usize::try_from(config.slots.max_running).unwrap_or(usize::MAX);
-    let run_service =
-        RunService::open(store.clone(), clock.clone(), slots).await.context("cannot read the store")?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let GroupDecision { groups, unavailable, warning } = home::control_groups(config)?;
     match (&groups, &unavailable) {
@@ -77,7 +75,6 @@ pub(super) async fn assemble_daemon(
     let store_folders = home::store_folders(home, config);
     store_folders::record(home, &store_folders).context("cannot record the folder of the database")?;
     let deps = DaemonDeps {
-        desk: Arc::new(run_service),
         store,
         clock,
         catalogue: Arc::new(EngineCatalogue::new(&config.engine_configs(), &program, config.isolation())),
@@ -127,7 +124,9 @@ pub(super) async fn assemble_daemon(
         groups,
     };
     let store = deps.store.clone();
-    let daemon = Daemon::guarded(deps, daemon_config, guard.clone());
+    let daemon = Daemon::guarded(deps, daemon_config, guard.clone(), run::apply)
+        .await
+        .context("cannot read the store")?;
     Ok(AssembledDaemon { daemon, store, retention: RetentionTask::new(retention), guard })
 }
 

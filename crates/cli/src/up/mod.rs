@@ -184,7 +184,6 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
         until.wait_for(|stop| *stop != StopMode::No).await.ok();
     }));
     daemon.reconcile().await.context("cannot recover the state of the previous daemon")?;
-    let deadline_task = daemon.keep_time();
     let collecting = daemon.collect_capabilities();
     let outliving = OutlivingKeepers::for_keepers_dir(&HomeFolder::Keepers.path(&home), &home::launcher()?);
     let outliving =
@@ -205,7 +204,6 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
         daemon.stop().await.context("cannot stop in order")?;
     }
     daemon.leave().await;
-    deadline_task.abort();
     collecting.abort();
     health.abort();
     retention.abort();
@@ -215,7 +213,8 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
         // Spans that could not be flushed are lost.
         tokio::task::spawn_blocking(move || traces.flush()).await.ok();
     }
-    // Reader threads may still hold the store. Output that they have not committed is read again by the next daemon.
+    // Output that is not committed is read again by the next daemon.
+    daemon.end();
     daemon.store().close().await.context("cannot close the store in order")?;
     guard.close();
     tracing::info!(?stop_mode, "stopped");

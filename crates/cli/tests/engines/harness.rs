@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use abide_daemon::Daemon;
 use abide_domain::{
     event::RunEvent,
     id::RunId,
@@ -37,7 +38,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     dressing::{API_KEY, write_config},
-    in_process::{ChosenPorts, InProcessDaemon, new_run},
+    in_process::{self, ChosenPorts, new_run},
     program_ports::{binary, keeper_processes, local_workspaces, terminate_all},
     programs::installed,
 };
@@ -51,7 +52,7 @@ pub(crate) struct ProgramTestDaemon {
     pub(crate) workspace: PathBuf,
     pub(crate) home: TempDir,
     store: Arc<dyn Store>,
-    daemon: InProcessDaemon,
+    daemon: Daemon,
     processes: Arc<KeeperProcesses>,
     runtime: Runtime,
 }
@@ -92,7 +93,7 @@ impl ProgramTestDaemon {
             workspaces: Arc::new(local_workspaces(home.path().join("abide"))),
             private_dir: home.path().join("runs").to_string_lossy().into_owned(),
         };
-        let daemon = runtime.block_on(InProcessDaemon::assemble(ports, 4));
+        let daemon = runtime.block_on(in_process::open_daemon(ports, 4));
         Some(Self { engine: engine.to_owned(), model, workspace, home, store, daemon, processes, runtime })
     }
 
@@ -120,50 +121,39 @@ impl ProgramTestDaemon {
     /// Sends a message to a run.
     pub(crate) fn send_message(&self, run: RunId, text: &str) {
         self.runtime.block_on(async {
-            let outcome = self
-                .daemon
-                .run_service
-                .message(run, message(text), None)
-                .await
-                .expect("the message is taken");
-            self.daemon.executor.follow_up(&outcome).await;
+            self.daemon.message(run, message(text), None).await.expect("the message is taken");
         });
     }
 
     /// Sends a message to a run whose turn is running.
     pub(crate) fn send_while_busy(&self, run: RunId, text: &str, on_busy: OnBusy) {
         self.runtime.block_on(async {
-            let outcome = self.daemon.run_service.message(run, message(text), Some(on_busy)).await;
-            self.daemon.executor.follow_up(&outcome.expect("the message is taken")).await;
+            self.daemon.message(run, message(text), Some(on_busy)).await.expect("the message is taken");
         });
     }
 
     /// Interrupts the running turn.
     pub(crate) fn interrupt(&self, run: RunId) {
         self.runtime.block_on(async {
-            let event = RunEvent::InterruptRequested { by: "tester".to_owned() };
-            let outcome = self.daemon.run_service.take(run, event).await.expect("the request is accepted");
-            self.daemon.executor.follow_up(&outcome).await;
+            self.daemon.interrupt(run, "tester").await.expect("the request is accepted");
         });
     }
 
     /// Replies to the open question of a run.
     pub(crate) fn reply(&self, run: RunId, text: &str) {
-        let interaction_id = self.question(run).interaction_id;
+        let question = self.question(run);
+        let interaction_id = question.interaction_id;
         let by = ReplyAuthor::Person("tester".to_owned());
         let reply = InteractionReply { interaction_id, text: text.to_owned(), by, idempotency_key: None };
         self.runtime.block_on(async {
-            let outcome = self.daemon.run_service.reply(reply).await.expect("the reply is taken");
-            self.daemon.executor.follow_up(&outcome).await;
+            self.daemon.reply(reply, &question).await.expect("the reply is taken");
         });
     }
 
     /// Cancels a run.
     pub(crate) fn cancel(&self, run: RunId) {
         self.runtime.block_on(async {
-            let event = RunEvent::CancelRequested { by: "tester".to_owned() };
-            let outcome = self.daemon.run_service.take(run, event).await.expect("the request is accepted");
-            self.daemon.executor.follow_up(&outcome).await;
+            self.daemon.cancel(run, "tester").await.expect("the request is accepted");
         });
     }
 
@@ -177,7 +167,7 @@ impl ProgramTestDaemon {
     /// Waits until `wanted` returns true for a run. Panics if the run has ended otherwise.
     pub(crate) fn wait_until(&self, run: RunId, what: &str, wanted: impl Fn(&Run) -> bool) -> Run {
         self.runtime.block_on(async {
-            let mut changes = self.daemon.executor.changes();
+            let mut changes = self.daemon.changes();
             let mut last = None;
             let waiting = async {
                 loop {
@@ -195,7 +185,7 @@ impl ProgramTestDaemon {
                         return Err(state);
                     }
                     last = Some(state);
-                    changes.changed().await.expect("the performer lives");
+                    changes.changed().await.expect("the daemon lives");
                 }
             };
             match tokio::time::timeout(WAIT_TIMEOUT, waiting).await {

@@ -1,9 +1,9 @@
-//! The parts of a daemon in this process: a run service and an effect executor on given ports. Tests and benchmarks that
-//! need other ports than those of the real daemon share it; others start the real daemon with `abide_testkit::daemon`.
+//! A daemon in this process, on given ports. Tests and benchmarks that need other ports than those of the real daemon
+//! share it; others start the real daemon with `abide_testkit::daemon`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use abide_daemon::{DaemonDeps, EffectExecutor, RequestError, RunService, SpaceLimit};
+use abide_daemon::{Daemon, DaemonConfig, DaemonDeps, SpaceLimit};
 use abide_domain::{
     event::NewRun,
     id::RunId,
@@ -26,40 +26,22 @@ pub(crate) struct ChosenPorts {
     pub(crate) private_dir: String,
 }
 
-#[derive(Clone)]
-pub(crate) struct InProcessDaemon {
-    pub(crate) run_service: Arc<RunService>,
-    pub(crate) executor: EffectExecutor,
-}
-
-impl InProcessDaemon {
-    /// Assembles the parts. Called in the runtime that executes the effects.
-    pub(crate) async fn assemble(ports: ChosenPorts, slots: usize) -> Self {
-        let ChosenPorts { store, catalogue, processes, workspaces, private_dir } = ports;
-        let clock = Arc::new(SystemClock);
-        let run_service = RunService::open(store.clone(), clock.clone(), slots).await;
-        let run_service = Arc::new(run_service.expect("the store can be read"));
-        let executor = EffectExecutor::new(DaemonDeps {
-            desk: run_service.clone(),
-            store,
-            clock,
-            catalogue,
-            processes,
-            workspaces,
-            private: private_dir,
-            recovery_max: Seconds(300),
-            contents: Arc::<ContentsInMemory>::default(),
-            space: SpaceLimit::none(),
-        });
-        Self { run_service, executor }
-    }
-
-    /// Creates a run and executes its first effects.
-    pub(crate) async fn create(&self, new: NewRun) -> Result<(), RequestError> {
-        let outcome = self.run_service.create(new).await?;
-        self.executor.follow_up(&outcome).await;
-        Ok(())
-    }
+/// Opens a daemon on these ports. Called in the runtime that runs its event loop.
+pub(crate) async fn open_daemon(ports: ChosenPorts, slots: usize) -> Daemon {
+    let ChosenPorts { store, catalogue, processes, workspaces, private_dir } = ports;
+    let deps = DaemonDeps {
+        store,
+        clock: Arc::new(SystemClock),
+        catalogue,
+        processes,
+        workspaces,
+        private: private_dir,
+        recovery_max: Seconds(300),
+        contents: Arc::<ContentsInMemory>::default(),
+        space: SpaceLimit::none(),
+    };
+    let config = DaemonConfig { stall_after: Seconds(60), slots, workspaces: "workspaces".to_owned() };
+    Daemon::open(deps, config).await.expect("the store can be read")
 }
 
 /// A run with default settings. The id of its first message is derived from the run's.

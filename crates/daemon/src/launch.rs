@@ -1,4 +1,4 @@
-//! Starts the process of a turn. The time and the thread are chosen elsewhere.
+//! Prepares and starts the process of a turn.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -9,26 +9,28 @@ use abide_domain::{
     effect::LaunchSession,
     event::{LaunchRetry, RunEvent},
     failure::{FailureCode, RunFailure},
+    id::{RunId, TurnId},
     process::{Attempt, ExitStatus, ProcessBinding},
     run::Run,
     settings::ExecutionMode,
+    time::Timestamp,
     turn::{Turn, TurnTrigger},
 };
 use abide_ports::{
-    catalogue::InstalledEngine,
+    catalogue::{EngineLookup, InstalledEngine},
     engine::{
-        Engine, EngineFact, EngineInstallation, IsolationMode, IsolationScope, LaunchContext,
-        ProcessInterpreter, ProcessSpec, PromptSource, SandboxMode,
+        Engine, EngineFact, EngineInstallation, IsolationMode, IsolationScope, LaunchContext, ProcessSpec,
+        PromptSource, SandboxMode,
     },
     processes::{ProcessLookup, Processes, StartError, StartRequest},
     workspace::{RunSkill, WorkspaceError, WorkspacePreparation, Workspaces},
 };
 
-use super::{EffectExecutor, EffectResult, listen::contained, name};
+use crate::process::{ProcessSession, contained};
 
 /// The folders of a run that a launch uses besides the workspace.
 #[derive(Clone, Debug)]
-pub(super) struct RunFolders {
+struct RunFolders {
     /// None if the run has no skill, or if its name cannot be used.
     skill: Option<RunSkill>,
     private_dir: String,
@@ -36,7 +38,7 @@ pub(super) struct RunFolders {
 
 impl RunFolders {
     /// `skills_folder` is the directory in which the engine searches for skills.
-    pub(super) fn of(run: &Run, skills_folder: &str, private_dir: String) -> Self {
+    fn of(run: &Run, skills_folder: &str, private_dir: String) -> Self {
         let skill = run.settings.skill.as_deref().and_then(|source| RunSkill::new(source, skills_folder));
         Self { skill, private_dir }
     }
@@ -44,7 +46,7 @@ impl RunFolders {
 
 /// The context of an attempt's launch, from the ledger. `turn` is the first turn of its process. None if the ledger has
 /// no session for the attempt.
-pub(super) fn launch_context<'a>(
+fn launch_context<'a>(
     run: &'a Run,
     turn: &'a Turn,
     attempt: Attempt,
@@ -77,9 +79,9 @@ pub(super) fn launch_context<'a>(
 }
 
 /// A process that is ready to be started.
-pub(super) struct PreparedLaunch {
-    pub(super) engine: Arc<dyn Engine>,
-    pub(super) attempt: Attempt,
+pub struct PreparedLaunch {
+    engine: Arc<dyn Engine>,
+    attempt: Attempt,
     spec: ProcessSpec,
     workspace: String,
     mode: ExecutionMode,
@@ -93,7 +95,7 @@ pub(super) struct PreparedLaunch {
 impl PreparedLaunch {
     /// Starts the process and catches panics. A launch that panics would do so again at every start, so it counts as a
     /// failed launch.
-    pub(super) fn start_or_say(
+    pub(crate) fn start_contained(
         &self,
         processes: &dyn Processes,
         workspaces: &dyn Workspaces,
@@ -130,7 +132,7 @@ impl PreparedLaunch {
     }
 
     /// A warning for users about the start of the process.
-    pub(super) fn warning(&self, processes: &dyn Processes) -> Option<RunEvent> {
+    pub(crate) fn warning(&self, processes: &dyn Processes) -> Option<RunEvent> {
         let isolation = match self.engine.isolation_scope() {
             IsolationScope::Process | IsolationScope::Tools => self.isolation,
             IsolationScope::None => IsolationMode::Off,
@@ -157,14 +159,15 @@ impl PreparedLaunch {
 const BROKE: &str = "the start failed because of a bug of Abide; see the log";
 
 /// Why the process was not started.
-pub(super) enum LaunchFailure {
+#[derive(Debug)]
+pub enum LaunchFailure {
     Workspace(WorkspaceError),
     Process(StartError),
 }
 
 impl LaunchFailure {
     /// The event for the failure. None if it is unknown whether the process was started, which is determined later.
-    pub(super) fn told(self, attempt: Attempt) -> Option<RunEvent> {
+    pub(crate) fn into_event(self, attempt: Attempt) -> Option<RunEvent> {
         Some(match self {
             Self::Process(StartError::Unresponsive) => return None,
             Self::Workspace(WorkspaceError(reason)) => never(attempt, FailureCode::WorkspaceUnusable, reason),
@@ -195,63 +198,110 @@ fn never(attempt: Attempt, code: FailureCode, message: String) -> RunEvent {
     RunEvent::LaunchFailed { attempt, failure: RunFailure::new(code, message), retry: LaunchRetry::Never }
 }
 
-impl EffectExecutor {
-    /// Prepares the launch of an attempt.
-    pub(super) fn launch(&self, run: &Run, attempt: Attempt) -> EffectResult {
-        match self.prepare_launch(run, attempt) {
-            Ok((launch, interpreter)) => EffectResult::Starts { launch: Box::new(launch), interpreter },
-            Err(result) => *result,
-        }
-    }
+/// The values that the launches of all runs need.
+#[derive(Clone, Copy)]
+pub(crate) struct LaunchSettings<'a> {
+    pub(crate) catalogue: &'a dyn EngineLookup,
+    /// The parent of the private directories of runs.
+    pub(crate) private: &'a str,
+    pub(crate) now: Timestamp,
+}
 
-    fn prepare_launch(
-        &self,
-        run: &Run,
-        attempt: Attempt,
-    ) -> Result<(PreparedLaunch, Box<dyn ProcessInterpreter>), Box<EffectResult>> {
-        let never = |code, message| Box::new(EffectResult::Told(never(attempt, code, message)));
-        let entry = self.world.catalogue.engine(&run.settings.engine);
-        let entry = entry.map(|entry| entry.with_stored_command(run.command.as_ref()));
-        let Some(InstalledEngine { engine, installation, .. }) = entry else {
-            let message = format!("there is no engine {} any more; see `abide doctor`", run.settings.engine);
-            return Err(never(FailureCode::EngineNotFound, message));
-        };
-        let folders = RunFolders::of(run, engine.skills_folder(), self.private(run.run_id));
-        if let (None, Some(skill)) = (&folders.skill, &run.settings.skill) {
-            let message =
-                format!("the skill {skill:?} must be a folder with a name of its own that is not hidden");
-            return Err(never(FailureCode::WorkspaceUnusable, message));
-        }
-        let turn = run.turns.last();
-        let context = turn.and_then(|turn| launch_context(run, turn, attempt, &installation, &folders));
-        let Some(context) = context else {
-            let message = "the ledger does not contain the launch of this attempt".to_owned();
-            return Err(never(FailureCode::EngineFailed, message));
-        };
-        let prepared = contained(|| engine.launch(&context).map(|spec| (spec, engine.interpreter(&context))));
-        let Some(prepared) = prepared else { return Err(never(FailureCode::EngineFailed, BROKE.to_owned())) };
-        let (spec, interpreter) = prepared.map_err(|unsupported| {
+/// The result of the preparation of a launch.
+pub(crate) enum LaunchPreparation {
+    Ready(Box<PreparedLaunch>, ProcessSession),
+    /// The process must not start before this time.
+    NotBefore(Timestamp),
+    /// The event for a launch that can never succeed.
+    Impossible(RunEvent),
+}
+
+/// Prepares the launch of an attempt.
+pub(crate) fn prepare(run: &Run, attempt: Attempt, settings: LaunchSettings<'_>) -> LaunchPreparation {
+    let impossible = |code, message| LaunchPreparation::Impossible(never(attempt, code, message));
+    let entry = settings.catalogue.engine(&run.settings.engine);
+    let entry = entry.map(|entry| entry.with_stored_command(run.command.as_ref()));
+    let Some(InstalledEngine { engine, installation, .. }) = entry else {
+        let message = format!("there is no engine {} any more; see `abide doctor`", run.settings.engine);
+        return impossible(FailureCode::EngineNotFound, message);
+    };
+    let folders = RunFolders::of(run, engine.skills_folder(), private_dir(settings.private, run.run_id));
+    if let (None, Some(skill)) = (&folders.skill, &run.settings.skill) {
+        let message =
+            format!("the skill {skill:?} must be a folder with a name of its own that is not hidden");
+        return impossible(FailureCode::WorkspaceUnusable, message);
+    }
+    let turn = run.turns.last();
+    let context = turn.and_then(|turn| launch_context(run, turn, attempt, &installation, &folders));
+    let (Some(context), Some(turn)) = (context, turn) else {
+        let message = "the ledger does not contain the launch of this attempt".to_owned();
+        return impossible(FailureCode::EngineFailed, message);
+    };
+    let prepared = contained(|| engine.launch(&context).map(|spec| (spec, engine.interpreter(&context))));
+    let (spec, interpreter) = match prepared {
+        None => return impossible(FailureCode::EngineFailed, BROKE.to_owned()),
+        Some(Err(unsupported)) => {
             let code = match context.session {
                 LaunchSession::Resumed(_) => FailureCode::SessionResumeFailed,
                 LaunchSession::New | LaunchSession::Named(_) => FailureCode::EngineFailed,
             };
-            never(code, unsupported.to_string())
-        })?;
-        if let Some(at) = spec.not_before.filter(|at| *at > self.world.clock.stamp().at) {
-            return Err(Box::new(EffectResult::NotBefore(at)));
+            return impossible(code, unsupported.to_string());
         }
-        let launch = PreparedLaunch {
-            attempt,
-            spec,
-            workspace: run.settings.workspace.clone(),
-            mode: run.settings.execution_mode,
-            pass_env: installation.pass_env.clone(),
-            run: run.run_id.to_string(),
-            name: name(run.run_id, attempt),
-            isolation: context.isolation,
-            engine,
-            folders,
-        };
-        Ok((launch, interpreter))
+        Some(Ok(prepared)) => prepared,
+    };
+    if let Some(at) = spec.not_before.filter(|at| *at > settings.now) {
+        return LaunchPreparation::NotBefore(at);
+    }
+    let session = ProcessSession::new(engine.name(), attempt, vec![turn.turn_id], interpreter);
+    let launch = PreparedLaunch {
+        attempt,
+        spec,
+        workspace: run.settings.workspace.clone(),
+        mode: run.settings.execution_mode,
+        pass_env: installation.pass_env.clone(),
+        run: run.run_id.to_string(),
+        name: process_name(run.run_id, attempt),
+        isolation: context.isolation,
+        engine,
+        folders,
+    };
+    LaunchPreparation::Ready(Box::new(launch), session)
+}
+
+/// The session of a process that an earlier daemon started. `first` is the first turn of the process. None if the
+/// engine or the launch is not known any more.
+pub(crate) fn session_of(
+    run: &Run,
+    attempt: Attempt,
+    (first, turns): (&Turn, Vec<TurnId>),
+    settings: LaunchSettings<'_>,
+) -> Option<ProcessSession> {
+    let entry = settings.catalogue.engine(&run.settings.engine)?.with_stored_command(run.command.as_ref());
+    let private_dir = private_dir(settings.private, run.run_id);
+    let folders = RunFolders::of(run, entry.engine.skills_folder(), private_dir);
+    let context = launch_context(run, first, attempt, &entry.installation, &folders)?;
+    let interpreter = contained(|| entry.engine.interpreter(&context))?;
+    Some(ProcessSession::new(entry.engine.name(), attempt, turns, interpreter))
+}
+
+/// The private directory of a run.
+fn private_dir(parent: &str, run: RunId) -> String {
+    format!("{parent}/{run}")
+}
+
+/// The name of an attempt's process.
+pub fn process_name(run: RunId, attempt: Attempt) -> String {
+    format!("{run}-{}", attempt.0)
+}
+
+/// Parses the name of an attempt's process.
+pub fn parse_process_name(name: &str) -> Option<(RunId, Attempt)> {
+    let (run, attempt) = name.rsplit_once('-')?;
+    Some((run.parse().ok()?, Attempt(attempt.parse().ok()?)))
+}
+
+impl std::fmt::Debug for PreparedLaunch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PreparedLaunch").field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! The executor on a memory store with fake engines: output is committed in batches, cached results are not probed
+//! The daemon on a memory store with fake engines: output is committed in batches, cached results are not probed
 //! again, and a process gets input only after its earlier output is durable.
 
 use std::{
@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use abide_daemon::{Daemon, DaemonConfig, DaemonDeps, EffectExecutor, RequestOutcome, RunService};
+use abide_daemon::{CrashGuard, Daemon, DaemonConfig, DaemonDeps};
 use abide_domain::{
     engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities},
     event::{NewRun, RunEvent},
@@ -30,37 +30,27 @@ use abide_store::memory::{CrashPoint, MemoryStore};
 use abide_testkit::{
     clock::FakeClock,
     fake_engine::{FakeCatalogue, FakeLaunch, FakeProcesses, NoopWorkspaces},
+    journal_writer::write_event,
 };
 
-/// The parts of a daemon, and the state that outlives it.
-struct ExecutorFixture {
-    desk: Arc<RunService>,
-    performer: EffectExecutor,
+/// A daemon, and the state that outlives it.
+struct DaemonFixture {
+    daemon: Daemon,
     store: Arc<MemoryStore>,
     clock: Arc<FakeClock>,
     actors: Arc<FakeProcesses>,
-    world: DaemonDeps,
 }
 
 /// Exceeds the duration of any step on any machine.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-impl ExecutorFixture {
+impl DaemonFixture {
     async fn open(actors: FakeProcesses) -> Self {
         Self::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), Arc::new(actors)).await
     }
 
     async fn on(store: Arc<MemoryStore>, clock: Arc<FakeClock>, actors: Arc<FakeProcesses>) -> Self {
-        Self::in_workspaces(Arc::new(NoopWorkspaces), store, clock, actors).await
-    }
-
-    async fn in_workspaces(
-        workspaces: Arc<dyn Workspaces>,
-        store: Arc<MemoryStore>,
-        clock: Arc<FakeClock>,
-        actors: Arc<FakeProcesses>,
-    ) -> Self {
-        Self::under_rules(run::apply, workspaces, store, clock, actors).await
+        Self::under_rules(run::apply, Arc::new(NoopWorkspaces), store, clock, actors).await
     }
 
     async fn under_rules(
@@ -70,10 +60,7 @@ impl ExecutorFixture {
         clock: Arc<FakeClock>,
         actors: Arc<FakeProcesses>,
     ) -> Self {
-        let desk = RunService::with_rules(store.clone(), clock.clone(), 4, rules).await.expect("it opens");
-        let desk = Arc::new(desk);
-        let world = DaemonDeps {
-            desk: desk.clone(),
+        let deps = DaemonDeps {
             store: store.clone(),
             clock: clock.clone(),
             catalogue: Arc::new(FakeCatalogue),
@@ -84,24 +71,28 @@ impl ExecutorFixture {
             contents: Arc::<abide_testkit::fake_engine::ContentsInMemory>::default(),
             space: abide_daemon::SpaceLimit::none(),
         };
-        Self { desk, performer: EffectExecutor::new(world.clone()), store, clock, actors, world }
+        let config = DaemonConfig { stall_after: Seconds(60), slots: 4, workspaces: "w".into() };
+        let guard = CrashGuard::none(clock.clone());
+        let daemon = Daemon::guarded(deps, config, guard, rules).await.expect("it opens");
+        Self { daemon, store, clock, actors }
     }
 
     async fn create(&self) -> RunId {
-        let run_id = RunId(self.clock.stamp().id_seed);
-        self.follow_up(&self.desk.create(new_run(run_id)).await.expect("it is created")).await;
+        self.create_run(new_run(RunId(self.clock.stamp().id_seed))).await
+    }
+
+    async fn create_run(&self, new: NewRun) -> RunId {
+        let run_id = new.run_id;
+        self.daemon.create(new).await.expect("it is created");
         run_id
     }
 
     async fn reply(&self, run: &Run) {
         let interaction_id = run.pending_interaction_id().expect("it asks");
+        let asked = self.store.interaction(interaction_id).await.expect("memory can be read");
         let by = ReplyAuthor::Person("ada".into());
         let reply = InteractionReply { interaction_id, text: "this".into(), by, idempotency_key: None };
-        self.follow_up(&self.desk.reply(reply).await.expect("it is taken")).await;
-    }
-
-    async fn follow_up(&self, outcome: &RequestOutcome) {
-        self.performer.follow_up(outcome).await;
+        self.daemon.reply(reply, &asked.expect("it is there")).await.expect("it is taken");
     }
 
     /// Waits until a run has this status and no process or effect is left.
@@ -112,15 +103,7 @@ impl ExecutorFixture {
 
     /// Waits until a condition on a run is true.
     async fn when(&self, run: RunId, wanted: impl Fn(&Run) -> bool) -> Run {
-        self.when_in(self.performer.changes(), run, wanted).await
-    }
-
-    async fn when_in(
-        &self,
-        mut changes: tokio::sync::watch::Receiver<u64>,
-        run: RunId,
-        wanted: impl Fn(&Run) -> bool,
-    ) -> Run {
+        let mut changes = self.daemon.changes();
         let waits = async {
             loop {
                 changes.mark_unchanged();
@@ -128,7 +111,7 @@ impl ExecutorFixture {
                 if wanted(&state) {
                     return state;
                 }
-                changes.changed().await.expect("the performer lives");
+                changes.changed().await.expect("the daemon lives");
             }
         };
         tokio::time::timeout(WAIT_TIMEOUT, waits).await.expect("it comes to that")
@@ -181,7 +164,7 @@ fn asks_once(part: FakeLaunch<'_>) -> Vec<ProcessOutput> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_is_examined_once_until_it_is_replaced() {
-    let fixture = ExecutorFixture::open(FakeProcesses::new(asks_once)).await;
+    let fixture = DaemonFixture::open(FakeProcesses::new(asks_once)).await;
     for (examined, replaced) in [(1, false), (1, false), (2, true), (2, false)] {
         if replaced {
             fixture.actors.replace_program();
@@ -202,7 +185,7 @@ fn asks_and_lingers(part: FakeLaunch<'_>) -> Vec<ProcessOutput> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e6_an_answer_during_the_end_of_the_process_that_asked_leaves_no_attempt_without_its_end() {
-    let fixture = ExecutorFixture::open(FakeProcesses::new(asks_and_lingers)).await;
+    let fixture = DaemonFixture::open(FakeProcesses::new(asks_and_lingers)).await;
     for _ in 0..20 {
         let run = fixture.create().await;
         // Does not wait for pending effects: the process is still being ended when the answer arrives.
@@ -224,16 +207,12 @@ async fn an_orderly_stop_waits_for_the_processes_that_are_being_ended() {
     let blocked = move || held.lock().unwrap().recv().expect("the test lets it go");
     let actors = Arc::new(FakeProcesses::new(asks_and_lingers).with_before_end(blocked));
     let fixture =
-        ExecutorFixture::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), actors.clone()).await;
-    let habits = DaemonConfig { stall_after: Seconds(60), slots: 4, workspaces: "w".into() };
-    let daemon = Daemon::new(fixture.world.clone(), habits);
+        DaemonFixture::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), actors.clone()).await;
     // The probe of the engine is ended as well.
     let_go.send(()).expect("it waits");
-    let new = new_run(RunId(fixture.clock.stamp().id_seed));
-    let run = new.run_id;
-    daemon.create(new).await.expect("it is created");
-    fixture.when_in(daemon.changes(), run, |run| run.status() == RunStatus::WaitingUser).await;
-    let mut stop = std::pin::pin!(daemon.stop());
+    let run = fixture.create().await;
+    fixture.when(run, |run| run.status() == RunStatus::WaitingUser).await;
+    let mut stop = std::pin::pin!(fixture.daemon.stop());
     tokio::select! {
         biased;
         stopped = &mut stop => panic!("{stopped:?} with {:?} still there", actors.names()),
@@ -268,17 +247,17 @@ impl Workspaces for PanickingWorkspaces {
 async fn a_launch_that_breaks_us_is_counted_and_put_to_a_person() {
     let (store, clock, actors) =
         (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), Arc::new(FakeProcesses::new(asks_once)));
-    let fixture = ExecutorFixture::in_workspaces(Arc::new(PanickingWorkspaces), store, clock, actors).await;
+    let fixture =
+        DaemonFixture::under_rules(run::apply, Arc::new(PanickingWorkspaces), store, clock, actors).await;
     let run = fixture.create().await;
-    let mut changes = fixture.performer.changes();
+    let mut changes = fixture.daemon.changes();
     let parked = async {
         while fixture.told(run).await.last() != Some(&"LaunchFailed")
             || fixture.store.run(run).await.expect("memory can be read").expect("it is there").status()
                 != RunStatus::WaitingUser
         {
             fixture.clock.advance(60_000_000);
-            fixture.performer.look_after(run);
-            changes.changed().await.expect("the performer lives");
+            changes.changed().await.expect("the daemon lives");
         }
     };
     tokio::time::timeout(WAIT_TIMEOUT, parked).await.expect("a person is asked");
@@ -287,7 +266,7 @@ async fn a_launch_that_breaks_us_is_counted_and_put_to_a_person() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cycle_of_two_turns_is_a_handful_of_commits() {
-    let fixture = ExecutorFixture::open(FakeProcesses::new(asks_once)).await;
+    let fixture = DaemonFixture::open(FakeProcesses::new(asks_once)).await;
     let first = fixture.create().await;
     fixture.until(first, RunStatus::WaitingUser).await;
     let run = fixture.create().await;
@@ -316,10 +295,10 @@ async fn input_is_written_after_the_output_before_it_is_durable() {
         log.lock().unwrap().push((String::from_utf8_lossy(bytes).into_owned(), progressed));
     };
     let actors = Arc::new(FakeProcesses::with_write_observer(plays, watch));
-    let fixture = ExecutorFixture::on(store, Arc::new(FakeClock::new()), actors).await;
+    let fixture = DaemonFixture::on(store, Arc::new(FakeClock::new()), actors).await;
     let run = fixture.create().await;
     fixture.until(run, RunStatus::Succeeded).await;
-    assert_eq!(*seen.lock().unwrap(), [("first\n".to_owned(), 1), ("second\n".to_owned(), 2)]);
+    assert_eq!(*seen.lock().unwrap(), [("first\n".to_owned(), 2), ("second\n".to_owned(), 2)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -328,12 +307,12 @@ async fn an_interpreter_that_panics_loses_its_own_run_and_no_other() {
         "break" => vec![line("session s"), line("progress one"), line("break"), line("done never heard")],
         _ => vec![line("session s"), line("done"), ProcessOutput::Exited(ExitStatus::Code(0))],
     };
-    let fixture = ExecutorFixture::open(FakeProcesses::new(plays)).await;
+    let fixture = DaemonFixture::open(FakeProcesses::new(plays)).await;
     let broken = RunId(fixture.clock.stamp().id_seed);
     let mut new = new_run(broken);
     new.settings.execution_mode = ExecutionMode::Auto;
     new.message.text = "break".into();
-    fixture.follow_up(&fixture.desk.create(new).await.expect("it is created")).await;
+    fixture.create_run(new).await;
     let lost = fixture.until(broken, RunStatus::Failed).await;
     let state = format!("{:?}", lost.state);
     assert!(state.contains("the reader of this engine failed"), "{state}");
@@ -347,12 +326,12 @@ async fn an_interpreter_that_panics_loses_its_own_run_and_no_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn news_that_comes_later_is_not_waited_for() {
     let fixture =
-        ExecutorFixture::open(FakeProcesses::new(|_| vec![line("session s"), line("progress one")])).await;
+        DaemonFixture::open(FakeProcesses::new(|_| vec![line("session s"), line("progress one")])).await;
     let run = fixture.create().await;
-    let mut changes = fixture.performer.changes();
+    let mut changes = fixture.daemon.changes();
     let progressed = async {
         while !fixture.told(run).await.contains(&"Progressed") {
-            changes.changed().await.expect("the performer lives");
+            changes.changed().await.expect("the daemon lives");
         }
     };
     tokio::time::timeout(WAIT_TIMEOUT, progressed).await.expect("it is committed while the actor is silent");
@@ -362,15 +341,18 @@ async fn news_that_comes_later_is_not_waited_for() {
     fixture.until(run, RunStatus::Succeeded).await;
 }
 
-/// Simulates a daemon that probes the engine of a run and starts its process, and nothing more.
-async fn started_by_hand(desk: &RunService, actors: &FakeProcesses, run_id: RunId) {
+/// Writes what a daemon would that probes the engine of a run and starts its process, and nothing more.
+async fn started_by_hand(store: &MemoryStore, clock: &FakeClock, actors: &FakeProcesses, new: NewRun) {
+    let run_id = new.run_id;
     let resolved = RunEvent::ProfileResolved {
         profile: profile(),
         abilities: RunAbilities::default(),
         handle: None,
         command: None,
     };
-    desk.take(run_id, resolved).await.expect("it is taken");
+    for event in [RunEvent::RunCreated(Box::new(new)), RunEvent::Admitted, resolved] {
+        write_event(store, clock, run_id, event).await;
+    }
     let launch = ProcessSpec {
         argv: vec!["actor".into(), String::new(), "play".into()],
         env: vec![],
@@ -389,23 +371,20 @@ async fn started_by_hand(desk: &RunService, actors: &FakeProcesses, run_id: RunI
         isolation: IsolationMode::Off,
     };
     let process = actors.start(&format!("{run_id}-1"), &start).expect("it starts");
-    desk.take(run_id, RunEvent::AttemptStarted { attempt: Attempt(1), process }).await.expect("it is taken");
+    write_event(store, clock, run_id, RunEvent::AttemptStarted { attempt: Attempt(1), process }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_daemon_that_dies_in_a_commit_is_followed_by_one_that_comes_to_the_same() {
-    for point in [CrashPoint::BeforeWrite, CrashPoint::AfterWrite] {
+async fn output_that_was_committed_in_part_is_neither_lost_nor_doubled() {
+    for committed in 0..=2 {
         let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
         let plays = |_: FakeLaunch<'_>| {
             let said = "session s\nprogress one\nask which?\n";
             vec![ProcessOutput::Stdout(said.into()), ProcessOutput::Exited(ExitStatus::Code(0))]
         };
         let actors = Arc::new(FakeProcesses::new(plays));
-        // This daemon lives until it has started the process and read some of its output.
-        let desk = RunService::open(store.clone(), clock.clone(), 4).await.expect("it opens");
         let run_id = RunId(clock.stamp().id_seed);
-        desk.create(new_run(run_id)).await.expect("it is created");
-        started_by_hand(&desk, &actors, run_id).await;
+        started_by_hand(&store, &clock, &actors, new_run(run_id)).await;
         let attempt = Attempt(1);
         let handle = EngineSessionHandle {
             engine: "actor".into(),
@@ -414,19 +393,35 @@ async fn a_daemon_that_dies_in_a_commit_is_followed_by_one_that_comes_to_the_sam
             created_at_turn: 0,
         };
         let (named, progressed) = (EngineFact::position(10, 0), EngineFact::position(23, 0));
-        let heard = vec![
+        let heard = [
             RunEvent::HandleAnnounced { attempt, position: named, handle },
             RunEvent::Progressed { attempt, position: progressed, text: "one".into() },
         ];
-        store.crash_at(point);
-        assert!(desk.take_all(run_id, &heard).await.is_err());
-        drop(desk);
-        let next = ExecutorFixture::on(store, clock, actors).await;
-        next.performer.reconcile().await.expect("it starts");
+        for event in heard.into_iter().take(committed) {
+            write_event(&*store, &*clock, run_id, event).await;
+        }
+        let next = DaemonFixture::on(store, clock, actors).await;
+        next.daemon.reconcile().await.expect("it starts");
         let waiting = next.until(run_id, RunStatus::WaitingUser).await;
         assert!(waiting.pending_interaction_id().is_some());
         let told = ["HandleAnnounced", "Progressed", "TurnEnded", "ProcessExited"];
         assert_eq!(next.told(run_id).await.split_off(4), told, "nothing is lost and nothing is doubled");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn facts_are_committed_again_after_an_error_of_the_store() {
+    for point in [CrashPoint::BeforeWrite, CrashPoint::AfterWrite] {
+        let fixture = DaemonFixture::open(FakeProcesses::new(|_| vec![line("session s")])).await;
+        let run = fixture.create().await;
+        fixture.when(run, |run| run.handle_announced).await;
+        fixture.store.crash_at(point);
+        let name = fixture.actors.names().remove(0);
+        fixture.actors.push_output(&name, line("ask which?"));
+        fixture.actors.push_output(&name, ProcessOutput::Exited(ExitStatus::Code(0)));
+        fixture.until(run, RunStatus::WaitingUser).await;
+        let ends = fixture.told(run).await.iter().filter(|event| **event == "TurnEnded").count();
+        assert_eq!(ends, 1, "{point:?}");
     }
 }
 
@@ -443,17 +438,15 @@ fn futures_now<T>(future: impl Future<Output = T>) -> T {
 async fn a_turn_that_may_have_ended_without_a_reader_is_read_to_its_end_before_it_is_timed_out() {
     let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
     let actors = Arc::new(FakeProcesses::new(|_| vec![line("session s")]));
-    let desk = RunService::open(store.clone(), clock.clone(), 4).await.expect("it opens");
     let run = RunId(clock.stamp().id_seed);
     let mut new = new_run(run);
     new.settings.turn_timeout_sec = Some(Seconds(10));
-    desk.create(new).await.expect("it is created");
-    started_by_hand(&desk, &actors, run).await;
+    started_by_hand(&store, &clock, &actors, new).await;
     // The next daemon starts long after the deadline of the turn.
     clock.advance(60_000_000);
-    let fixture = ExecutorFixture::on(store, clock, actors).await;
-    fixture.performer.reconcile().await.expect("memory can be read");
-    fixture.performer.ring().await.expect("memory can be read");
+    let fixture = DaemonFixture::on(store, clock, actors).await;
+    fixture.daemon.reconcile().await.expect("memory can be read");
+    fixture.daemon.tick();
     let name = fixture.actors.names().remove(0);
     fixture.actors.push_output(&name, line("done"));
     fixture.actors.push_output(&name, ProcessOutput::Exited(ExitStatus::Code(0)));
@@ -468,11 +461,9 @@ fn unattended(run_id: RunId, name: &str) -> NewRun {
     new
 }
 
-impl ExecutorFixture {
+impl DaemonFixture {
     async fn create_unattended(&self, name: &str) -> RunId {
-        let run_id = RunId(self.clock.stamp().id_seed);
-        self.follow_up(&self.desk.create(unattended(run_id, name)).await.expect("it is created")).await;
-        run_id
+        self.create_run(unattended(RunId(self.clock.stamp().id_seed), name)).await
     }
 
     async fn decisions(&self, run: RunId) -> u32 {
@@ -482,17 +473,16 @@ impl ExecutorFixture {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadline_survives_a_restart_and_passes_once() {
-    let fixture = ExecutorFixture::open(FakeProcesses::new(asks_once)).await;
+    let fixture = DaemonFixture::open(FakeProcesses::new(asks_once)).await;
     let run = fixture.create_unattended("any").await;
     fixture.until(run, RunStatus::WaitingUser).await;
-    let ExecutorFixture { store, clock, actors, .. } = fixture;
-    let next = ExecutorFixture::on(store, clock, actors).await;
-    next.performer.reconcile().await.expect("it starts");
-    next.performer.ring().await.expect("memory can be read");
+    let DaemonFixture { store, clock, actors, .. } = fixture;
+    let next = DaemonFixture::on(store, clock, actors).await;
+    next.daemon.reconcile().await.expect("it starts");
     assert_eq!(next.decisions(run).await, 0, "nothing is due");
     next.clock.advance(61_000_000);
-    next.performer.ring().await.expect("memory can be read");
-    next.performer.ring().await.expect("memory can be read");
+    next.daemon.tick();
+    next.daemon.tick();
     next.until(run, RunStatus::Succeeded).await;
     assert_eq!(next.decisions(run).await, 1);
 }
@@ -513,7 +503,7 @@ fn damaged(run: Option<&Run>, stamp: &EventStamp, event: &RunEvent) -> Result<Ru
 async fn a_run_that_cannot_be_changed_does_not_stop_the_deadlines_of_others() {
     let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
     let actors = Arc::new(FakeProcesses::new(asks_once));
-    let fixture = ExecutorFixture::under_rules(damaged, Arc::new(NoopWorkspaces), store, clock, actors).await;
+    let fixture = DaemonFixture::under_rules(damaged, Arc::new(NoopWorkspaces), store, clock, actors).await;
     let mut runs = Vec::new();
     // The damaged runs are due first.
     for name in ["refused", "broken", "sound", "sound"] {
@@ -523,9 +513,7 @@ async fn a_run_that_cannot_be_changed_does_not_stop_the_deadlines_of_others() {
         runs.push(run);
     }
     fixture.clock.advance(61_000_000);
-    for _ in 0..3 {
-        fixture.performer.ring().await.expect("one damaged run is no reason to stop");
-    }
+    fixture.daemon.tick();
     for run in &runs[2..] {
         fixture.until(*run, RunStatus::Succeeded).await;
         assert_eq!(fixture.decisions(*run).await, 1);

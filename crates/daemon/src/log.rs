@@ -111,7 +111,7 @@ impl EventLogLine {
     }
 
     /// Logs the event with the new state of the run.
-    pub(crate) fn tell(self, run: &Run) {
+    pub(crate) fn write(self, run: &Run) {
         let engine = run.settings.engine.as_str();
         let span = info_span!("run", run = %run.run_id, attempt = run.last_attempt.0, engine);
         let _within = span.enter();

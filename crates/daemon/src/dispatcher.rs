@@ -1,0 +1,395 @@
+//! Routes inputs to the actors of runs and to the scheduler, and returns the actions that follow.
+//!
+//! A pure value: the same inputs lead to the same actions. The event loop performs the actions and feeds the results
+//! back; the simulator does the same with simulated storage, time and processes. An actor exists while its run is
+//! running, holds a process or has a pending effect. All other runs are only rows of the store.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
+
+use abide_domain::{
+    deadline::Deadline,
+    id::RunId,
+    slots::SlotOccupancy,
+    time::{Seconds, Timestamp},
+};
+use abide_ports::{
+    catalogue::{EngineLookup, InstalledEngine},
+    clock::Clock,
+    engine::EngineHealth,
+    store::StoreError,
+};
+use tokio::sync::oneshot;
+
+use crate::{
+    executor::OperationResult,
+    probe_cache::{ProbeCache, ProbedProgram},
+    run_actor::{ActorContext, ActorPause, RunAction, RunActor, RunInput, TransitionRules},
+    scheduler::{Scheduler, SharedQueue},
+};
+
+/// An input of the daemon.
+#[derive(Debug)]
+pub enum DaemonInput {
+    Run {
+        run: RunId,
+        input: RunInput,
+    },
+    /// Deadlines are checked, and runs that could not be admitted are tried again.
+    Tick,
+    /// The result of [`DaemonAction::ListDeadlines`].
+    DeadlinesListed(Result<Vec<(RunId, Deadline)>, StoreError>),
+    /// A client asks for the health of an engine. `program` is its program as it is now.
+    Examine {
+        entry: InstalledEngine,
+        program: Option<ProbedProgram>,
+        reply: oneshot::Sender<EngineHealth>,
+    },
+    /// The result of a probe.
+    Probed {
+        engine: String,
+        result: ProbeOutcome,
+    },
+    /// Runs of an earlier daemon: each holds a process, or has a pending effect. The reply follows their recovery.
+    Recover {
+        runs: Vec<RunId>,
+        reply: oneshot::Sender<()>,
+    },
+    Inspect(oneshot::Sender<DaemonActivity>),
+    /// The daemon is shutting down: no run is admitted, and no process is started.
+    Close,
+    /// The event loop ends.
+    End,
+}
+
+/// An action of the daemon.
+#[derive(Debug)]
+pub enum DaemonAction {
+    Run {
+        run: RunId,
+        action: RunAction,
+    },
+    /// List this number of the earliest deadlines.
+    ListDeadlines {
+        limit: usize,
+    },
+    TickAfter(Duration),
+    /// Examine an engine for clients, without a run.
+    Probe(InstalledEngine),
+}
+
+/// The result of a probe.
+#[derive(Debug)]
+pub enum ProbeOutcome {
+    /// The health, and the examined program if the result may be cached.
+    Done(EngineHealth, Option<ProbedProgram>),
+    /// The crash guard lets it wait.
+    Later(Duration),
+    /// It was cancelled, or it panicked.
+    Cancelled,
+}
+
+/// The work in progress.
+#[derive(Clone, Debug, Default)]
+pub struct DaemonActivity {
+    /// Runs whose processes are being started or read.
+    pub with_process: BTreeSet<RunId>,
+    /// Number of probes.
+    pub probes: usize,
+    /// Runs that are retried after a pause, with the reasons.
+    pub quarantined: Vec<(RunId, String)>,
+}
+
+/// The values that the dispatcher uses. None of them blocks.
+pub struct DispatcherConfig {
+    pub rules: TransitionRules,
+    pub clock: Arc<dyn Clock>,
+    pub catalogue: Arc<dyn EngineLookup>,
+    /// The parent of the private directories of runs.
+    pub private: String,
+    /// Maximum total time of recovery attempts for a turn, over all losses of its process (E8).
+    pub recovery_max: Seconds,
+    pub output_buffer_bytes: u64,
+    /// Whether a minimum of free disk space is configured.
+    pub is_space_limited: bool,
+    /// Whether this process may perform effects. The one place that decides it: false as soon as another daemon has the
+    /// store.
+    pub may_act: Box<dyn Fn() -> bool + Send>,
+}
+
+/// Owns all actors and the scheduler.
+pub struct Dispatcher {
+    config: DispatcherConfig,
+    actors: BTreeMap<RunId, RunActor>,
+    scheduler: Scheduler,
+    probes: ProbeCache,
+    /// For each engine that is being examined, who waits for the result.
+    probing: BTreeMap<String, Vec<ProbeWaiter>>,
+    recovery: Option<RunRecovery>,
+    is_closing: bool,
+}
+
+/// The runs of an earlier daemon that are not recovered yet.
+struct RunRecovery {
+    waiting: VecDeque<RunId>,
+    begun: BTreeSet<RunId>,
+    reply: oneshot::Sender<()>,
+}
+
+enum ProbeWaiter {
+    Run(RunId),
+    Client(oneshot::Sender<EngineHealth>),
+}
+
+/// Maximum number of runs that are recovered concurrently.
+const CONCURRENT_RECOVERIES: usize = 64;
+/// Pause of a run after a panic of its actor.
+const BROKEN_PAUSE: Duration = Duration::from_secs(30);
+
+impl Dispatcher {
+    /// `occupancies` are the runs that hold a slot or wait for one.
+    pub fn new(config: DispatcherConfig, slots: usize, occupancies: Vec<(RunId, SlotOccupancy)>) -> Self {
+        Self {
+            config,
+            actors: BTreeMap::new(),
+            scheduler: Scheduler::new(slots, occupancies),
+            probes: ProbeCache::default(),
+            probing: BTreeMap::new(),
+            recovery: None,
+            is_closing: false,
+        }
+    }
+
+    pub(crate) fn queue(&self) -> SharedQueue {
+        self.scheduler.queue()
+    }
+
+    /// Number of runs that hold a slot, and of those that wait.
+    pub fn occupancy(&self) -> (usize, usize) {
+        let queue = self.scheduler.queue();
+        let queue = queue.lock();
+        (queue.held(), queue.queued())
+    }
+
+    /// The runs that have an actor.
+    pub fn active_runs(&self) -> impl Iterator<Item = RunId> {
+        self.actors.keys().copied()
+    }
+
+    /// Handles one input, and returns the actions that follow. Then the scheduler admits the runs for which there is a
+    /// slot.
+    pub fn handle(&mut self, input: DaemonInput) -> Vec<DaemonAction> {
+        let mut actions = Vec::new();
+        match input {
+            DaemonInput::Run { run, input } => self.handle_run(run, input, &mut actions),
+            DaemonInput::Tick => {
+                let limit = self.scheduler.begin_tick();
+                actions.push(DaemonAction::ListDeadlines { limit });
+            }
+            DaemonInput::DeadlinesListed(listed) => self.on_deadlines(listed, &mut actions),
+            DaemonInput::Examine { entry, program, reply } => {
+                match program.as_ref().and_then(|program| self.probes.get(program)) {
+                    // The client may have gone.
+                    Some(health) => drop(reply.send(health.clone())),
+                    None => {
+                        let waiters = self.probing.entry(entry.engine.name().to_owned()).or_default();
+                        waiters.push(ProbeWaiter::Client(reply));
+                        if waiters.len() == 1 {
+                            actions.push(DaemonAction::Probe(entry));
+                        }
+                    }
+                }
+            }
+            DaemonInput::Probed { engine, result } => self.on_probed(&engine, result, &mut actions),
+            DaemonInput::Recover { runs, reply } => {
+                self.recovery = Some(RunRecovery { waiting: runs.into(), begun: BTreeSet::new(), reply });
+            }
+            DaemonInput::Inspect(reply) => drop(reply.send(self.activity())),
+            DaemonInput::Close | DaemonInput::End => {
+                self.is_closing = true;
+                self.scheduler.close();
+            }
+        }
+        self.continue_recovery(&mut actions);
+        while let Some(run) = self.scheduler.admit_next() {
+            self.handle_run(run, RunInput::Admit, &mut actions);
+        }
+        while let Some(run) = self.scheduler.next_long() {
+            self.handle_run(run, RunInput::Continue, &mut actions);
+        }
+        let now = self.config.clock.stamp().at;
+        if let Some(at) = self.scheduler.retry_skipped_at(now) {
+            self.plan_tick(at, &mut actions);
+        }
+        actions
+    }
+
+    fn plan_tick(&mut self, at: Timestamp, actions: &mut Vec<DaemonAction>) {
+        let now = self.config.clock.stamp().at;
+        actions.extend(self.scheduler.plan_tick(at, now).map(DaemonAction::TickAfter));
+    }
+
+    /// Passes an input to the actor of a run, and creates the actor for inputs that need one. A panic affects only this
+    /// run: its actor is dropped and created again later.
+    fn handle_run(&mut self, run: RunId, input: RunInput, actions: &mut Vec<DaemonAction>) {
+        let needs_actor = matches!(
+            input,
+            RunInput::Request { .. } | RunInput::Deadline(_) | RunInput::Admit | RunInput::Recover
+        );
+        // The pause after a panic ends with a new actor.
+        let is_retry = matches!(input, RunInput::Resume(ActorPause::Commit));
+        let actor = match self.actors.entry(run) {
+            std::collections::btree_map::Entry::Occupied(actor) => actor.into_mut(),
+            std::collections::btree_map::Entry::Vacant(vacant) if needs_actor => {
+                vacant.insert(RunActor::new(run))
+            }
+            std::collections::btree_map::Entry::Vacant(_) if is_retry => {
+                return self.handle_run(run, RunInput::Recover, actions);
+            }
+            std::collections::btree_map::Entry::Vacant(_) => return,
+        };
+        let mut context = ActorContext {
+            rules: self.config.rules,
+            clock: &*self.config.clock,
+            catalogue: &*self.config.catalogue,
+            private: &self.config.private,
+            recovery_max: self.config.recovery_max,
+            output_buffer_bytes: self.config.output_buffer_bytes,
+            is_space_limited: self.config.is_space_limited,
+            may_act: (self.config.may_act)(),
+            is_closing: self.is_closing,
+            scheduler: &mut self.scheduler,
+            probes: &self.probes,
+        };
+        let handled = catch_unwind(AssertUnwindSafe(|| actor.handle(input, &mut context)));
+        let is_over = actor.is_idle();
+        let Ok(follow_ups) = handled else {
+            tracing::error!(%run, "the actor of a run panicked");
+            self.actors.remove(&run);
+            self.scheduler.end_long(run);
+            let pause = RunAction::Pause { pause: ActorPause::Commit, duration: BROKEN_PAUSE };
+            return actions.push(DaemonAction::Run { run, action: pause });
+        };
+        if is_over {
+            self.actors.remove(&run);
+        }
+        for action in follow_ups {
+            self.on_run_action(run, action, actions);
+        }
+    }
+
+    /// Handles the actions that concern other runs, and passes the others on.
+    fn on_run_action(&mut self, run: RunId, action: RunAction, actions: &mut Vec<DaemonAction>) {
+        if let RunAction::Announce(Some(changed)) = &action
+            && let Some(deadline) = changed.deadline()
+        {
+            self.plan_tick(deadline.at, actions);
+        }
+        // One probe of an engine serves all runs that wait for it.
+        if let RunAction::Probe { entry, .. } = &action {
+            let waiters = self.probing.entry(entry.engine.name().to_owned()).or_default();
+            waiters.push(ProbeWaiter::Run(run));
+            if waiters.len() > 1 {
+                return;
+            }
+        }
+        actions.push(DaemonAction::Run { run, action });
+    }
+
+    fn on_deadlines(
+        &mut self,
+        listed: Result<Vec<(RunId, Deadline)>, StoreError>,
+        actions: &mut Vec<DaemonAction>,
+    ) {
+        let now = self.config.clock.stamp().at;
+        let next = match listed {
+            Ok(deadlines) => {
+                let (due, next) = self.scheduler.due(&deadlines, now);
+                for (run, kind) in due {
+                    self.handle_run(run, RunInput::Deadline(kind), actions);
+                }
+                next
+            }
+            // A deadline stays due while the store is unavailable.
+            Err(error) => {
+                tracing::warn!(%error, "deadlines were not checked");
+                Some(Scheduler::after_error(now))
+            }
+        };
+        // Without a deadline, the clock is checked again after the longest delay.
+        self.plan_tick(next.unwrap_or(Timestamp(i64::MAX)), actions);
+    }
+
+    fn on_probed(&mut self, engine: &str, result: ProbeOutcome, actions: &mut Vec<DaemonAction>) {
+        let waiters = self.probing.remove(engine).unwrap_or_default();
+        if let ProbeOutcome::Done(health, Some(program)) = &result {
+            self.probes.insert(program.clone(), health.clone());
+        }
+        for waiter in waiters {
+            match (waiter, &result) {
+                // The client may have gone.
+                (ProbeWaiter::Client(reply), ProbeOutcome::Done(health, _)) => {
+                    drop(reply.send(health.clone()))
+                }
+                // The dropped reply tells the client.
+                (ProbeWaiter::Client(_), ProbeOutcome::Later(_) | ProbeOutcome::Cancelled) => {}
+                (ProbeWaiter::Run(run), result) => {
+                    let result = match result {
+                        ProbeOutcome::Done(health, _) => OperationResult::Probed(health.clone()),
+                        ProbeOutcome::Later(pause) => OperationResult::Later(*pause),
+                        ProbeOutcome::Cancelled => OperationResult::Abandoned,
+                    };
+                    self.handle_run(run, RunInput::Executed(result), actions);
+                }
+            }
+        }
+    }
+
+    /// Recovers the runs of an earlier daemon, a bounded number at a time.
+    fn continue_recovery(&mut self, actions: &mut Vec<DaemonAction>) {
+        let Some(mut recovery) = self.recovery.take() else { return };
+        let is_recovered = |run: &RunId| self.actors.get(run).is_none_or(RunActor::is_recovered);
+        recovery.begun.retain(|run| !is_recovered(run));
+        while recovery.begun.len() < CONCURRENT_RECOVERIES
+            && let Some(run) = recovery.waiting.pop_front()
+        {
+            self.handle_run(run, RunInput::Recover, actions);
+            recovery.begun.insert(run);
+        }
+        if recovery.begun.is_empty() {
+            // The client may have gone.
+            recovery.reply.send(()).ok();
+        } else {
+            self.recovery = Some(recovery);
+        }
+    }
+
+    fn activity(&self) -> DaemonActivity {
+        DaemonActivity {
+            with_process: self
+                .actors
+                .iter()
+                .filter(|(_, actor)| actor.has_session())
+                .map(|(run, _)| *run)
+                .collect(),
+            probes: self.probing.len(),
+            quarantined: self.scheduler.quarantined(),
+        }
+    }
+}
+
+impl std::fmt::Debug for DispatcherConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DispatcherConfig").field("private", &self.private).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dispatcher").field("actors", &self.actors).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,723 @@
+//! The public handle of the daemon: requests, queries, recovery and shutdown.
+//!
+//! All clients (HTTP, the command line, chat) use a [`Daemon`]. A request becomes an input of the event loop, and its
+//! response follows the commit. Queries read the store. Wire formats are in other crates.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use abide_domain::{
+    effect::Effect,
+    event::{KeyClaim, NewRun, RunEvent},
+    failure::RunFailure,
+    id::RunId,
+    inbound::InboundMessage,
+    interaction::{Interaction, InteractionKind, InteractionOption, Question},
+    refused::RequestRefused,
+    reply::{self, InteractionReply, ReplyAcceptance},
+    run::{self, Run, RunState, RunningPhase},
+    settings::OnBusy,
+    slots::SlotOccupancy,
+    time::{EventStamp, Seconds, Timestamp},
+};
+use abide_ports::{
+    catalogue::EngineLookup,
+    clock::Clock,
+    contents::ContentStore,
+    engine::EngineHealth,
+    processes::Processes,
+    store::{ClaimHolder, Store, StoreError},
+    workspace::{WorkspaceError, Workspaces},
+};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinHandle,
+};
+
+use crate::{
+    dispatcher::{DaemonActivity, DaemonInput, Dispatcher, DispatcherConfig},
+    error::RequestError,
+    event_loop::{ActionTasks, DaemonSignals, EFFECT_PREFIX, EventLoop, blocking, effect_item},
+    executor::EffectExecutor,
+    guard::CrashGuard,
+    launch::{parse_process_name, process_name},
+    pressure::{DiskShortage, SpaceLimit},
+    probe,
+    probe_cache::ProbedProgram,
+    run_actor::{RequestOutcome, RunInput, TransitionRules},
+    scheduler::SharedQueue,
+};
+
+/// The dependencies of the daemon.
+pub struct DaemonDeps {
+    pub store: Arc<dyn Store>,
+    pub clock: Arc<dyn Clock>,
+    pub catalogue: Arc<dyn EngineLookup>,
+    /// Starts and controls processes that outlive the daemon.
+    pub processes: Arc<dyn Processes>,
+    /// Prepares the workspaces of runs.
+    pub workspaces: Arc<dyn Workspaces>,
+    /// The parent of the private directories of runs.
+    pub private: String,
+    /// Maximum total time of recovery attempts for a turn, over all losses of its process (E8).
+    pub recovery_max: Seconds,
+    /// Stores texts that are too long for a question.
+    pub contents: Arc<dyn ContentStore>,
+    /// Minimum of free disk space for new input.
+    pub space: SpaceLimit,
+}
+
+/// A handle to the daemon. Clones share the same daemon, which ends with the last one.
+#[derive(Clone)]
+pub struct Daemon(Arc<DaemonInner>);
+
+/// A daemon without its event loop. The inputs are passed to the dispatcher, and its actions are performed.
+#[derive(Debug)]
+pub struct DaemonParts {
+    pub daemon: Daemon,
+    pub dispatcher: Dispatcher,
+    pub executor: EffectExecutor,
+    pub inputs: mpsc::UnboundedReceiver<DaemonInput>,
+}
+
+struct DaemonInner {
+    deps: Arc<DaemonDeps>,
+    config: DaemonConfig,
+    guard: CrashGuard,
+    inputs: mpsc::UnboundedSender<DaemonInput>,
+    queue: SharedQueue,
+    signals: Arc<DaemonSignals>,
+}
+
+/// The configuration of the daemon.
+#[derive(Clone, Debug)]
+pub struct DaemonConfig {
+    /// Time without output after which a running turn is reported as stalled. It has no other effect.
+    pub stall_after: Seconds,
+    /// Maximum number of turns that run at the same time.
+    pub slots: usize,
+    /// The parent directory of the workspaces of runs without an explicit one.
+    pub workspaces: String,
+}
+
+/// The result of a shutdown.
+#[derive(Clone, Debug, Default)]
+pub struct ShutdownReport {
+    /// Every run that held a process or was about to start one.
+    pub runs: Vec<StoppedRun>,
+}
+
+/// The result of a shutdown for one run.
+#[derive(Clone, Debug)]
+pub struct StoppedRun {
+    pub was: ActivityBeforeStop,
+    /// The run after the shutdown.
+    pub run: Arc<Run>,
+    /// False if a process could not be ended in time. Its keeper continues, and the next daemon reattaches to it.
+    pub is_stopped: bool,
+}
+
+/// The activity of a run at the shutdown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActivityBeforeStop {
+    /// A turn was running.
+    Turn,
+    /// A process waited for a person or for the next message.
+    Wait,
+    /// A turn had begun, but its process was not started.
+    Start,
+}
+
+impl ActivityBeforeStop {
+    fn of(run: &Run) -> Option<Self> {
+        match &run.state {
+            RunState::Running(
+                RunningPhase::Active(_) | RunningPhase::Stopping(_) | RunningPhase::Recovering(_),
+            ) => Some(Self::Turn),
+            RunState::Running(RunningPhase::Probing | RunningPhase::Launching(_)) => Some(Self::Start),
+            RunState::WaitingUser(_) | RunState::Idle { .. } => run.live().map(|_| Self::Wait),
+            RunState::Queued { .. } | RunState::Finished(_) => None,
+        }
+    }
+}
+
+/// Time limit of the recovery at start-up for keepers to answer.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Page size of pending effects.
+const EFFECTS_PER_PAGE: usize = 500;
+/// Delay of the first probes after the start, because waiting turns have priority.
+const COLLECT_DELAY: Duration = Duration::from_millis(500);
+/// Time limit of a client that waits for a probe.
+const EXAMINE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit of a shutdown for processes to end. It exceeds the time limits of a turn and of its keeper.
+const STOP_TIMEOUT: Duration = Duration::from_secs(40);
+/// Time limit for running probes, when the daemon exits and leaves the processes to the keepers.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval of checks for running probes.
+const LEAVE_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum interval of checks during a shutdown.
+const STOP_INTERVAL: Duration = Duration::from_millis(250);
+
+impl Daemon {
+    /// Creates a daemon on the current runtime. Call [`Self::reconcile`] before requests are served.
+    pub async fn open(deps: DaemonDeps, config: DaemonConfig) -> Result<Self, StoreError> {
+        let guard = CrashGuard::none(deps.clock.clone());
+        Self::guarded(deps, config, guard, run::apply).await
+    }
+
+    /// The same with a crash guard, which knows the crashes of earlier daemons, and with these transition rules.
+    pub async fn guarded(
+        deps: DaemonDeps,
+        config: DaemonConfig,
+        guard: CrashGuard,
+        rules: TransitionRules,
+    ) -> Result<Self, StoreError> {
+        let DaemonParts { daemon, dispatcher, executor, inputs } =
+            Self::parts(deps, config, guard, rules).await?;
+        let event_loop = EventLoop {
+            dispatcher,
+            deps: daemon.0.deps.clone(),
+            executor,
+            guard: daemon.0.guard.clone(),
+            inputs,
+            sender: daemon.0.inputs.downgrade(),
+            signals: daemon.0.signals.clone(),
+            tasks: ActionTasks::default(),
+            readers: BTreeMap::new(),
+        };
+        tokio::spawn(event_loop.run());
+        Ok(daemon)
+    }
+
+    /// The parts of a daemon without its event loop, for a simulator that performs the actions itself.
+    pub async fn parts(
+        deps: DaemonDeps,
+        config: DaemonConfig,
+        guard: CrashGuard,
+        rules: TransitionRules,
+    ) -> Result<DaemonParts, StoreError> {
+        let occupancies = deps.store.slot_occupancies().await?;
+        let deps = Arc::new(deps);
+        let store = deps.store.clone();
+        let dispatcher_config = DispatcherConfig {
+            rules,
+            clock: deps.clock.clone(),
+            catalogue: deps.catalogue.clone(),
+            private: deps.private.clone(),
+            recovery_max: deps.recovery_max,
+            output_buffer_bytes: deps.processes.output_buffer_bytes(),
+            is_space_limited: deps.space.is_set(),
+            may_act: Box::new(move || !matches!(store.health(), Err(StoreError::InUse { .. }))),
+        };
+        let dispatcher = Dispatcher::new(dispatcher_config, config.slots, occupancies);
+        let queue = dispatcher.queue();
+        let (sender, inputs) = mpsc::unbounded_channel();
+        let executor = EffectExecutor::new(deps.clone());
+        let signals = Arc::new(DaemonSignals::default());
+        let daemon = Self(Arc::new(DaemonInner { deps, config, guard, inputs: sender, queue, signals }));
+        Ok(DaemonParts { daemon, dispatcher, executor, inputs })
+    }
+
+    /// Recovers the state of an earlier daemon: dead processes become events, living ones are followed, and pending
+    /// effects are executed. Then the daemon is ready. A keeper that does not answer delays only its own run, which
+    /// continues in the background.
+    pub async fn reconcile(&self) -> Result<(), RequestError> {
+        // Listed before any effect is executed, so that a probe started by this daemon is not taken for an orphan.
+        let processes = self.0.deps.processes.clone();
+        let found = blocking(move || processes.names()).await;
+        let (runs, items) = runs_to_recover(self.store()).await?;
+        self.0.guard.forget(EFFECT_PREFIX, |item| items.contains(item));
+        let (reply, recovered) = oneshot::channel();
+        self.send(DaemonInput::Recover { runs: runs.into_iter().collect(), reply });
+        if tokio::time::timeout(RECOVERY_TIMEOUT, recovered).await.is_err() {
+            tracing::warn!("some keepers do not answer; their runs are recovered when they do");
+        }
+        self.end_orphans(found).await?;
+        self.tick();
+        for (run, what) in self.troubled().await? {
+            tracing::error!(%run, %what, "this run cannot be processed; see `abide verify`");
+        }
+        self.0.guard.ready();
+        let (held, queued) = self.occupancy();
+        tracing::info!(held, queued, "reconciled");
+        Ok(())
+    }
+
+    /// Ends processes that belong to no run. Their last events were committed, but the daemon stopped before it ended
+    /// them.
+    async fn end_orphans(&self, found: Vec<String>) -> Result<(), RequestError> {
+        for name in found {
+            if is_orphan(self.store(), &name).await? {
+                let processes = self.0.deps.processes.clone();
+                // In the background, because a keeper that does not answer takes seconds.
+                drop(tokio::task::spawn_blocking(move || {
+                    if let Err(error) = processes.terminate(&name) {
+                        tracing::warn!(name, %error, "a process without a run is left until the next start");
+                    }
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks deadlines now. The daemon does so by itself when the next one is due.
+    pub fn tick(&self) {
+        self.send(DaemonInput::Tick);
+    }
+
+    /// Whether recovery is complete and the store is available.
+    pub fn is_ready(&self) -> bool {
+        self.0.guard.is_ready() && self.store().health().is_ok()
+    }
+
+    /// Probes the engines of this machine in the background, one after the other, so that most runs need not wait (A3).
+    pub fn collect_capabilities(&self) -> JoinHandle<()> {
+        let daemon = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(COLLECT_DELAY).await;
+            for name in daemon.catalogue().names() {
+                let Some(health) = daemon.examine(&name).await else { continue };
+                let (version, resume) = (health.version.unwrap_or_default(), health.resume.supported);
+                let missing = health.failure.is_some();
+                tracing::debug!(engine = name, version, resume, missing, "engine examined");
+            }
+        })
+    }
+
+    /// Stops the daemon's own work and leaves all processes to the keepers.
+    pub async fn leave(&self) {
+        self.close();
+        let left = async {
+            while self.activity().await.probes > 0 {
+                tokio::time::sleep(LEAVE_INTERVAL).await;
+            }
+        };
+        // Remaining probes are ended at the next start.
+        tokio::time::timeout(LEAVE_TIMEOUT, left).await.ok();
+    }
+
+    /// Ends the event loop and cancels its tasks. Output that they have not committed is read again by the next daemon.
+    pub fn end(&self) {
+        self.send(DaemonInput::End);
+    }
+
+    fn close(&self) {
+        self.0.signals.is_closing.store(true, Ordering::Release);
+        self.send(DaemonInput::Close);
+    }
+
+    /// The loop ends before its clients at a shutdown only.
+    fn send(&self, input: DaemonInput) {
+        self.0.inputs.send(input).ok();
+    }
+
+    async fn activity(&self) -> DaemonActivity {
+        let (reply, activity) = oneshot::channel();
+        self.send(DaemonInput::Inspect(reply));
+        activity.await.unwrap_or_default()
+    }
+
+    /// Runs that cannot be processed, by id, with the reason: their row cannot be read, or an event could not be
+    /// committed.
+    pub async fn troubled(&self) -> Result<BTreeMap<String, String>, StoreError> {
+        let damaged = self.store().damaged_runs().await?.into_iter().map(|run| (run.run_id, run.detail));
+        let quarantined = self.activity().await.quarantined.into_iter();
+        Ok(quarantined.map(|(run, reason)| (run.to_string(), reason)).chain(damaged).collect())
+    }
+
+    /// Stores texts that are too long for a question.
+    pub fn contents(&self) -> Arc<dyn ContentStore> {
+        self.0.deps.contents.clone()
+    }
+
+    /// Creates a run, once for each idempotency key and message. The workspace is a resolved path, or the one of
+    /// [`Self::own_workspace`]. Most requests are new, so the keys are not checked in advance: the commit detects a
+    /// duplicate.
+    pub async fn create(&self, new: NewRun) -> Result<RequestOutcome, RequestError> {
+        self.check_workspace(&new).await?;
+        let run_id = new.run_id;
+        let event = RunEvent::RunCreated(Box::new(new));
+        let claims = event.claims();
+        match self.request(run_id, event).await {
+            Err(RequestError::Store(StoreError::KeyTaken { scope, key, holder })) => {
+                repetition(&claims, &scope, &key, holder)
+            }
+            // The same request with the same id, or a repeated one while there is too little disk space.
+            Err(refused @ (RequestError::Refused(RequestRefused::RunExists) | RequestError::Shortage(_))) => {
+                for KeyClaim { scope, key, .. } in &claims {
+                    if let Some(holder) = self.store().claim_holder(scope, key).await? {
+                        return repetition(&claims, scope, key, holder);
+                    }
+                }
+                Err(refused)
+            }
+            created => created,
+        }
+    }
+
+    /// Sends a request to the actor of a run. The response follows the commit. A client that goes away meanwhile does
+    /// not affect the request.
+    async fn request(&self, run: RunId, event: RunEvent) -> Result<RequestOutcome, RequestError> {
+        let (reply, response) = oneshot::channel();
+        self.send(DaemonInput::Run { run, input: RunInput::Request { event, reply } });
+        let ended = || "the request was not handled: the daemon is shutting down, or see the log".to_owned();
+        response.await.unwrap_or_else(|_| Err(StoreError::Unavailable { reason: ended() }.into()))
+    }
+
+    async fn check_workspace(&self, new: &NewRun) -> Result<(), RequestError> {
+        let (workspace, skill) = (new.settings.workspace.clone(), new.settings.skill.clone());
+        let is_own = workspace == self.own_workspace(new.run_id);
+        if is_own && skill.is_none() {
+            return Ok(());
+        }
+        let workspaces = self.0.deps.workspaces.clone();
+        let check = move || {
+            if !is_own {
+                workspaces.check(&workspace)?;
+            }
+            skill.map_or(Ok(()), |skill| workspaces.check_skill(&workspace, &skill))
+        };
+        let checked = tokio::task::spawn_blocking(check).await;
+        let panicked = |_| WorkspaceError("the workspace could not be checked".to_owned());
+        Ok(checked.map_err(panicked)??)
+    }
+
+    /// Sends a message to a run, once for each message. A repeated message is reported as such, independent of the run's
+    /// state.
+    pub async fn message(
+        &self,
+        run: RunId,
+        message: InboundMessage,
+        on_busy: Option<OnBusy>,
+    ) -> Result<RequestOutcome, RequestError> {
+        let KeyClaim { scope, key, .. } = KeyClaim::for_message(&message.key);
+        if let Some(ClaimHolder { run_id, .. }) = self.store().claim_holder(&scope, &key).await? {
+            return Ok(RequestOutcome::Repeated(run_id));
+        }
+        match self.request(run, RunEvent::MessageArrived { message, on_busy }).await {
+            Err(RequestError::Store(StoreError::KeyTaken { holder, .. })) => {
+                Ok(RequestOutcome::Repeated(holder.run_id))
+            }
+            accepted => accepted,
+        }
+    }
+
+    /// The path with too little disk space, of the home and this workspace. New input is refused meanwhile.
+    pub async fn shortage(&self, workspace: Option<&str>) -> Option<DiskShortage> {
+        let (deps, workspace) = (self.0.deps.clone(), workspace.map(str::to_owned));
+        blocking(move || deps.space.shortage(workspace.as_deref())).await
+    }
+
+    /// Answers a question, which the caller has read. The first answer counts. It is accepted even with too little disk
+    /// space, because it is small and lets a run finish.
+    ///
+    /// A run drops answered interactions, but the ledger keeps them. It distinguishes repeated from late replies.
+    pub async fn reply(
+        &self,
+        mut reply: InteractionReply,
+        asked: &Interaction,
+    ) -> Result<RequestOutcome, RequestError> {
+        if let Some(label) = only_number(&reply.text).and_then(|number| chosen_label(&asked.question, number))
+        {
+            reply.text = label;
+        }
+        let interaction_id = reply.interaction_id;
+        let stale = RequestRefused::StaleInteraction { interaction_id };
+        match self.request(asked.run_id, RunEvent::ReplyArrived { reply: reply.clone() }).await {
+            Err(RequestError::Refused(refused)) if refused == stale => {
+                let recorded = self.store().interaction(interaction_id).await?.ok_or(stale)?;
+                match reply::accept(&recorded, &reply, self.now())? {
+                    ReplyAcceptance::Duplicate => Ok(RequestOutcome::Repeated(asked.run_id)),
+                    ReplyAcceptance::First(_) => Err(refused.into()),
+                }
+            }
+            answered => answered,
+        }
+    }
+
+    /// Retries the undelivered messages of a conversation after a message has arrived from it.
+    pub async fn conversation_active(&self, conversation_ref: &str) -> Result<(), RequestError> {
+        let mut first_error = None;
+        for run in self.store().undelivered_to(conversation_ref).await? {
+            first_error = first_error.or(self.request(run, RunEvent::ConversationActive).await.err());
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Interrupts the running turn.
+    pub async fn interrupt(&self, run: RunId, by: &str) -> Result<RequestOutcome, RequestError> {
+        self.request(run, RunEvent::InterruptRequested { by: by.to_owned() }).await
+    }
+
+    pub async fn cancel(&self, run: RunId, by: &str) -> Result<RequestOutcome, RequestError> {
+        self.request(run, RunEvent::CancelRequested { by: by.to_owned() }).await
+    }
+
+    /// Reports that the stored engine session of a waiting run was deleted.
+    pub async fn session_lost(
+        &self,
+        run: RunId,
+        failure: RunFailure,
+    ) -> Result<RequestOutcome, RequestError> {
+        self.request(run, RunEvent::SessionLost { failure }).await
+    }
+
+    pub fn store(&self) -> &dyn Store {
+        &*self.0.deps.store
+    }
+
+    pub fn catalogue(&self) -> &dyn EngineLookup {
+        &*self.0.deps.catalogue
+    }
+
+    /// Whether an engine can be used, and its abilities. None if there is no such engine, or the daemon is shutting
+    /// down. A probe that takes longer continues, and its result is cached.
+    pub async fn examine(&self, engine: &str) -> Option<EngineHealth> {
+        let entry = self.0.deps.catalogue.engine(engine)?;
+        let (processes, examined) = (self.0.deps.processes.clone(), entry.clone());
+        let program = blocking(move || ProbedProgram::read(&*processes, &examined)).await;
+        let (reply, health) = oneshot::channel();
+        self.send(DaemonInput::Examine { entry: entry.clone(), program, reply });
+        match tokio::time::timeout(EXAMINE_TIMEOUT, health).await {
+            Ok(health) => health.ok(),
+            Err(_) => Some(probe::unanswered(&entry)),
+        }
+    }
+
+    /// Changes whenever a run changes.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.signals.changes.subscribe()
+    }
+
+    /// The current time and a unique number.
+    pub fn stamp(&self) -> EventStamp {
+        self.0.deps.clock.stamp()
+    }
+
+    pub fn config(&self) -> &DaemonConfig {
+        &self.0.config
+    }
+
+    /// Number of runs that hold a slot, and of those that wait.
+    pub fn occupancy(&self) -> (usize, usize) {
+        let queue = self.0.queue.lock();
+        (queue.held(), queue.queued())
+    }
+
+    /// The position of a waiting run in the queue, from 1.
+    pub fn queue_position(&self, run: RunId) -> Option<usize> {
+        self.0.queue.lock().position(run)
+    }
+
+    /// The time of the last output, if a running turn counts as stalled.
+    pub async fn stalled_since(&self, run: &Run) -> Option<Timestamp> {
+        let RunState::Running(RunningPhase::Active(active)) = &run.state else { return None };
+        let (processes, process) =
+            (self.0.deps.processes.clone(), process_name(run.run_id, active.live.attempt));
+        let last_output = blocking(move || processes.last_output_at(&process)).await?;
+        (self.now().seconds_since(last_output) >= self.0.config.stall_after).then_some(last_output)
+    }
+
+    /// The workspace of a run without an explicit one.
+    pub fn own_workspace(&self, run: RunId) -> String {
+        format!("{}/{run}", self.0.config.workspaces)
+    }
+
+    /// Shuts down: no process is started any more, and every process of a run is ended. The domain decides the new
+    /// state of each run ([`RunEvent::ShutdownRequested`]). A daemon that leaves its processes to the keepers does not
+    /// call this.
+    pub async fn stop(&self) -> Result<ShutdownReport, RequestError> {
+        self.close();
+        let mut changes = self.changes();
+        let mut before: BTreeMap<RunId, ActivityBeforeStop> = BTreeMap::new();
+        let ended = async {
+            loop {
+                changes.mark_unchanged();
+                self.request_shutdown(&mut before).await?;
+                if self.activity().await.probes == 0
+                    && self.with_processes(before.keys().copied()).await?.is_empty()
+                {
+                    return Ok::<(), RequestError>(());
+                }
+                // The end of a process does not always cause a change. On timeout the processes are checked again.
+                tokio::time::timeout(STOP_INTERVAL, changes.changed()).await.ok();
+            }
+        };
+        match tokio::time::timeout(STOP_TIMEOUT, ended).await {
+            Ok(ended) => ended?,
+            Err(_) => tracing::warn!("not every process could be ended in time"),
+        }
+        match tokio::time::timeout(LEAVE_TIMEOUT, self.wait_for_ends(changes)).await {
+            Ok(ended) => ended?,
+            Err(_) => tracing::warn!("some processes did not end in time; the next start ends them"),
+        }
+        let left = self.with_processes(before.keys().copied()).await?;
+        let mut report = ShutdownReport::default();
+        for (run_id, was) in before {
+            let Some(run) = self.store().run(run_id).await? else { continue };
+            let is_stopped = !left.contains(&run_id);
+            report.runs.push(StoppedRun { was, run: Arc::new(run), is_stopped });
+        }
+        Ok(report)
+    }
+
+    /// Sends the shutdown event to every run that holds a process. Called repeatedly, because a process that was being
+    /// started appears later. A run that cannot be changed is reported as not stopped.
+    async fn request_shutdown(
+        &self,
+        before: &mut BTreeMap<RunId, ActivityBeforeStop>,
+    ) -> Result<(), RequestError> {
+        for (run_id, occupancy) in self.store().slot_occupancies().await? {
+            if occupancy != SlotOccupancy::Holding {
+                continue;
+            }
+            let Some(run) = self.store().run(run_id).await? else { continue };
+            let Some(was) = ActivityBeforeStop::of(&run) else { continue };
+            before.entry(run_id).or_insert(was);
+            if let Err(error) = self.request(run_id, RunEvent::ShutdownRequested).await {
+                tracing::error!(run = %run_id, %error, "run not stopped");
+            }
+        }
+        Ok(())
+    }
+
+    /// Those of these runs whose process is held, being started or being ended.
+    async fn with_processes(
+        &self,
+        runs: impl IntoIterator<Item = RunId>,
+    ) -> Result<BTreeSet<RunId>, RequestError> {
+        let starting = self.activity().await.with_process;
+        let mut held = BTreeSet::new();
+        for run_id in runs {
+            let Some(run) = self.store().run(run_id).await? else { continue };
+            let is_starting = run.attempt().is_some() && starting.contains(&run_id);
+            let is_ending = run.pending_effects.iter().any(|pending| is_end(&pending.effect));
+            if run.live().is_some() || is_starting || is_ending {
+                held.insert(run_id);
+            }
+        }
+        Ok(held)
+    }
+
+    /// Waits until all ending processes and their keepers have exited. A run that waits for a person holds no slot, but
+    /// its last process may still be ending.
+    async fn wait_for_ends(&self, mut changes: watch::Receiver<u64>) -> Result<(), RequestError> {
+        loop {
+            changes.mark_unchanged();
+            if self.activity().await.with_process.is_empty() && !self.has_pending_end().await? {
+                return Ok(());
+            }
+            // On timeout the processes are checked again.
+            tokio::time::timeout(STOP_INTERVAL, changes.changed()).await.ok();
+        }
+    }
+
+    async fn has_pending_end(&self) -> Result<bool, RequestError> {
+        let mut cursor = None;
+        loop {
+            let pending = self.store().pending_effects(cursor, EFFECTS_PER_PAGE).await?;
+            let Some((run, last)) = pending.last() else { return Ok(false) };
+            cursor = Some((*run, last.number));
+            if pending.iter().any(|(_, pending)| is_end(&pending.effect)) {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.stamp().at
+    }
+}
+
+/// The number of which a text consists, if it has one to three digits.
+fn only_number(text: &str) -> Option<usize> {
+    let digits = text.trim();
+    let is_number = (1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| digits.parse().ok()).flatten()
+}
+
+/// The label of the option with this number, from 1 (I66). A number that is itself a label is not translated.
+fn chosen_label(question: &Question, number: usize) -> Option<String> {
+    let is_label = |choice: &InteractionOption| choice.label.trim() == number.to_string();
+    if question.kind != InteractionKind::ChooseOne || question.options.iter().any(is_label) {
+        return None;
+    }
+    let choice = question.options.get(number.checked_sub(1)?)?;
+    Some(choice.label.clone())
+}
+
+/// The runs that hold a process or have pending effects, and the names of these effects in the crash guard's record.
+pub async fn runs_to_recover(store: &dyn Store) -> Result<(BTreeSet<RunId>, BTreeSet<String>), StoreError> {
+    let is_held = |(run, occupancy)| (occupancy == SlotOccupancy::Holding).then_some(run);
+    let mut runs: BTreeSet<RunId> = store.slot_occupancies().await?.into_iter().filter_map(is_held).collect();
+    let (mut items, mut cursor) = (BTreeSet::new(), None);
+    loop {
+        let pending = store.pending_effects(cursor, EFFECTS_PER_PAGE).await?;
+        let Some((run, last)) = pending.last() else { return Ok((runs, items)) };
+        cursor = Some((*run, last.number));
+        for (run, pending) in pending {
+            runs.insert(run);
+            items.insert(effect_item(run, pending.number.0, pending.effect.name()));
+        }
+    }
+}
+
+/// Whether the process with this name belongs to no run.
+pub async fn is_orphan(store: &dyn Store, name: &str) -> Result<bool, StoreError> {
+    // A probe of an earlier daemon. Other keepers, such as terminals, are not touched.
+    let Some((run, attempt)) = parse_process_name(name) else { return Ok(probe::is_check(name)) };
+    match store.run(run).await {
+        Ok(Some(state)) => Ok(state.attempt() != Some(attempt)),
+        // A restored or truncated store may lack runs that the keepers have.
+        Ok(None) => {
+            tracing::warn!(%run, attempt = attempt.0, "ending the process of a run that the store does not know");
+            Ok(true)
+        }
+        // The run cannot be read, so the process may still belong to it.
+        Err(StoreError::Damaged { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_end(effect: &Effect) -> bool {
+    matches!(effect, Effect::Terminate { .. })
+}
+
+/// The outcome for a reused key: the same request again, or an error for another one.
+fn repetition(
+    claims: &[KeyClaim],
+    scope: &str,
+    key: &str,
+    holder: ClaimHolder,
+) -> Result<RequestOutcome, RequestError> {
+    let is_same = claims.iter().any(|claim| {
+        (claim.scope.as_str(), claim.key.as_str(), &claim.fingerprint) == (scope, key, &holder.fingerprint)
+    });
+    if is_same {
+        Ok(RequestOutcome::Repeated(holder.run_id))
+    } else {
+        Err(RequestError::KeyReused { key: key.to_owned(), run_id: holder.run_id })
+    }
+}
+
+impl Drop for DaemonInner {
+    fn drop(&mut self) {
+        // The loop has ended if this fails.
+        self.inputs.send(DaemonInput::End).ok();
+    }
+}
+
+impl std::fmt::Debug for DaemonDeps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DaemonDeps").field("private", &self.private).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Daemon").field("config", &self.0.config).finish_non_exhaustive()
+    }
+}
