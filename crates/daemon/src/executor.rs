@@ -66,6 +66,8 @@ pub enum OperationResult {
     Started(Result<(ProcessBinding, Option<RunEvent>), LaunchFailure>),
     /// Whether the process could be reached.
     Sent(Result<(), ProcessUnreachable>),
+    /// The keeper does not answer at the moment, so it is unknown whether the process was reached.
+    Silent,
     Ended(Result<ExitStatus, ProcessUnreachable>),
     Found(ProcessLookup),
     Delivered(Result<(), DeliveryFailure>),
@@ -135,7 +137,13 @@ impl EffectExecutor {
             }
             Operation::Write { process, key, bytes } => {
                 let write = StdinWrite { key, bytes: &bytes, close_after: false };
-                OperationResult::Sent(processes.write(&process, &write))
+                match processes.write(&process, &write) {
+                    // It may have been written before. Only the keeper knows.
+                    Err(_) if processes.find(&process) == ProcessLookup::Unresponsive => {
+                        OperationResult::Silent
+                    }
+                    sent => OperationResult::Sent(sent),
+                }
             }
             Operation::Signal { process, signal } => {
                 OperationResult::Sent(processes.signal(&process, signal))

@@ -577,6 +577,7 @@ impl RunActor {
                 self.paused.remove(&ActorPause::Attach);
                 RunEvent::ContactRestored { attempt: *attempt, process }
             }
+            (OperationResult::Silent, _) => return Err(self.search_pause(number, context)),
             // The keeper may answer again; the domain limits the time of the search.
             (OperationResult::Found(ProcessLookup::Unresponsive), _) => {
                 return Err(self.search_pause(number, context));

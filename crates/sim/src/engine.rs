@@ -176,7 +176,7 @@ impl SimEngines {
         &self.keepers[&(run, attempt)]
     }
 
-    /// Handles input of a living process. `turn` is the current turn of its run.
+    /// Handles input of a living process. `turn` is the turn of a prompt.
     pub(crate) fn input(
         &mut self,
         at: ProcessKey,

@@ -8,9 +8,10 @@ use std::{
 
 use abide_daemon::{parse_process_name, process_name};
 use abide_domain::{
-    id::RunId,
+    id::{RunId, TurnId},
     process::{Attempt, ExitStatus, ProcessBinding},
     time::Timestamp,
+    turn::Turn,
 };
 use abide_ports::{
     engine::{EngineInstallation, ProcessSignal},
@@ -18,7 +19,7 @@ use abide_ports::{
         FileIdentity, OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, ProcessStart,
         ProcessUnreachable, Processes, StartError, StdinWrite,
     },
-    store::StoreQueries,
+    store::StoreMaintenance,
 };
 use abide_store::memory::MemoryStore;
 use abide_testkit::seeded_rng::SeededRng;
@@ -58,6 +59,17 @@ fn silent() -> ProcessUnreachable {
 }
 
 impl SimProcessTable {
+    /// The latest stored turn of a run that fits.
+    fn turn_of(&self, run: RunId, fits: impl Fn(&Turn) -> bool) -> Option<TurnId> {
+        let tables = now(self.store.tables_of(run)).unwrap_or_default();
+        tables
+            .turns
+            .values()
+            .filter(|turn| fits(turn))
+            .max_by_key(|turn| turn.turn_index)
+            .map(|turn| turn.turn_id)
+    }
+
     /// The process with this name, if its keeper answers.
     fn keeper(&mut self, name: &str) -> Result<Option<&mut SimKeeper>, ProcessUnreachable> {
         let at = parse_process_name(name).expect("the daemon names processes by run and attempt");
@@ -89,10 +101,9 @@ impl Processes for SimProcesses {
                 false => StartError::SystemError("it would not start".to_owned()),
             });
         }
-        let stored = now(table.store.run(run)).ok().flatten();
-        let turn = stored.as_ref().and_then(|stored| stored.turns.last()).map(|turn| turn.turn_id);
-        let is_committed = stored.is_some_and(|stored| stored.last_attempt >= attempt);
-        let Some(turn) = turn.filter(|_| is_committed) else {
+        let Some(turn) =
+            table.turn_of(run, |turn| turn.attempts.iter().any(|record| record.attempt == attempt))
+        else {
             table.engines.uncommitted.push(format!("process {name} was started"));
             return Err(StartError::SystemError("it is not committed".to_owned()));
         };
@@ -135,19 +146,22 @@ impl Processes for SimProcesses {
         let table = &mut *self.table();
         let at = parse_process_name(name).expect("the daemon names it");
         let keeper = table.keeper(name)?.ok_or_else(silent)?;
+        if keeper.keys.contains(&write.key) {
+            return Ok(());
+        }
         if keeper.fate != ProcessFate::Alive {
             return Err(silent());
         }
-        if !keeper.keys.insert(write.key) {
-            return Ok(());
-        }
+        keeper.keys.insert(write.key);
         if write.close_after {
             keeper.is_input_closed = true;
             return Ok(());
         }
         let line: SimInputLine = serde_json::from_slice(write.bytes).expect("the adapter wrote it");
-        let turn = now(table.store.run(at.0)).ok().flatten();
-        let turn = turn.and_then(|run| run.turns.last().map(|turn| turn.turn_id));
+        let turn = match &line {
+            SimInputLine::Prompt(prompt) => table.turn_of(at.0, |turn| turn.prompt == *prompt),
+            SimInputLine::Answer { .. } | SimInputLine::Steer(_) | SimInputLine::Interrupt => None,
+        };
         table.engines.input(at, line, turn, &mut table.dice);
         Ok(())
     }
