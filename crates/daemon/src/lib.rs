@@ -21,6 +21,7 @@ mod process;
 mod run_actor;
 mod scheduler;
 mod service;
+mod shutdown;
 
 pub use dispatcher::{DaemonAction, DaemonActivity, DaemonInput, Dispatcher, DispatcherConfig, ProbeOutcome};
 pub use error::RequestError;
@@ -32,10 +33,8 @@ pub use guard::{CrashGuard, CrashGuardDecision, GuardPauses, GuardedEffect};
 pub use launch::{parse_process_name, process_name};
 pub use pressure::{DiskShortage, SpaceLimit};
 pub use run_actor::{ActorPause, RequestOutcome, RequestReply, RunAction, RunInput, TransitionRules};
-pub use service::{
-    ActivityBeforeStop, Daemon, DaemonConfig, DaemonDeps, DaemonParts, ShutdownReport, StoppedRun, is_orphan,
-    runs_to_recover,
-};
+pub use service::{Daemon, DaemonConfig, DaemonDeps, DaemonParts, is_orphan, runs_to_recover};
+pub use shutdown::{ActivityBeforeStop, ShutdownReport, StoppedRun};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

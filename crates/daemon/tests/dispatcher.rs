@@ -502,11 +502,12 @@ fn changes_of_another_daemon_are_seen_before_a_request_is_refused() {
 fn a_run_that_waits_or_has_finished_is_only_a_row() {
     let fixture = DispatcherFixture::open(1);
     let (run, _) = fixture.asking();
-    let queued = fixture.create("other");
+    let fixture = fixture.reopen(1);
     let active = || fixture.parts.borrow().dispatcher.active_runs().collect::<Vec<_>>();
-    assert_eq!(active(), [queued], "{run} waits, and the other one is running");
-    fixture.take(queued, RunEvent::CancelRequested { by: "ada".into() });
-    assert_eq!(active(), []);
+    fixture.try_take(run, RunEvent::InterruptRequested { by: "ada".into() }).expect_err("no turn is running");
+    assert_eq!(active(), [], "a waiting run");
+    fixture.take(run, RunEvent::CancelRequested { by: "ada".into() });
+    assert_eq!(active(), [], "a finished run");
 }
 
 fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
