@@ -345,6 +345,10 @@ impl RunActor {
     pub(crate) fn handle(&mut self, input: RunInput, context: &mut ActorContext<'_>) -> Vec<RunAction> {
         let mut actions = Vec::new();
         self.receive(input, context, &mut actions);
+        // A pending effect comes before new facts, also after a restart (decision 0002).
+        if self.commit.is_none() && !self.is_loading {
+            self.start_effect(context, &mut actions);
+        }
         self.start_commit(context, &mut actions);
         if self.commit.is_none() && !self.is_loading {
             self.start_effect(context, &mut actions);
