@@ -16,7 +16,7 @@ use abide_domain::{
 use abide_ports::{
     engine::{EngineInstallation, ProcessSignal},
     processes::{
-        FileIdentity, OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, ProcessStart,
+        FileIdentity, OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, StartRequest,
         ProcessUnreachable, Processes, StartError, StdinWrite,
     },
     store::StoreMaintenance,
@@ -82,7 +82,7 @@ impl SimProcessTable {
 }
 
 impl Processes for SimProcesses {
-    fn start(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
+    fn start(&self, name: &str, start: &StartRequest<'_>) -> Result<ProcessBinding, StartError> {
         let table = &mut *self.table();
         let at @ (run, attempt) = parse_process_name(name).expect("the daemon names it");
         match table.keeper(name) {
