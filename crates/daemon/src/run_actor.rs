@@ -345,8 +345,9 @@ impl RunActor {
     pub(crate) fn handle(&mut self, input: RunInput, context: &mut ActorContext<'_>) -> Vec<RunAction> {
         let mut actions = Vec::new();
         self.receive(input, context, &mut actions);
-        // A pending effect comes before new facts, also after a restart (decision 0002).
-        if self.commit.is_none() && !self.is_loading {
+        // Input for a process is written before further output is committed. After a restart, the process may have
+        // received the input already, and its keeper ignores the repetition only while it lives (decision 0002).
+        if self.commit.is_none() && !self.is_loading && self.owes_input() {
             self.start_effect(context, &mut actions);
         }
         self.start_commit(context, &mut actions);
@@ -375,6 +376,12 @@ impl RunActor {
         let is_known =
             matches!(self.known, KnownRun::Known { .. }) || self.paused.contains(&ActorPause::Commit);
         is_known && !self.is_loading && self.attaching.is_none()
+    }
+
+    /// Whether the first pending effect writes to a process.
+    fn owes_input(&self) -> bool {
+        let first = self.run().and_then(|run| run.pending_effects.first());
+        first.is_some_and(|pending| pending.effect.is_input())
     }
 
     fn is_at_rest(&self) -> bool {

@@ -15,7 +15,7 @@ use crate::{
     id::{DeliveryId, InteractionId, TurnId},
     inbound::MessageKey,
     process::Attempt,
-    time::Timestamp,
+    time::{TimeSpan, Timestamp},
 };
 
 /// The number of an effect within its run.
@@ -30,6 +30,17 @@ pub struct PendingEffect {
     /// The earliest time to perform it.
     pub due_at: Timestamp,
     pub effect: Effect,
+}
+
+impl PendingEffect {
+    /// Longer than any delay that the rules request.
+    const MAX_DELAY: TimeSpan = TimeSpan(60_000_000);
+
+    /// The time until the effect is due. If it exceeds any delay, the clock was set back, and the effect is due now.
+    pub fn remaining_delay(&self, now: Timestamp) -> TimeSpan {
+        let delay = now.span_until(self.due_at);
+        if delay > Self::MAX_DELAY { TimeSpan(0) } else { delay }
+    }
 }
 
 /// A request to the outside world.
@@ -82,6 +93,20 @@ pub enum LaunchSession {
 }
 
 impl Effect {
+    /// Whether it writes to a process, which then acts on the input.
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::SendPrompt { .. } | Self::Answer { .. } | Self::Steer { .. } | Self::Interrupt { .. } => {
+                true
+            }
+            Self::Probe { .. }
+            | Self::Launch { .. }
+            | Self::Terminate { .. }
+            | Self::Recover { .. }
+            | Self::Deliver { .. } => false,
+        }
+    }
+
     /// The attempt that the effect concerns, if any.
     pub fn attempt(&self) -> Option<Attempt> {
         match self {

@@ -16,8 +16,8 @@ use abide_domain::{
 use abide_ports::{
     engine::{EngineInstallation, ProcessSignal},
     processes::{
-        FileIdentity, OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, StartRequest,
-        ProcessUnreachable, Processes, StartError, StdinWrite,
+        FileIdentity, OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, ProcessUnreachable,
+        Processes, StartError, StartRequest, StdinWrite,
     },
     store::StoreMaintenance,
 };

@@ -1,14 +1,12 @@
 //! Routes for runs: create, list, show, interrupt and cancel; and the ledger of their turns.
 
-use std::borrow::Borrow;
-
-use abide_daemon::{Daemon, RequestError, RequestOutcome};
+use abide_daemon::{RequestError, RequestOutcome};
 use abide_domain::{
     event::{IdempotencyClaim, NewRun},
     id::RunId,
     inbound::{InboundMessage, MessageKey},
     refused::RequestRefused,
-    run::{Run, RunStatus},
+    run::Run,
 };
 use abide_ports::{engine::IsolationMode, store::PageRequest, workspace::RunSkill};
 use abide_wire::{access::Permission, run as wire, service};

@@ -11,7 +11,6 @@ use std::{
 
 use abide_daemon::Daemon;
 use abide_domain::{
-    event::RunEvent,
     id::RunId,
     inbound::{InboundMessage, MessageKey},
     interaction::Interaction,

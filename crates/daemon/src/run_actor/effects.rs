@@ -37,7 +37,7 @@ impl RunActor {
         if context.is_closing && matches!(pending.effect, Effect::Launch { .. } | Effect::Probe { .. }) {
             return;
         }
-        let wait = context.clock.stamp().at.span_until(pending.due_at);
+        let wait = pending.remaining_delay(context.clock.stamp().at);
         if wait.0 > 0 {
             return self.pause(ActorPause::Effect(number), Duration::from_micros(wait.0), actions);
         }
