@@ -86,7 +86,7 @@ pub enum DaemonAction {
 #[derive(Debug)]
 pub enum ProbeOutcome {
     /// The health, and the examined program if the result may be cached.
-    Done(EngineHealth, Option<ProbedProgram>),
+    Done(Box<EngineHealth>, Option<Box<ProbedProgram>>),
     /// The crash guard lets it wait.
     Later(Duration),
     /// It was cancelled, or it panicked.
@@ -327,19 +327,19 @@ impl Dispatcher {
     fn on_probed(&mut self, engine: &str, result: ProbeOutcome, actions: &mut Vec<DaemonAction>) {
         let waiters = self.probing.remove(engine).unwrap_or_default();
         if let ProbeOutcome::Done(health, Some(program)) = &result {
-            self.probes.insert(program.clone(), health.clone());
+            self.probes.insert((**program).clone(), (**health).clone());
         }
         for waiter in waiters {
             match (waiter, &result) {
                 // The client may have gone.
                 (ProbeWaiter::Client(reply), ProbeOutcome::Done(health, _)) => {
-                    drop(reply.send(health.clone()))
+                    drop(reply.send((**health).clone()))
                 }
                 // The dropped reply tells the client.
                 (ProbeWaiter::Client(_), ProbeOutcome::Later(_) | ProbeOutcome::Cancelled) => {}
                 (ProbeWaiter::Run(run), result) => {
                     let result = match result {
-                        ProbeOutcome::Done(health, _) => OperationResult::Probed(health.clone()),
+                        ProbeOutcome::Done(health, _) => OperationResult::Probed((**health).clone()),
                         ProbeOutcome::Later(pause) => OperationResult::Later(*pause),
                         ProbeOutcome::Cancelled => OperationResult::Abandoned,
                     };

@@ -151,10 +151,12 @@ impl EventLoop {
             RunAction::Probe { number, entry } => {
                 self.probe(entry, Some(effect_item(run, number.0, "Probe")));
             }
-            RunAction::Locate { attempt } => {
+            RunAction::Locate { attempt, inputs } => {
                 self.tasks.spawn(input(RunInput::Located(Err(broken_store()))), async move {
                     let located = match turns_of_attempt(&*deps.store, run, attempt).await {
-                        Ok(turns) => Ok(blocking(move || executor.locate(run, attempt, turns)).await),
+                        Ok(turns) => {
+                            Ok(blocking(move || executor.locate(run, attempt, &inputs, turns)).await)
+                        }
                         Err(error) => Err(error),
                     };
                     Some(input(RunInput::Located(located)))
@@ -231,7 +233,10 @@ impl EventLoop {
                 let unique = clock.stamp().id_seed.to_string();
                 let is_cancelled = || signals.is_closing.load(Ordering::Acquire);
                 let (health, program) = executor.probe(&entry, &unique, &is_cancelled);
-                if is_cancelled() { ProbeOutcome::Cancelled } else { ProbeOutcome::Done(health, program) }
+                if is_cancelled() {
+                    return ProbeOutcome::Cancelled;
+                }
+                ProbeOutcome::Done(Box::new(health), program.map(Box::new))
             })
             .await;
             if let Some(permit) = permit {

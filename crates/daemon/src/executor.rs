@@ -7,6 +7,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use abide_domain::{
     delivery::DeliveryFailure,
+    effect::EffectNumber,
     event::RunEvent,
     id::{DeliveryId, RunId, TurnId},
     process::{Attempt, ExitStatus, ProcessBinding},
@@ -104,6 +105,8 @@ pub struct MachineSurvey {
 pub struct LocatedProcess {
     pub(crate) lookup: ProcessLookup,
     pub(crate) checkpoint: Option<Vec<u8>>,
+    /// The pending input that the process has received from an earlier daemon.
+    pub(crate) received: Vec<EffectNumber>,
     /// The first turn of the process, and the ids of all its turns. None if no turn refers to the attempt.
     pub(crate) turns: Option<(Turn, Vec<TurnId>)>,
 }
@@ -199,11 +202,27 @@ impl EffectExecutor {
         }
     }
 
-    /// Finds the process of an attempt, and its checkpoint. `turns` is the result of [`turns_of_attempt`].
-    pub fn locate(&self, run: RunId, attempt: Attempt, turns: Option<(Turn, Vec<TurnId>)>) -> LocatedProcess {
-        let process = process_name(run, attempt);
-        let lookup = self.0.processes.find(&process);
-        LocatedProcess { lookup, checkpoint: self.0.processes.checkpoint(&process), turns }
+    /// Finds the process of an attempt, its checkpoint, and which of these pending inputs it has received. `turns`
+    /// is the result of [`turns_of_attempt`].
+    pub fn locate(
+        &self,
+        run: RunId,
+        attempt: Attempt,
+        inputs: &[EffectNumber],
+        turns: Option<(Turn, Vec<TurnId>)>,
+    ) -> Box<LocatedProcess> {
+        let (processes, process) = (&*self.0.processes, process_name(run, attempt));
+        let keys: Vec<u64> = inputs.iter().map(|number| input_key(*number)).collect();
+        let mut lookup = processes.find(&process);
+        let received = if keys.is_empty() { Ok(keys) } else { processes.received_keys(&process, &keys) };
+        let received = received.unwrap_or_else(|_| {
+            lookup = ProcessLookup::Unresponsive;
+            Vec::new()
+        });
+        let received = inputs.iter().copied().filter(|number| received.contains(&input_key(*number)));
+        let received = received.collect();
+        let checkpoint = processes.checkpoint(&process);
+        Box::new(LocatedProcess { lookup, checkpoint, received, turns })
     }
 
     /// Runs the checks of an engine. Also returns the program that was examined, if the result may be cached.
@@ -219,6 +238,11 @@ impl EffectExecutor {
         let (health, is_lasting) = probe::look(&*self.0.processes, entry, &request);
         (health, program.filter(|_| is_lasting))
     }
+}
+
+/// The idempotency key of an effect's input. The highest bit distinguishes it from positions in the output.
+pub(crate) fn input_key(number: EffectNumber) -> u64 {
+    (1 << 63) | u64::from(number.0)
 }
 
 fn wait_for_exit(follow: &mut dyn OutputFollower) {

@@ -39,7 +39,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     error::RequestError,
-    executor::{LocatedProcess, MachineSurvey, Operation, OperationResult, ReadRequest},
+    executor::{LocatedProcess, MachineSurvey, Operation, OperationResult, ReadRequest, input_key},
     launch::{self, LaunchPreparation, LaunchSettings, process_name},
     log::EventLogLine,
     probe_cache::{ProbeCache, probe_event},
@@ -87,7 +87,7 @@ pub enum RunInput {
     /// The result of [`RunAction::Execute`] or [`RunAction::Probe`].
     Executed(OperationResult),
     /// The result of [`RunAction::Locate`].
-    Located(Result<LocatedProcess, StoreError>),
+    Located(Result<Box<LocatedProcess>, StoreError>),
     /// The result of [`RunAction::Read`].
     Read {
         attempt: Attempt,
@@ -131,9 +131,10 @@ pub enum RunAction {
         number: EffectNumber,
         entry: InstalledEngine,
     },
-    /// Find the process of an attempt that an earlier daemon started.
+    /// Find the process of an attempt that an earlier daemon started, and which of these inputs it has received.
     Locate {
         attempt: Attempt,
+        inputs: Vec<EffectNumber>,
     },
     Read {
         attempt: Attempt,
@@ -345,11 +346,6 @@ impl RunActor {
     pub(crate) fn handle(&mut self, input: RunInput, context: &mut ActorContext<'_>) -> Vec<RunAction> {
         let mut actions = Vec::new();
         self.receive(input, context, &mut actions);
-        // Input for a process is written before further output is committed. After a restart, the process may have
-        // received the input already, and its keeper ignores the repetition only while it lives (decision 0002).
-        if self.commit.is_none() && !self.is_loading && self.owes_input() {
-            self.start_effect(context, &mut actions);
-        }
         self.start_commit(context, &mut actions);
         if self.commit.is_none() && !self.is_loading {
             self.start_effect(context, &mut actions);
@@ -376,12 +372,6 @@ impl RunActor {
         let is_known =
             matches!(self.known, KnownRun::Known { .. }) || self.paused.contains(&ActorPause::Commit);
         is_known && !self.is_loading && self.attaching.is_none()
-    }
-
-    /// Whether the first pending effect writes to a process.
-    fn owes_input(&self) -> bool {
-        let first = self.run().and_then(|run| run.pending_effects.first());
-        first.is_some_and(|pending| pending.effect.is_input())
     }
 
     fn is_at_rest(&self) -> bool {
@@ -479,10 +469,7 @@ impl RunActor {
                 if std::mem::take(&mut self.must_load) {
                     context.scheduler.end_quarantine(self.run_id);
                 }
-                // A grant stays in force until its own commit.
-                if !self.requests.iter().any(|request| matches!(request, ActorRequest::Admit)) {
-                    context.scheduler.settle(self.run_id, run.as_deref());
-                }
+                self.settle_slot(run.as_deref(), context);
                 self.known = KnownRun::Known { run, is_fresh: true };
                 self.survey = Some(survey);
             }
@@ -496,7 +483,17 @@ impl RunActor {
                         StoreError::Damaged { detail } => {
                             context.scheduler.quarantine(self.run_id, detail, now)
                         }
-                        _ => STORE_PAUSE,
+                        StoreError::Conflict { .. }
+                        | StoreError::KeyTaken { .. }
+                        | StoreError::Unavailable { .. }
+                        | StoreError::OutcomeUnknown { .. }
+                        | StoreError::Full { .. }
+                        | StoreError::InputLost { .. }
+                        | StoreError::FilesGone { .. }
+                        | StoreError::InUse { .. }
+                        | StoreError::IncompatibleVersion { .. }
+                        | StoreError::Unsupported { .. }
+                        | StoreError::Invalid { .. } => STORE_PAUSE,
                     };
                     self.pause(ActorPause::Commit, pause, actions);
                 }

@@ -106,13 +106,12 @@ impl KeeperDir {
         Ok((address_below(&directory)?, directory))
     }
 
-    /// Writes the exit code of the child, and the final length of each stream of job 0.
+    /// Writes the exit record of the child.
     ///
     /// A crash of the keeper leaves the whole record or none. A power failure before [`Self::sync_exit_record`] may
     /// leave a truncated record, which counts as none.
-    pub(crate) fn write_exit_record(&self, exit: &ChildExit, printed: [u64; 2]) -> io::Result<()> {
-        let [stdout, stderr] = printed;
-        let line = format!("{{\"code\":{},\"at\":{},\"printed\":[{stdout},{stderr}]}}\n", exit.code, exit.at);
+    pub(crate) fn write_exit_record(&self, record: &FinalRecord) -> io::Result<()> {
+        let line = record.to_line();
         atomic_file::replace(&self.path.join(EXIT_RECORD_FILE), line.as_bytes(), Durability::ProcessCrash)
     }
 
@@ -208,6 +207,21 @@ pub struct FinalRecord {
     pub exit: ChildExit,
     /// Length of stdout and stderr of job 0, in bytes. Missing in records of earlier versions.
     pub printed: Option<[u64; 2]>,
+    /// The latest keys of accepted writes. Empty in records of earlier versions.
+    pub written_keys: Vec<u64>,
+}
+
+impl FinalRecord {
+    fn to_line(&self) -> String {
+        let Self { exit, printed, written_keys } = self;
+        let list = |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        let printed = list(&printed.unwrap_or_default());
+        let written = list(written_keys);
+        format!(
+            "{{\"code\":{},\"at\":{},\"printed\":[{printed}],\"written\":[{written}]}}\n",
+            exit.code, exit.at
+        )
+    }
 }
 
 /// Time limit for a removal. The next removal continues.
@@ -228,6 +242,13 @@ fn unix_stream_socket() -> io::Result<OwnedFd> {
 fn parse_exit_record(line: &str) -> Option<FinalRecord> {
     let rest = line.trim().strip_prefix("{\"code\":")?.strip_suffix('}')?;
     let (code, rest) = rest.split_once(",\"at\":")?;
+    let (rest, written_keys) = match rest.split_once(",\"written\":[") {
+        Some((rest, keys)) => {
+            let keys = keys.strip_suffix(']')?.split_terminator(',').map(|key| key.parse().ok());
+            (rest, keys.collect::<Option<Vec<u64>>>()?)
+        }
+        None => (rest, Vec::new()),
+    };
     let (at, printed) = match rest.split_once(",\"printed\":[") {
         Some((at, printed)) => {
             let (stdout, stderr) = printed.strip_suffix(']')?.split_once(',')?;
@@ -235,7 +256,8 @@ fn parse_exit_record(line: &str) -> Option<FinalRecord> {
         }
         None => (rest, None),
     };
-    Some(FinalRecord { exit: ChildExit { code: code.parse().ok()?, at: at.parse().ok()? }, printed })
+    let exit = ChildExit { code: code.parse().ok()?, at: at.parse().ok()? };
+    Some(FinalRecord { exit, printed, written_keys })
 }
 
 #[cfg(test)]
@@ -315,8 +337,8 @@ mod tests {
         place.create().unwrap();
         assert_eq!(place.exit_record(), None);
         let exit = ChildExit { code: 137, at: 42 };
-        place.write_exit_record(&exit, [7, 8]).unwrap();
-        let record = FinalRecord { exit, printed: Some([7, 8]) };
+        let record = FinalRecord { exit, printed: Some([7, 8]), written_keys: vec![1 << 63, 9] };
+        place.write_exit_record(&record).unwrap();
         assert_eq!(place.read_exit_record(), Some(record.clone()));
         let path = home.path().join("s-000000").join(EXIT_RECORD_FILE);
         let whole = fs::read_to_string(&path).unwrap();
@@ -326,6 +348,9 @@ mod tests {
         }
         // The format of earlier versions.
         fs::write(&path, "{\"code\":137,\"at\":42}\n").unwrap();
-        assert_eq!(place.read_exit_record(), Some(FinalRecord { printed: None, ..record }));
+        assert_eq!(
+            place.read_exit_record(),
+            Some(FinalRecord { printed: None, written_keys: vec![], ..record })
+        );
     }
 }

@@ -67,9 +67,9 @@ pub enum SpoolOverflow {
     Block,
 }
 
-/// The version of the protocol. Version 1 added [`KeeperRequest::Release`]. Keepers outlive the program that started
-/// them, so clients check it.
-pub const PROTOCOL_VERSION: u32 = 1;
+/// The version of the protocol. Version 1 added [`KeeperRequest::Release`], version 2
+/// [`KeeperRequest::FindWritten`]. Keepers outlive the program that started them, so clients check it.
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Deserializes a last field that is missing in messages of earlier versions.
 pub(crate) fn default_if_missing<'de, D, T>(deserializer: D) -> Result<T, D::Error>
@@ -215,6 +215,10 @@ pub enum KeeperRequest {
         /// Offsets of stdout and stderr; bytes before them may be deleted.
         before: [u64; 2],
     },
+    /// Asks which of these keys of [`KeeperRequest::Write`] were accepted. Since protocol 2.
+    FindWritten {
+        keys: Vec<u64>,
+    },
 }
 
 /// Input for a child that is not a command shell, and the conditions of the wait.
@@ -329,6 +333,10 @@ pub enum KeeperResponse {
     /// The shell could not be recovered and was replaced by this one. It precedes the result of the stopped command. If
     /// no command was running, the next result is the first of the new shell.
     ShellRestarted(ProcessIdentity),
+    /// Answers [`KeeperRequest::FindWritten`].
+    Written {
+        keys: Vec<u64>,
+    },
 }
 
 /// The state of a child after it got input.

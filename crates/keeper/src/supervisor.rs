@@ -36,7 +36,7 @@ use crate::control_group::ChildGroup;
 use crate::error::KeeperError;
 use crate::framed_socket::FramedSocket;
 use crate::identity::ProcessIdentity;
-use crate::keeper_dir::KeeperDir;
+use crate::keeper_dir::{FinalRecord, KeeperDir};
 use crate::launch::{IdentityRecord, KeeperStartRequest};
 use crate::output_pipes::OutputPipes;
 use crate::periodic_timer::PeriodicTimer;
@@ -494,7 +494,12 @@ impl ChildSupervisor {
         // Connected clients are notified first, because the record is only for later clients.
         self.send_pending_output();
         // A full disk loses the record. The exit stays available until this keeper exits.
-        self.keeper_dir.write_exit_record(&exit, self.spool.stream_bytes(0)).ok();
+        let record = FinalRecord {
+            exit,
+            printed: Some(self.spool.stream_bytes(0)),
+            written_keys: self.stdin.latest_keys(),
+        };
+        self.keeper_dir.write_exit_record(&record).ok();
         self.sync_exit_at = Some(boottime_micros() + EXIT_SYNC_DELAY_US);
         self.sync_exit_record(boottime_micros());
         self.watch_for_deletion();

@@ -47,6 +47,11 @@ pub trait Processes: Send + Sync {
     /// buffered.
     fn write(&self, name: &str, write: &StdinWrite<'_>) -> Result<(), ProcessUnreachable>;
 
+    /// Which of these keys of [`Self::write`] were accepted. None if the keeper died without a record.
+    fn received_keys(&self, _name: &str, _keys: &[u64]) -> Result<Vec<u64>, ProcessUnreachable> {
+        Ok(Vec::new())
+    }
+
     /// Sends a signal to its process group.
     fn signal(&self, name: &str, signal: ProcessSignal) -> Result<(), ProcessUnreachable>;
 

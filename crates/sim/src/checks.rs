@@ -4,7 +4,7 @@ use abide_domain::{
     delivery::{DeliveryContent, DeliveryStatus},
     engine::ProfileKind,
     event::RunEvent,
-    id::RunId,
+    id::{RunId, TurnId},
     inbound::InboundStatus,
     interaction::{InteractionOrigin, InteractionState, ResolutionMode, RuntimeQuestion},
     run::{HeldProcess, MAX_LAUNCHES_PER_TURN, Run, RunOutcome, RunState},
@@ -309,8 +309,14 @@ impl SimWorld {
         let engines = &table.engines;
         for (key, run) in &self.people.acknowledged {
             let prompts = engines.executed.values().filter(|executed| executed.prompt == key.message_id);
-            let steered = engines.steered.get(&key.message_id).copied().unwrap_or_default();
-            let times = prompts.map(|executed| executed.times).sum::<u32>() + steered;
+            // If the outcome of the turn is unknown, the message was never accepted, and it gets its own turn (E5).
+            let is_unknown = |turn: &&TurnId| {
+                let turn = now(self.store.turn(**turn)).ok().flatten();
+                turn.is_some_and(|turn| turn.execution_status == ExecutionStatus::RecoveryRequired)
+            };
+            let steered = engines.steered.get(&key.message_id).map_or(&[][..], Vec::as_slice);
+            let steered = steered.iter().filter(|turn| !is_unknown(turn)).count();
+            let times = prompts.map(|executed| executed.times as usize).sum::<usize>() + steered;
             ensure(times <= 1, "a message is carried out once", || {
                 format!("{} was carried out {times} times", key.message_id)
             })?;

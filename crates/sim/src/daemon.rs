@@ -174,7 +174,11 @@ impl SimWorld {
             DaemonAction::Run { run, action: RunAction::StopReading { attempt } } => {
                 self.daemon.followers.remove(&(run, attempt));
             }
-            action => self.daemon.tasks.push(SimTask::Action(action)),
+            action @ (DaemonAction::Run { .. }
+            | DaemonAction::ListDeadlines { .. }
+            | DaemonAction::Probe(_)) => {
+                self.daemon.tasks.push(SimTask::Action(action));
+            }
         }
         Ok(())
     }
@@ -285,9 +289,9 @@ impl SimWorld {
                 }
             }
             RunAction::Probe { entry, .. } => self.probe(&entry),
-            RunAction::Locate { attempt } => {
+            RunAction::Locate { attempt, inputs } => {
                 let turns = now(turns_of_attempt(&*self.store, run, attempt));
-                let located = turns.map(|turns| executor.locate(run, attempt, turns));
+                let located = turns.map(|turns| executor.locate(run, attempt, &inputs, turns));
                 input(RunInput::Located(located))
             }
             RunAction::Read { attempt, request } => self.read((run, attempt), request),
@@ -409,6 +413,10 @@ impl SimWorld {
 
     fn show(&mut self, delivery_id: DeliveryId) -> Result<(), abide_domain::delivery::DeliveryFailure> {
         let Ok(Some(delivery)) = now(self.store.delivery(delivery_id)) else { return Ok(()) };
+        // A newer message may have suppressed it since the effect started (E9). A channel checks that before it sends.
+        if delivery.is_settled() {
+            return Ok(());
+        }
         let turn = delivery.outcome_turn_id.and_then(|turn| now(self.store.turn(turn)).ok().flatten());
         let key = match self.fault {
             Some(RuleFault::DeliverUnderNewKeys) => DeliveryId(self.clock.stamp().id_seed),
@@ -424,7 +432,7 @@ impl SimWorld {
             let code = abide_domain::failure::FailureCode::EngineNotFound;
             health.failure = Some(abide_domain::failure::RunFailure::new(code, "there is no such program"));
         }
-        let result = ProbeOutcome::Done(health, None);
+        let result = ProbeOutcome::Done(Box::new(health), None);
         SimOutcome::Input(DaemonInput::Probed { engine, result })
     }
 

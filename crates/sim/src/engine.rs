@@ -32,8 +32,8 @@ pub(crate) struct SimEngines {
     pub(crate) uncommitted: Vec<String>,
     /// How often the prompt of each turn reached an engine.
     pub(crate) executed: BTreeMap<TurnId, ExecutedTurn>,
-    /// How often each steered message reached an engine.
-    pub(crate) steered: BTreeMap<String, u32>,
+    /// For each steered message, the turns that received it.
+    pub(crate) steered: BTreeMap<String, Vec<TurnId>>,
     next_session: u32,
     next_progress: u32,
 }
@@ -197,7 +197,7 @@ impl SimEngines {
                 keeper.answers.entry(gate).or_default().insert((text, is_approved));
             }
             // A process whose turn has ended takes it for the next turn; the interpreter prevents most of that.
-            SimInputLine::Steer(message) => *self.steered.entry(message).or_default() += 1,
+            SimInputLine::Steer(message) => self.steered.entry(message).or_default().push(keeper.turn),
             SimInputLine::Interrupt if keeper.obeys => {
                 let obedient = vec![ScriptStep::Say(SimFact::End(TurnOutcome::Interrupted))];
                 keeper.script = if dice.chance(70) { obedient } else { vec![ScriptStep::Exit(130)] };
@@ -277,10 +277,10 @@ impl SimKeeper {
         if self.fate != ProcessFate::Alive || self.answers.contains_key(&open) {
             return;
         }
-        let lines =
+        let mut lines =
             self.spool.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
         let asks = |line: &SimOutputLine| matches!(&line.fact, SimFact::Gate { gate, .. } if *gate == open);
-        if let Some(again) = lines.filter(asks).last() {
+        if let Some(again) = lines.rfind(asks) {
             self.say(again.fact);
         }
     }

@@ -217,17 +217,16 @@ fn position_of(event: &mut RunEvent) -> Option<&mut OutputPosition> {
 }
 
 /// Whether an event is a fact about a process, which may arrive late and repeatedly.
-#[expect(clippy::wildcard_enum_match_arm, reason = "only some events are facts about a process")]
 pub(crate) fn is_fact(event: &RunEvent) -> bool {
-    match event {
+    matches!(
+        event,
         RunEvent::AttemptStarted { .. }
-        | RunEvent::LaunchFailed { .. }
-        | RunEvent::ProcessExited { .. }
-        | RunEvent::ContactLost { .. }
-        | RunEvent::HandleAnnounced { .. }
-        | RunEvent::Progressed { .. }
-        | RunEvent::GateRaised { .. }
-        | RunEvent::TurnEnded { .. } => true,
-        _ => false,
-    }
+            | RunEvent::LaunchFailed { .. }
+            | RunEvent::ProcessExited { .. }
+            | RunEvent::ContactLost { .. }
+            | RunEvent::HandleAnnounced { .. }
+            | RunEvent::Progressed { .. }
+            | RunEvent::GateRaised { .. }
+            | RunEvent::TurnEnded { .. }
+    )
 }

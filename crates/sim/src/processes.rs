@@ -166,6 +166,13 @@ impl Processes for SimProcesses {
         Ok(())
     }
 
+    fn received_keys(&self, name: &str, keys: &[u64]) -> Result<Vec<u64>, ProcessUnreachable> {
+        let mut table = self.table();
+        let Some(keeper) = table.keeper(name)? else { return Ok(vec![]) };
+        // Real keepers that die without a record also lose the keys; here they are kept, as in `write`.
+        Ok(keys.iter().copied().filter(|key| keeper.keys.contains(key)).collect())
+    }
+
     fn signal(&self, name: &str, _: ProcessSignal) -> Result<(), ProcessUnreachable> {
         let mut table = self.table();
         let keeper = table.keeper(name)?.ok_or_else(silent)?;

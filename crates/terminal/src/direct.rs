@@ -167,6 +167,7 @@ impl DirectSession {
                 | KeeperResponse::Ran(_)
                 | KeeperResponse::Piece(_)
                 | KeeperResponse::Settled(_)
+                | KeeperResponse::Written { .. }
                 | KeeperResponse::ShellRestarted(_) => {}
             }
         }

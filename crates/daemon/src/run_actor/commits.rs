@@ -183,9 +183,10 @@ impl RunActor {
     ) {
         let AppliedBatch { changes, outcomes } = applied;
         let Some(after) = changes.last().map(|change| change.run.clone()) else {
-            // Without a commit, a conflict with another writer would not be detected, so the store is read.
+            // Without a commit, a conflict with another writer would not be detected, so the store is read. If that
+            // fails, it is read again, because the run may have a process or a pending effect.
             if matches!(self.known, KnownRun::Known { is_fresh: false, .. }) && !batch.requests.is_empty() {
-                self.known = KnownRun::Unknown;
+                (self.known, self.must_load) = (KnownRun::Unknown, true);
                 return self.restore(batch);
             }
             let run = self.run().cloned();
@@ -213,25 +214,23 @@ impl RunActor {
             }
             Err(StoreError::Conflict { .. }) if self.conflicts < MAX_CONFLICTS => {
                 self.conflicts += 1;
-                self.forget_state(context);
                 self.restore(batch);
+                self.forget_state(context);
             }
             // One of several requests repeats an earlier one. They are committed one by one, to find it.
             Err(StoreError::KeyTaken { .. }) if batch.len() > 1 => {
                 self.is_solo = true;
-                self.release(context);
                 self.restore(batch);
+                self.release(context);
             }
             Err(error) => {
                 (self.conflicts, self.is_solo) = (0, false);
-                match &error {
+                if let StoreError::OutcomeUnknown { .. } | StoreError::Conflict { .. } = error {
                     // The commit may have been written. Only the store knows the state of the run.
-                    StoreError::OutcomeUnknown { .. } | StoreError::Conflict { .. } => {
-                        self.must_load = true;
-                        self.known = KnownRun::Unknown;
-                        self.pause(ActorPause::Commit, STORE_PAUSE, actions);
-                    }
-                    _ => self.release(context),
+                    (self.known, self.must_load) = (KnownRun::Unknown, true);
+                    self.pause(ActorPause::Commit, STORE_PAUSE, actions);
+                } else {
+                    self.release(context);
                 }
                 // Facts must not be dropped.
                 if batch.has_facts() {
@@ -251,7 +250,14 @@ impl RunActor {
 
     /// Records that the commit was certainly not written. The run keeps its place in the queue.
     pub(super) fn release(&mut self, context: &mut ActorContext<'_>) {
-        context.scheduler.settle(self.run_id, self.run().map(|run| &**run));
+        self.settle_slot(self.run().map(|run| &**run), context);
+    }
+
+    /// Reports the state of the run to the scheduler. A granted slot stays held until the grant itself is handled.
+    pub(super) fn settle_slot(&self, run: Option<&Run>, context: &mut ActorContext<'_>) {
+        if !self.requests.iter().any(|request| matches!(request, ActorRequest::Admit)) {
+            context.scheduler.settle(self.run_id, run);
+        }
     }
 
     /// Another writer has changed the run.
@@ -271,7 +277,7 @@ impl RunActor {
         actions: &mut Vec<RunAction>,
     ) {
         context.scheduler.end_long(self.run_id);
-        context.scheduler.settle(self.run_id, run.as_deref());
+        self.settle_slot(run.as_deref(), context);
         if !batch.settled.is_empty() {
             let failed = std::mem::take(&mut self.failed_launches).into_iter();
             actions.extend(failed.map(|attempt| RunAction::CleanUp { attempt }));
@@ -279,10 +285,10 @@ impl RunActor {
         for (request, outcome) in batch.requests.into_iter().zip(outcomes) {
             match (request, outcome) {
                 (ActorRequest::Client { reply, .. }, outcome) => {
-                    let result = outcome.and_then(|outcome| match (outcome, &run) {
-                        (ApplyOutcome::Changed, Some(run)) => Ok(RequestOutcome::Changed(run.clone())),
+                    let result = outcome.map(|outcome| match (outcome, &run) {
+                        (ApplyOutcome::Changed, Some(run)) => RequestOutcome::Changed(run.clone()),
                         (ApplyOutcome::Changed, None) | (ApplyOutcome::Ignored, _) => {
-                            Ok(RequestOutcome::Absorbed)
+                            RequestOutcome::Absorbed
                         }
                     });
                     actions.push(RunAction::Reply { reply, result });
@@ -344,11 +350,12 @@ impl RunActor {
         actions: &mut Vec<RunAction>,
     ) {
         context.scheduler.end_long(self.run_id);
-        self.release(context);
         if batch.len() > 1 && !self.is_solo {
             self.is_solo = true;
-            return self.restore(batch);
+            self.restore(batch);
+            return self.release(context);
         }
+        self.release(context);
         self.is_solo = !self.requests.is_empty();
         tracing::error!(run = %self.run_id, "the rules of a run panicked");
         if batch.has_facts() {

@@ -294,9 +294,9 @@ impl RunActor {
     }
 }
 
-/// A write of an effect. The highest bit of the key distinguishes it from positions in the output.
+/// The write of an effect.
 fn write(process: String, number: EffectNumber, bytes: Vec<u8>) -> Operation {
-    Operation::Write { process, key: (1 << 63) | u64::from(number.0), bytes }
+    Operation::Write { process, key: input_key(number), bytes }
 }
 
 fn unknown_engine(run: &Run, catalogue: &dyn EngineLookup) -> RunEvent {

@@ -6,7 +6,7 @@ impl RunActor {
     /// Reattaches to the process of an earlier daemon, or reports that it is gone.
     pub(super) fn on_located(
         &mut self,
-        located: Result<LocatedProcess, StoreError>,
+        located: Result<Box<LocatedProcess>, StoreError>,
         context: &ActorContext<'_>,
         actions: &mut Vec<RunAction>,
     ) {
@@ -44,11 +44,15 @@ impl RunActor {
             self.unreadable = Some(attempt);
             return;
         };
+        // Committed before the output that may follow from the input, which can end its turn.
+        let performed = located.received.into_iter().map(|effect| RunEvent::EffectPerformed { effect });
+        let performed: Vec<RunEvent> = performed.collect();
         session.reattach(located.checkpoint.as_deref(), committed);
         if matches!(run.state, RunState::Running(RunningPhase::Stopping(_))) {
             contained(|| session.interrupt());
         }
         self.sessions.insert(attempt, AttemptSession::new(session, true));
+        self.settled.extend(performed);
     }
 
     pub(super) fn on_read(
@@ -99,8 +103,11 @@ impl RunActor {
         {
             return;
         }
+        let is_input = |effect: &Effect| effect.is_input() && effect.attempt() == Some(attempt);
+        let inputs = run.pending_effects.iter().filter(|pending| is_input(&pending.effect));
+        let inputs = inputs.map(|pending| pending.number).collect();
         self.attaching = Some(attempt);
-        actions.push(RunAction::Locate { attempt });
+        actions.push(RunAction::Locate { attempt, inputs });
     }
 
     /// Continues to write to and to read each process. A process is not read while too much of its output is not

@@ -1,11 +1,12 @@
 //! Reports of performed and obsolete effects that no other event settles.
 
-use alloc::sync::Arc;
+use alloc::{sync::Arc, vec::Vec};
 
 use super::{ApplyOutcome, transition::RunTransition};
 use crate::{
     effect::{Effect, EffectNumber},
     inbound::MessageKey,
+    process::Attempt,
 };
 
 impl RunTransition {
@@ -37,6 +38,16 @@ impl RunTransition {
             | Effect::Launch { .. }
             | Effect::Recover { .. }
             | Effect::Deliver { .. } => None,
+        }
+    }
+
+    /// Settles the pending effects that add messages to the turn of this attempt. The process may have received them.
+    pub(super) fn accept_steered_messages(&mut self, attempt: Attempt) {
+        let steers = |effect: &Effect| matches!(effect, Effect::Steer { attempt: of, .. } if *of == attempt);
+        let pending = self.run.pending_effects.iter().filter(|pending| steers(&pending.effect));
+        let numbers: Vec<EffectNumber> = pending.map(|pending| pending.number).collect();
+        for number in numbers {
+            self.on_effect_performed(number);
         }
     }
 

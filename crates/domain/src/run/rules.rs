@@ -13,7 +13,8 @@ use crate::failure::{FailureCode, RunFailure};
 /// | 0 | the first release |
 /// | 1 | a request inside a turn is void when its process ends (A10); automatic answers are events of their own (D6); a sticky run never fails with `SESSION_RESUME_FAILED`; late reports of the start and the exit of a process are recorded; a session that a lost process may have created with the id chosen by Abide is resumed |
 /// | 2 | a person's answer to an approval must be a yes or a no, and any other answer is refused; the decision is recorded (I42, I43) |
-pub const CURRENT_RULES_VERSION: u32 = 2;
+/// | 3 | a message that is being added to a turn is superseded with the turn, because the process may have received it |
+pub const CURRENT_RULES_VERSION: u32 = 3;
 
 impl RunTransition {
     /// Continues an older run under newer rules. The version never decreases.
@@ -49,6 +50,11 @@ impl RunTransition {
     /// Whether an answer to an approval must be a yes or a no.
     pub(super) fn requires_clear_verdict(&self) -> bool {
         self.run.rules >= 2
+    }
+
+    /// Whether a message that is being added to a turn is superseded with the turn.
+    pub(super) fn supersedes_steered_messages(&self) -> bool {
+        self.run.rules >= 3
     }
 
     /// The failure code for a session that ended with its process.

@@ -120,7 +120,7 @@ impl OutputFollower for FileReader {
             }
             DeadSpoolItem::End(ends) => match &self.record {
                 // The record confirms the length of the output before the exit.
-                Some(FinalRecord { exit, printed: Some(printed) })
+                Some(FinalRecord { exit, printed: Some(printed), .. })
                     if ends[0] < printed[0] || ends[1] < printed[1] =>
                 {
                     ProcessOutput::Gap(format!(

@@ -83,6 +83,8 @@ pub struct KeeperProcesses {
 /// Folder of the keepers that supervise runs.
 pub const RUN_KEEPERS_FOLDER: &str = "runs";
 
+/// The first protocol version of keepers that know the keys of accepted input.
+const WRITTEN_KEYS_PROTOCOL: u32 = 2;
 /// Idempotency key of the first input.
 const FIRST_INPUT_KEY: u64 = u64::MAX;
 impl Processes for KeeperProcesses {
@@ -163,6 +165,20 @@ impl Processes for KeeperProcesses {
 
     fn write(&self, name: &str, write: &StdinWrite<'_>) -> Result<(), ProcessUnreachable> {
         self.with_keeper(name, |keeper| keeper.write_once(write.key, write.bytes, write.close_after))
+    }
+
+    fn received_keys(&self, name: &str, keys: &[u64]) -> Result<Vec<u64>, ProcessUnreachable> {
+        match self.look_up(name) {
+            // Keepers of earlier versions cannot tell. They ignore repeated input.
+            KeeperLookup::Alive(_, status) if status.protocol < WRITTEN_KEYS_PROTOCOL => Ok(Vec::new()),
+            KeeperLookup::Alive(mut keeper, _) => keeper.find_written(keys).map_err(unreachable_error),
+            KeeperLookup::Exited(_, record) => {
+                Ok(keys.iter().copied().filter(|key| record.written_keys.contains(key)).collect())
+            }
+            // Its process has ended with it, so the input is offered to the next one.
+            KeeperLookup::Lost | KeeperLookup::NotStarted | KeeperLookup::Absent => Ok(Vec::new()),
+            unresponsive @ KeeperLookup::Unresponsive => Err(lookup_error(&unresponsive)),
+        }
     }
 
     fn signal(&self, name: &str, signal: ProcessSignal) -> Result<(), ProcessUnreachable> {

@@ -43,6 +43,13 @@ pub trait KeeperRequests {
         Ok(())
     }
 
+    /// Which of these keys of [`Self::write_once`] were accepted. Only for keepers since protocol 2.
+    fn find_written(&mut self, keys: &[u64]) -> Result<Vec<u64>, KeeperError> {
+        let request = KeeperRequest::FindWritten { keys: keys.to_vec() };
+        let response = self.exchange(request, RESPONSE_TIMEOUT_MS)?;
+        if let KeeperResponse::Written { keys } = response { Ok(keys) } else { Err(mismatch(response)) }
+    }
+
     /// Sends a signal to the child's process group.
     fn signal_group(&mut self, number: i32) -> Result<(), KeeperError> {
         self.command(KeeperRequest::Signal(number))
@@ -77,6 +84,7 @@ fn mismatch(response: KeeperResponse) -> KeeperError {
         | KeeperResponse::Piece(_)
         | KeeperResponse::Exited(_)
         | KeeperResponse::Settled(_)
+        | KeeperResponse::Written { .. }
         | KeeperResponse::ShellRestarted(_) => {
             KeeperError::Protocol("the keeper sent a response of another kind")
         }

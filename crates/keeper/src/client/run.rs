@@ -196,6 +196,7 @@ pub fn run_command<C: OutputConsumer>(
                 | KeeperResponse::Piece(_)
                 | KeeperResponse::Exited(_)
                 | KeeperResponse::Settled(_)
+                | KeeperResponse::Written { .. }
                 | KeeperResponse::ShellRestarted(_) => {}
             },
             Some(_) => {}

@@ -47,6 +47,10 @@ impl ChildSupervisor {
             },
             KeeperRequest::Input { bytes, eof } => self.write_input(&bytes, eof),
             KeeperRequest::Write { key, bytes, eof } => self.write_once(key, &bytes, eof),
+            KeeperRequest::FindWritten { keys } => {
+                let keys = keys.into_iter().filter(|key| self.stdin.has_written(*key)).collect();
+                Ok(KeeperResponse::Written { keys })
+            }
             KeeperRequest::Interrupt => self.cancel_command(),
             KeeperRequest::Signal(number) => self.signal_process_group(number),
             KeeperRequest::Resize { rows, cols } => self.resize(rows, cols),

@@ -26,6 +26,16 @@ impl StdinBuffer {
     pub(super) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
+
+    /// Whether a write with this key was accepted.
+    pub(super) fn has_written(&self, key: u64) -> bool {
+        self.written_keys.contains(key)
+    }
+
+    /// The latest keys of accepted writes, for the exit record.
+    pub(super) fn latest_keys(&self) -> Vec<u64> {
+        self.written_keys.oldest_first.iter().rev().take(MAX_RECORDED_KEYS).copied().collect()
+    }
 }
 
 /// The idempotency keys of the latest writes.
@@ -56,6 +66,8 @@ impl RecentKeys {
 
 /// Maximum number of remembered idempotency keys.
 const MAX_WRITE_KEYS: usize = 10_000;
+/// Maximum number of keys in the exit record. Only the keys of writes that the daemon has not recorded matter.
+const MAX_RECORDED_KEYS: usize = 1_000;
 /// Maximum number of buffered bytes for a child that does not read.
 const MAX_UNSENT_BYTES: usize = 4 * MAX_REQUEST_BYTES;
 
