@@ -41,8 +41,12 @@ impl RunTransition {
         }
     }
 
-    /// Settles the pending effects that add messages to the turn of this attempt. The process may have received them.
+    /// Settles the pending effects that add messages to the turn of this attempt, before Abide ends the turn. The
+    /// process may have received them, so they share its status.
     pub(super) fn accept_steered_messages(&mut self, attempt: Attempt) {
+        if !self.ends_steered_messages() {
+            return;
+        }
         let steers = |effect: &Effect| matches!(effect, Effect::Steer { attempt: of, .. } if *of == attempt);
         let pending = self.run.pending_effects.iter().filter(|pending| steers(&pending.effect));
         let numbers: Vec<EffectNumber> = pending.map(|pending| pending.number).collect();
