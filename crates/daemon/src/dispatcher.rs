@@ -5,7 +5,7 @@
 //! running, holds a process or has a pending effect. All other runs are only rows of the store.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 use crate::{
     executor::OperationResult,
     probe_cache::{ProbeCache, ProbedProgram},
-    run_actor::{ActorContext, ActorPause, RunAction, RunActor, RunInput, TransitionRules},
+    run_actor::{ActorContext, ActorNumber, ActorPause, RunAction, RunActor, RunInput, TransitionRules},
     scheduler::{Scheduler, SharedQueue},
 };
 
@@ -37,6 +37,8 @@ use crate::{
 pub enum DaemonInput {
     Run {
         run: RunId,
+        /// The actor whose action has this result. None for requests of clients.
+        actor: Option<ActorNumber>,
         input: RunInput,
     },
     /// Deadlines are checked, and runs that could not be admitted are tried again.
@@ -71,6 +73,7 @@ pub enum DaemonInput {
 pub enum DaemonAction {
     Run {
         run: RunId,
+        actor: ActorNumber,
         action: RunAction,
     },
     /// List this number of the earliest deadlines.
@@ -125,6 +128,7 @@ pub struct DispatcherConfig {
 pub struct Dispatcher {
     config: DispatcherConfig,
     actors: BTreeMap<RunId, RunActor>,
+    last_actor: ActorNumber,
     scheduler: Scheduler,
     probes: ProbeCache,
     /// For each engine that is being examined, who waits for the result.
@@ -141,7 +145,7 @@ struct RunRecovery {
 }
 
 enum ProbeWaiter {
-    Run(RunId),
+    Run(RunId, ActorNumber),
     Client(oneshot::Sender<EngineHealth>),
 }
 
@@ -156,6 +160,7 @@ impl Dispatcher {
         Self {
             config,
             actors: BTreeMap::new(),
+            last_actor: ActorNumber(0),
             scheduler: Scheduler::new(slots, occupancies),
             probes: ProbeCache::default(),
             probing: BTreeMap::new(),
@@ -185,7 +190,7 @@ impl Dispatcher {
     pub fn handle(&mut self, input: DaemonInput) -> Vec<DaemonAction> {
         let mut actions = Vec::new();
         match input {
-            DaemonInput::Run { run, input } => self.handle_run(run, input, &mut actions),
+            DaemonInput::Run { run, actor, input } => self.handle_run(run, actor, input, &mut actions),
             DaemonInput::Tick => {
                 let limit = self.scheduler.begin_tick();
                 actions.push(DaemonAction::ListDeadlines { limit });
@@ -216,10 +221,10 @@ impl Dispatcher {
         }
         self.continue_recovery(&mut actions);
         while let Some(run) = self.scheduler.admit_next() {
-            self.handle_run(run, RunInput::Admit, &mut actions);
+            self.handle_run(run, None, RunInput::Admit, &mut actions);
         }
         while let Some(run) = self.scheduler.next_long() {
-            self.handle_run(run, RunInput::Continue, &mut actions);
+            self.handle_run(run, None, RunInput::Continue, &mut actions);
         }
         let now = self.config.clock.stamp().at;
         if let Some(at) = self.scheduler.retry_skipped_at(now) {
@@ -234,8 +239,14 @@ impl Dispatcher {
     }
 
     /// Passes an input to the actor of a run, and creates the actor for inputs that need one. A panic affects only this
-    /// run: its actor is dropped and created again later.
-    fn handle_run(&mut self, run: RunId, input: RunInput, actions: &mut Vec<DaemonAction>) {
+    /// run: its actor is dropped and created again later. Results for a former actor are dropped.
+    fn handle_run(
+        &mut self,
+        run: RunId,
+        addressee: Option<ActorNumber>,
+        input: RunInput,
+        actions: &mut Vec<DaemonAction>,
+    ) {
         let needs_actor = matches!(
             input,
             RunInput::Request { .. } | RunInput::Deadline(_) | RunInput::Admit | RunInput::Recover
@@ -243,15 +254,18 @@ impl Dispatcher {
         // The pause after a panic ends with a new actor.
         let is_retry = matches!(input, RunInput::Resume(ActorPause::Commit));
         let actor = match self.actors.entry(run) {
-            std::collections::btree_map::Entry::Occupied(actor) => actor.into_mut(),
-            std::collections::btree_map::Entry::Vacant(vacant) if needs_actor => {
-                vacant.insert(RunActor::new(run))
+            Entry::Occupied(actor) => actor.into_mut(),
+            Entry::Vacant(vacant) if needs_actor => {
+                self.last_actor.0 += 1;
+                vacant.insert(RunActor::new(run, self.last_actor))
             }
-            std::collections::btree_map::Entry::Vacant(_) if is_retry => {
-                return self.handle_run(run, RunInput::Recover, actions);
-            }
-            std::collections::btree_map::Entry::Vacant(_) => return,
+            Entry::Vacant(_) if is_retry => return self.handle_run(run, None, RunInput::Recover, actions),
+            Entry::Vacant(_) => return,
         };
+        let number = actor.number();
+        if addressee.is_some_and(|addressee| addressee != number) {
+            return;
+        }
         let mut context = ActorContext {
             rules: self.config.rules,
             clock: &*self.config.clock,
@@ -271,19 +285,26 @@ impl Dispatcher {
             tracing::error!(%run, "the actor of a run panicked");
             self.actors.remove(&run);
             self.scheduler.end_long(run);
-            let pause = RunAction::Pause { pause: ActorPause::Commit, duration: BROKEN_PAUSE };
-            return actions.push(DaemonAction::Run { run, action: pause });
+            let action = RunAction::Pause { pause: ActorPause::Commit, duration: BROKEN_PAUSE };
+            return actions.push(DaemonAction::Run { run, actor: number, action });
         };
         if is_over {
             self.actors.remove(&run);
+            self.scheduler.end_long(run);
         }
         for action in follow_ups {
-            self.on_run_action(run, action, actions);
+            self.on_run_action(run, number, action, actions);
         }
     }
 
     /// Handles the actions that concern other runs, and passes the others on.
-    fn on_run_action(&mut self, run: RunId, action: RunAction, actions: &mut Vec<DaemonAction>) {
+    fn on_run_action(
+        &mut self,
+        run: RunId,
+        actor: ActorNumber,
+        action: RunAction,
+        actions: &mut Vec<DaemonAction>,
+    ) {
         if let RunAction::Announce(Some(changed)) = &action
             && let Some(deadline) = changed.deadline()
         {
@@ -292,12 +313,12 @@ impl Dispatcher {
         // One probe of an engine serves all runs that wait for it.
         if let RunAction::Probe { entry, .. } = &action {
             let waiters = self.probing.entry(entry.engine.name().to_owned()).or_default();
-            waiters.push(ProbeWaiter::Run(run));
+            waiters.push(ProbeWaiter::Run(run, actor));
             if waiters.len() > 1 {
                 return;
             }
         }
-        actions.push(DaemonAction::Run { run, action });
+        actions.push(DaemonAction::Run { run, actor, action });
     }
 
     fn on_deadlines(
@@ -310,7 +331,7 @@ impl Dispatcher {
             Ok(deadlines) => {
                 let (due, next) = self.scheduler.due(&deadlines, now);
                 for (run, kind) in due {
-                    self.handle_run(run, RunInput::Deadline(kind), actions);
+                    self.handle_run(run, None, RunInput::Deadline(kind), actions);
                 }
                 next
             }
@@ -337,13 +358,13 @@ impl Dispatcher {
                 }
                 // The dropped reply tells the client.
                 (ProbeWaiter::Client(_), ProbeOutcome::Later(_) | ProbeOutcome::Cancelled) => {}
-                (ProbeWaiter::Run(run), result) => {
+                (ProbeWaiter::Run(run, actor), result) => {
                     let result = match result {
                         ProbeOutcome::Done(health, _) => OperationResult::Probed((**health).clone()),
                         ProbeOutcome::Later(pause) => OperationResult::Later(*pause),
                         ProbeOutcome::Cancelled => OperationResult::Abandoned,
                     };
-                    self.handle_run(run, RunInput::Executed(result), actions);
+                    self.handle_run(run, Some(actor), RunInput::Executed(result), actions);
                 }
             }
         }
@@ -357,7 +378,7 @@ impl Dispatcher {
         while recovery.begun.len() < CONCURRENT_RECOVERIES
             && let Some(run) = recovery.waiting.pop_front()
         {
-            self.handle_run(run, RunInput::Recover, actions);
+            self.handle_run(run, None, RunInput::Recover, actions);
             recovery.begun.insert(run);
         }
         if recovery.begun.is_empty() {

@@ -16,17 +16,18 @@ use std::{
     time::Duration,
 };
 
-use abide_domain::{id::RunId, process::Attempt, run::Run};
+use abide_domain::{effect::PendingEffect, id::RunId, process::Attempt, run::Run};
 use abide_os::failpoint;
 use abide_ports::{
     catalogue::InstalledEngine,
     engine::ProcessSignal,
-    processes::{OutputFollower, ProcessOutput, ProcessUnreachable},
+    processes::ProcessUnreachable,
     store::{JournalCommit, Store, StoreError},
 };
 use tokio::{
     sync::{mpsc::UnboundedReceiver, mpsc::WeakUnboundedSender, watch},
     task::{Id, JoinSet},
+    time::Instant,
 };
 
 use crate::{
@@ -34,7 +35,7 @@ use crate::{
     executor::{EffectExecutor, Operation, OperationResult, ReadRequest, read_available, turns_of_attempt},
     guard::{CrashGuard, CrashGuardDecision},
     launch::process_name,
-    run_actor::{RunAction, RunInput},
+    run_actor::{ActorNumber, RunAction, RunInput},
     service::DaemonDeps,
 };
 
@@ -51,6 +52,8 @@ pub(crate) struct EventLoop {
     pub(crate) tasks: ActionTasks,
     /// The threads that read processes.
     pub(crate) readers: BTreeMap<(RunId, Attempt), mpsc::Sender<ReadRequest>>,
+    /// The time of the next [`DaemonInput::Tick`].
+    pub(crate) next_tick: Option<Instant>,
 }
 
 /// The signals between the loop and the handles of the daemon.
@@ -81,6 +84,10 @@ impl EventLoop {
             let input = tokio::select! {
                 input = self.inputs.recv() => input,
                 input = self.tasks.next() => input,
+                () = sleep_until(self.next_tick) => {
+                    self.next_tick = None;
+                    Some(DaemonInput::Tick)
+                }
             };
             match input {
                 None | Some(DaemonInput::End) => return,
@@ -96,7 +103,7 @@ impl EventLoop {
     /// Starts an action. Its result is an input of the loop.
     fn start(&mut self, action: DaemonAction) {
         match action {
-            DaemonAction::Run { run, action } => self.start_run_action(run, action),
+            DaemonAction::Run { run, actor, action } => self.start_run_action(run, actor, action),
             DaemonAction::ListDeadlines { limit } => {
                 let deps = self.deps.clone();
                 let failed = DaemonInput::DeadlinesListed(Err(broken_store()));
@@ -105,17 +112,14 @@ impl EventLoop {
                     Some(DaemonInput::DeadlinesListed(listed))
                 });
             }
-            DaemonAction::TickAfter(delay) => self.tasks.spawn(DaemonInput::Tick, async move {
-                tokio::time::sleep(delay).await;
-                Some(DaemonInput::Tick)
-            }),
+            DaemonAction::TickAfter(delay) => self.next_tick = Some(Instant::now() + delay),
             DaemonAction::Probe(entry) => self.probe(entry, None),
         }
     }
 
-    fn start_run_action(&mut self, run: RunId, action: RunAction) {
+    fn start_run_action(&mut self, run: RunId, actor: ActorNumber, action: RunAction) {
         let (deps, executor) = (self.deps.clone(), self.executor.clone());
-        let input = move |input| DaemonInput::Run { run, input };
+        let input = move |input| DaemonInput::Run { run, actor: Some(actor), input };
         match action {
             RunAction::Load => self.tasks.spawn(input(RunInput::Loaded(Err(broken_store()))), async move {
                 let loaded = match deps.store.run(run).await {
@@ -162,7 +166,7 @@ impl EventLoop {
                     Some(input(RunInput::Located(located)))
                 });
             }
-            RunAction::Read { attempt, request } => self.read(run, attempt, request),
+            RunAction::Read { attempt, request } => self.read(run, actor, attempt, request),
             RunAction::StopReading { attempt } => {
                 self.readers.remove(&(run, attempt));
             }
@@ -232,37 +236,42 @@ impl EventLoop {
             let result = blocking(move || {
                 let unique = clock.stamp().id_seed.to_string();
                 let is_cancelled = || signals.is_closing.load(Ordering::Acquire);
+                if let Some(permit) = &mut permit {
+                    permit.begin();
+                }
                 let (health, program) = executor.probe(&entry, &unique, &is_cancelled);
+                if let Some(permit) = permit {
+                    permit.succeeded();
+                }
                 if is_cancelled() {
                     return ProbeOutcome::Cancelled;
                 }
                 ProbeOutcome::Done(Box::new(health), program.map(Box::new))
             })
             .await;
-            if let Some(permit) = permit {
-                permit.succeeded();
-            }
             Some(DaemonInput::Probed { engine, result })
         });
     }
 
     /// Requests the next output from the thread that reads a process. The first request starts the thread.
-    fn read(&mut self, run: RunId, attempt: Attempt, request: ReadRequest) {
+    fn read(&mut self, run: RunId, actor: ActorNumber, attempt: Attempt, request: ReadRequest) {
+        let input = move |output| {
+            let input = RunInput::Read { attempt, output };
+            DaemonInput::Run { run, actor: Some(actor), input }
+        };
         if let Some(from) = request.from
             && let Some(sender) = self.sender.upgrade()
         {
             let (requests, received) = mpsc::channel();
             let (processes, process) = (self.deps.processes.clone(), process_name(run, attempt));
-            let send = move |output| {
-                let input = DaemonInput::Run { run, input: RunInput::Read { attempt, output } };
-                // The loop has ended if this fails.
-                sender.send(input).is_ok()
-            };
-            let read = move || match processes.follow(&process, from) {
+            // The loop has ended if this fails.
+            let send = move |output| sender.send(input(output)).is_ok();
+            let read = move || match contained_read(|| processes.follow(&process, from)) {
                 Ok(mut follow) => {
                     while let Ok(request) = received.recv()
-                        && send(read_contained(&mut *follow, &request))
-                    {}
+                        && send(contained_read(|| read_available(&mut *follow, &request)))
+                    {
+                    }
                 }
                 Err(lost) => drop(send(Err(lost))),
             };
@@ -274,21 +283,22 @@ impl EventLoop {
         let sent = self.readers.get(&(run, attempt)).map(|reader| reader.send(request));
         if !matches!(sent, Some(Ok(()))) {
             let reason = "the thread that reads it has ended".to_owned();
-            let output: Result<Vec<ProcessOutput>, _> = Err(ProcessUnreachable { reason });
-            let input = DaemonInput::Run { run, input: RunInput::Read { attempt, output } };
-            self.tasks.spawn(DaemonInput::Tick, async move { Some(input) });
+            let lost = input(Err(ProcessUnreachable { reason }));
+            self.tasks.spawn(DaemonInput::Tick, async move { Some(lost) });
         }
     }
 
     /// Forgets crashes during effects of this run that are no longer pending.
-    fn forget_settled(&self, run: &Run) {
+    fn forget_settled(&mut self, run: &Run) {
         if self.guard.suspects_any(EFFECT_PREFIX) {
-            let is_pending = |suspect: &str| {
-                run.pending_effects.iter().any(|pending| {
-                    effect_item(run.run_id, pending.number.0, pending.effect.name()) == suspect
-                })
-            };
-            self.guard.forget(&format!("{EFFECT_PREFIX}{} ", run.run_id), is_pending);
+            let name =
+                |pending: &PendingEffect| effect_item(run.run_id, pending.number.0, pending.effect.name());
+            let pending: Vec<String> = run.pending_effects.iter().map(name).collect();
+            let (guard, prefix) = (self.guard.clone(), format!("{EFFECT_PREFIX}{} ", run.run_id));
+            self.tasks.spawn_blocking(DaemonInput::Tick, move || {
+                guard.forget(&prefix, |suspect| pending.iter().any(|item| item == suspect));
+                None
+            });
         }
     }
 }
@@ -350,15 +360,19 @@ async fn execute(
     executor: EffectExecutor,
     operation: Operation,
 ) -> OperationResult {
-    let permit = match guard.admit(item).await {
+    let mut permit = match guard.admit(item).await {
         CrashGuardDecision::Now(permit) => permit,
         CrashGuardDecision::Later(pause) => return OperationResult::Later(pause),
     };
-    failpoint::reach("effect_started");
-    let result = blocking(move || executor.execute(operation)).await;
-    permit.succeeded();
-    failpoint::reach("effect_performed");
-    result
+    blocking(move || {
+        permit.begin();
+        failpoint::reach("effect_started");
+        let result = executor.execute(operation);
+        permit.succeeded();
+        failpoint::reach("effect_performed");
+        result
+    })
+    .await
 }
 
 /// Stores long texts. While the disk is full, the process is not read, so nothing is lost.
@@ -381,12 +395,9 @@ async fn store_contents(
     }
 }
 
-/// Reads the next output. A panic counts as a loss of contact.
-fn read_contained(
-    follow: &mut dyn OutputFollower,
-    request: &ReadRequest,
-) -> Result<Vec<ProcessOutput>, ProcessUnreachable> {
-    catch_unwind(AssertUnwindSafe(|| read_available(follow, request))).unwrap_or_else(|_| {
+/// Reads from a process. A panic counts as a loss of contact.
+fn contained_read<T>(read: impl FnOnce() -> Result<T, ProcessUnreachable>) -> Result<T, ProcessUnreachable> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
         Err(ProcessUnreachable { reason: "the thread that reads it panicked; see the log".to_owned() })
     })
 }
@@ -402,6 +413,13 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
 /// The name of an effect in the crash guard's record.
 pub(crate) fn effect_item(run: RunId, number: u32, name: &str) -> String {
     format!("{EFFECT_PREFIX}{run} {number} {name}")
+}
+
+async fn sleep_until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
 }
 
 fn broken_store() -> StoreError {

@@ -69,13 +69,14 @@ struct CrashGuardMemory {
 /// Whether a task may be executed.
 #[derive(Debug)]
 pub enum CrashGuardDecision {
-    /// The task is recorded and may be executed.
+    /// The task may be executed after [`GuardedEffect::begin`].
     Now(GuardedEffect),
     /// The task must wait at least this long.
     Later(Duration),
 }
 
-/// A task that is being executed. Dropping it removes the record and keeps the crash count.
+/// A task that is being executed. Dropping it removes the record and keeps the crash count. Its methods write to the
+/// crash log, so they block.
 #[must_use]
 pub struct GuardedEffect {
     guard: CrashGuard,
@@ -159,8 +160,12 @@ impl CrashGuard {
                 None
             }
         };
-        let place = self.0.log.as_ref().map(|log| log.begin(item));
-        CrashGuardDecision::Now(GuardedEffect { guard: self.clone(), item: item.to_owned(), place, alone })
+        CrashGuardDecision::Now(GuardedEffect {
+            guard: self.clone(),
+            item: item.to_owned(),
+            place: None,
+            alone,
+        })
     }
 
     /// Waits until no task is executed alone.
@@ -312,7 +317,10 @@ impl OperationGuard for CrashGuard {
     fn admit<'a>(&'a self, item: &'a str) -> AdmissionFuture<'a> {
         Box::pin(async move {
             match CrashGuard::admit(self, item).await {
-                CrashGuardDecision::Now(operation) => Some(Box::new(operation) as Box<dyn GuardedOperation>),
+                CrashGuardDecision::Now(mut operation) => {
+                    operation.begin();
+                    Some(Box::new(operation) as Box<dyn GuardedOperation>)
+                }
                 CrashGuardDecision::Later(_) => None,
             }
         })
@@ -344,6 +352,11 @@ impl CrashGuardMemory {
 }
 
 impl GuardedEffect {
+    /// Records that the task begins.
+    pub fn begin(&mut self) {
+        self.place = self.guard.0.log.as_ref().map(|log| log.begin(&self.item));
+    }
+
     /// Records the completion of the task, with any result.
     pub fn succeeded(self) {
         self.guard.succeeded(&self.item);

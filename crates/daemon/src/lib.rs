@@ -32,7 +32,9 @@ pub use executor::{
 pub use guard::{CrashGuard, CrashGuardDecision, GuardPauses, GuardedEffect};
 pub use launch::{parse_process_name, process_name};
 pub use pressure::{DiskShortage, SpaceLimit};
-pub use run_actor::{ActorPause, RequestOutcome, RequestReply, RunAction, RunInput, TransitionRules};
+pub use run_actor::{
+    ActorNumber, ActorPause, RequestOutcome, RequestReply, RunAction, RunInput, TransitionRules,
+};
 pub use service::{Daemon, DaemonConfig, DaemonDeps, DaemonParts, is_orphan, runs_to_recover};
 pub use shutdown::{ActivityBeforeStop, ShutdownReport, StoppedRun};
 

@@ -175,6 +175,11 @@ pub enum RunAction {
     Announce(Option<Arc<Run>>),
 }
 
+/// Identifies one actor. A run whose actor is created again gets another number, so late results of the actions of the
+/// former actor are recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActorNumber(pub(crate) u64);
+
 /// The part of an actor that pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ActorPause {
@@ -204,6 +209,7 @@ pub(crate) struct ActorContext<'a> {
 #[derive(Debug)]
 pub(crate) struct RunActor {
     run_id: RunId,
+    number: ActorNumber,
     known: KnownRun,
     /// The survey for the next commit.
     survey: Option<MachineSurvey>,
@@ -320,9 +326,10 @@ const MIN_SEARCH_PAUSE: Duration = Duration::from_millis(500);
 const MAX_SEARCH_PAUSE: Duration = Duration::from_secs(15);
 
 impl RunActor {
-    pub(crate) fn new(run_id: RunId) -> Self {
+    pub(crate) fn new(run_id: RunId, number: ActorNumber) -> Self {
         Self {
             run_id,
+            number,
             known: KnownRun::Unknown,
             survey: None,
             settled: Vec::new(),
@@ -342,10 +349,18 @@ impl RunActor {
         }
     }
 
+    pub(crate) fn number(&self) -> ActorNumber {
+        self.number
+    }
+
     /// Handles one input: records it, and starts what is possible then.
     pub(crate) fn handle(&mut self, input: RunInput, context: &mut ActorContext<'_>) -> Vec<RunAction> {
         let mut actions = Vec::new();
         self.receive(input, context, &mut actions);
+        // Output that arrives without a pause does not delay an effect.
+        if self.commit.is_none() && !self.is_loading {
+            self.start_effect(context, &mut actions);
+        }
         self.start_commit(context, &mut actions);
         if self.commit.is_none() && !self.is_loading {
             self.start_effect(context, &mut actions);

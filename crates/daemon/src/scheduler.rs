@@ -33,8 +33,11 @@ pub(crate) struct Scheduler {
     queue: SharedQueue,
     /// Runs that are being admitted. They count as holding a slot until [`Self::settle`].
     granting: BTreeSet<RunId>,
-    /// Runs that could not be admitted, for lack of disk space or because of an error. They are tried at the next tick.
+    /// Runs that could not be admitted, for lack of disk space or because of an error. They are tried again when all
+    /// others were tried, or when one is admitted.
     skipped: BTreeSet<RunId>,
+    /// Number of runs that were skipped since the last tick.
+    skips: usize,
     /// Whether slots are granted.
     is_open: bool,
     quarantine: BTreeMap<RunId, QuarantineEntry>,
@@ -66,6 +69,8 @@ const MAX_TICK_DELAY: Duration = Duration::from_secs(60);
 const REPEATED_TICK: Seconds = Seconds(1);
 /// Delay of a tick while runs cannot be admitted. There is no notification for freed space.
 const SKIPPED_TICK: Seconds = Seconds(2);
+/// Maximum number of runs between two ticks that cannot be admitted. A full disk may concern thousands of queued runs.
+const SKIPS_PER_TICK: usize = 32;
 /// Maximum number of due deadlines that are handled in one tick.
 const DEADLINES_PER_TICK: usize = 500;
 
@@ -79,6 +84,7 @@ impl Scheduler {
             queue: SharedQueue(Arc::new(Mutex::new(queue))),
             granting: BTreeSet::new(),
             skipped: BTreeSet::new(),
+            skips: 0,
             is_open: true,
             quarantine: BTreeMap::new(),
             planned_tick: None,
@@ -100,10 +106,17 @@ impl Scheduler {
 
     /// Grants a slot to the longest-waiting run, if a slot is free.
     pub(crate) fn admit_next(&mut self) -> Option<RunId> {
-        let is_candidate = |run: &RunId| !self.skipped.contains(run) && !self.granting.contains(run);
-        let run = self.queue.lock().candidates().find(is_candidate).filter(|_| self.is_open)?;
+        if !self.is_open || self.skips >= SKIPS_PER_TICK {
+            return None;
+        }
+        let run = self.next_candidate()?;
         self.grant(run);
         Some(run)
+    }
+
+    fn next_candidate(&self) -> Option<RunId> {
+        let is_candidate = |run: &RunId| !self.skipped.contains(run) && !self.granting.contains(run);
+        self.queue.lock().candidates().find(is_candidate)
     }
 
     /// Grants a slot to this run in the commit that queues it, if it is the next in the queue. The slot that it held
@@ -133,8 +146,11 @@ impl Scheduler {
 
     /// Records the state of a run whose grant, if it had one, is settled: committed, or certainly not.
     pub(crate) fn settle(&mut self, run_id: RunId, run: Option<&Run>) {
-        self.granting.remove(&run_id);
-        self.queue.lock().observe(run_id, run.map_or(SlotOccupancy::None, Run::occupancy));
+        let occupancy = run.map_or(SlotOccupancy::None, Run::occupancy);
+        if self.granting.remove(&run_id) && occupancy == SlotOccupancy::Holding {
+            self.skipped.clear();
+        }
+        self.queue.lock().observe(run_id, occupancy);
     }
 
     /// Ends the grant of a run whose state is not known. The slot counts as held until [`Self::settle`].
@@ -145,6 +161,7 @@ impl Scheduler {
     /// Records that a run could not be admitted now.
     pub(crate) fn skip(&mut self, run: RunId) {
         self.skipped.insert(run);
+        self.skips += 1;
     }
 
     // Long texts.
@@ -182,10 +199,13 @@ impl Scheduler {
         Some(delay)
     }
 
-    /// Begins a tick: skipped runs are tried again. Returns the number of deadlines to list.
+    /// Begins a tick: further runs are tried, and then the skipped ones again. Returns the number of deadlines to list.
     pub(crate) fn begin_tick(&mut self) -> usize {
         self.planned_tick = None;
-        self.skipped.clear();
+        self.skips = 0;
+        if self.next_candidate().is_none() {
+            self.skipped.clear();
+        }
         DEADLINES_PER_TICK.saturating_add(self.quarantine.len())
     }
 
@@ -290,5 +310,27 @@ mod tests {
         assert_eq!(scheduler.admit_next(), None);
         scheduler.begin_tick();
         assert_eq!(scheduler.admit_next(), Some(run(1)));
+    }
+
+    #[test]
+    fn a_full_disk_costs_a_bounded_number_of_attempts_in_each_tick_and_every_run_gets_its_turn() {
+        let queue = (1..=100).map(|number| (run(number), SlotOccupancy::Queued(Timestamp(number as i64))));
+        let mut scheduler = Scheduler::new(1, queue.collect());
+        let mut tried = BTreeSet::new();
+        for _ in 0..4 {
+            let mut attempts = 0;
+            while let Some(next) = scheduler.admit_next() {
+                scheduler.skip(next);
+                let mut queue = scheduler.queue.lock();
+                queue.observe(next, SlotOccupancy::Queued(Timestamp(0)));
+                drop(queue);
+                scheduler.release_grant(next);
+                tried.insert(next);
+                attempts += 1;
+            }
+            assert!(attempts <= SKIPS_PER_TICK);
+            scheduler.begin_tick();
+        }
+        assert_eq!(tried.len(), 100);
     }
 }

@@ -141,6 +141,7 @@ impl Daemon {
             signals: daemon.0.signals.clone(),
             tasks: ActionTasks::default(),
             readers: BTreeMap::new(),
+            next_tick: None,
         };
         tokio::spawn(event_loop.run());
         Ok(daemon)
@@ -224,7 +225,7 @@ impl Daemon {
 
     /// Whether recovery is complete and the store is available.
     pub fn is_ready(&self) -> bool {
-        self.0.guard.is_ready() && self.store().health().is_ok()
+        self.0.guard.is_ready() && !self.0.inputs.is_closed() && self.store().health().is_ok()
     }
 
     /// Probes the engines of this machine in the background, one after the other, so that most runs need not wait (A3).
@@ -254,8 +255,9 @@ impl Daemon {
     }
 
     /// Ends the event loop and cancels its tasks. Output that they have not committed is read again by the next daemon.
-    pub fn end(&self) {
+    pub async fn end(&self) {
         self.send(DaemonInput::End);
+        self.0.inputs.closed().await;
     }
 
     pub(crate) fn close(&self) {
@@ -312,13 +314,17 @@ impl Daemon {
         }
     }
 
-    /// Sends a request to the actor of a run. The response follows the commit. A client that goes away meanwhile does
+    /// Sends a request to the actor of a run at once. The response follows the commit. A client that goes away meanwhile does
     /// not affect the request.
-    pub(crate) async fn request(&self, run: RunId, event: RunEvent) -> Result<RequestOutcome, RequestError> {
+    pub(crate) fn request(
+        &self,
+        run: RunId,
+        event: RunEvent,
+    ) -> impl Future<Output = Result<RequestOutcome, RequestError>> + Send + use<> {
         let (reply, response) = oneshot::channel();
-        self.send(DaemonInput::Run { run, input: RunInput::Request { event, reply } });
+        self.send(DaemonInput::Run { run, actor: None, input: RunInput::Request { event, reply } });
         let ended = || "the request was not handled: the daemon is shutting down, or see the log".to_owned();
-        response.await.unwrap_or_else(|_| Err(StoreError::Unavailable { reason: ended() }.into()))
+        async move { response.await.unwrap_or_else(|_| Err(StoreError::Unavailable { reason: ended() }.into())) }
     }
 
     async fn check_workspace(&self, new: &NewRun) -> Result<(), RequestError> {

@@ -111,6 +111,7 @@ impl Daemon {
         &self,
         before: &mut BTreeMap<RunId, ActivityBeforeStop>,
     ) -> Result<(), RequestError> {
+        let mut responses = Vec::new();
         for (run_id, occupancy) in self.store().slot_occupancies().await? {
             if occupancy != SlotOccupancy::Holding {
                 continue;
@@ -118,7 +119,11 @@ impl Daemon {
             let Some(run) = self.store().run(run_id).await? else { continue };
             let Some(was) = ActivityBeforeStop::of(&run) else { continue };
             before.entry(run_id).or_insert(was);
-            if let Err(error) = self.request(run_id, RunEvent::ShutdownRequested).await {
+            responses.push((run_id, self.request(run_id, RunEvent::ShutdownRequested)));
+        }
+        // A run whose keeper does not answer delays only its own response.
+        for (run_id, response) in responses {
+            if let Err(error) = response.await {
                 tracing::error!(run = %run_id, %error, "run not stopped");
             }
         }

@@ -108,7 +108,7 @@ impl DispatcherFixture {
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "effects are not performed")]
     fn result_of(&self, executor: &EffectExecutor, action: DaemonAction) -> Option<DaemonInput> {
-        let DaemonAction::Run { run, action } = action else { return None };
+        let DaemonAction::Run { run, actor, action } = action else { return None };
         let input = match action {
             RunAction::Load => {
                 let loaded = now(self.store.run(run)).expect("memory can be read").map(Arc::new);
@@ -123,12 +123,12 @@ impl DispatcherFixture {
             }
             _ => return None,
         };
-        Some(DaemonInput::Run { run, input })
+        Some(DaemonInput::Run { run, actor: Some(actor), input })
     }
 
     fn try_take(&self, run: RunId, event: RunEvent) -> Result<RequestOutcome, RequestError> {
         let (reply, response) = oneshot::channel();
-        let input = DaemonInput::Run { run, input: RunInput::Request { event, reply } };
+        let input = DaemonInput::Run { run, actor: None, input: RunInput::Request { event, reply } };
         self.handle(&mut self.parts.borrow_mut(), input);
         now(response).expect("it is answered")
     }
@@ -147,7 +147,7 @@ impl DispatcherFixture {
         for event in events.iter().cloned() {
             let (reply, response) = oneshot::channel();
             let input = RunInput::Request { event, reply };
-            actions.extend(parts.dispatcher.handle(DaemonInput::Run { run, input }));
+            actions.extend(parts.dispatcher.handle(DaemonInput::Run { run, actor: None, input }));
             responses.push(response);
         }
         for action in actions {

@@ -75,7 +75,10 @@ impl GuardFixture {
 
 async fn admitted(guard: &CrashGuard, item: &str) -> GuardedEffect {
     match guard.admit(item).await {
-        CrashGuardDecision::Now(performance) => performance,
+        CrashGuardDecision::Now(mut effect) => {
+            effect.begin();
+            effect
+        }
         CrashGuardDecision::Later(wait) => panic!("{item} has to wait for {wait:?}"),
     }
 }

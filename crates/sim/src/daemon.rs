@@ -11,9 +11,10 @@ use std::{
 };
 
 use abide_daemon::{
-    CrashGuard, Daemon, DaemonAction, DaemonConfig, DaemonDeps, DaemonInput, DaemonParts, MachineSurvey,
-    Operation, OperationResult, ProbeOutcome, ReadRequest, RequestError, RequestOutcome, RunAction, RunInput,
-    SpaceLimit, is_orphan, process_name, read_available, runs_to_recover, turns_of_attempt,
+    ActorNumber, CrashGuard, Daemon, DaemonAction, DaemonConfig, DaemonDeps, DaemonInput, DaemonParts,
+    MachineSurvey, Operation, OperationResult, ProbeOutcome, ReadRequest, RequestError, RequestOutcome,
+    RunAction, RunInput, SpaceLimit, is_orphan, process_name, read_available, runs_to_recover,
+    turns_of_attempt,
 };
 use abide_domain::{
     event::RunEvent,
@@ -148,11 +149,13 @@ impl SimWorld {
         match action {
             DaemonAction::TickAfter(_) if self.fault == Some(RuleFault::NeverTick) => {}
             DaemonAction::TickAfter(delay) => {
+                self.daemon.tasks.retain(|task| !matches!(task, SimTask::Timer(_, DaemonInput::Tick)));
                 self.daemon.tasks.push(SimTask::Timer(at(delay), DaemonInput::Tick))
             }
-            DaemonAction::Run { run, action: RunAction::Pause { pause, duration } } => {
+            DaemonAction::Run { run, actor, action: RunAction::Pause { pause, duration } } => {
                 if self.fault != Some(RuleFault::ForgetPauses) {
-                    let resume = DaemonInput::Run { run, input: RunInput::Resume(pause) };
+                    let input = RunInput::Resume(pause);
+                    let resume = DaemonInput::Run { run, actor: Some(actor), input };
                     self.daemon.tasks.push(SimTask::Timer(at(duration), resume));
                 }
             }
@@ -171,7 +174,7 @@ impl SimWorld {
                     self.check_run(&run)?;
                 }
             }
-            DaemonAction::Run { run, action: RunAction::StopReading { attempt } } => {
+            DaemonAction::Run { run, action: RunAction::StopReading { attempt }, .. } => {
                 self.daemon.followers.remove(&(run, attempt));
             }
             action @ (DaemonAction::Run { .. }
@@ -186,9 +189,9 @@ impl SimWorld {
     /// Whether a task can continue now.
     fn is_ready(&self, task: &SimTask) -> bool {
         match task {
-            SimTask::Action(DaemonAction::Run { run, action: RunAction::Read { attempt, request } }) => {
-                request.timeout.is_some() || self.has_output(*run, *attempt, request)
-            }
+            SimTask::Action(DaemonAction::Run {
+                run, action: RunAction::Read { attempt, request }, ..
+            }) => request.timeout.is_some() || self.has_output(*run, *attempt, request),
             SimTask::Action(_) | SimTask::Result(_) => true,
             SimTask::Timer(at, _) => *at <= self.monotonic,
         }
@@ -261,13 +264,13 @@ impl SimWorld {
             }
             DaemonAction::Probe(entry) => self.probe(&entry),
             DaemonAction::TickAfter(_) => SimOutcome::Nothing,
-            DaemonAction::Run { run, action } => self.perform_for(run, action),
+            DaemonAction::Run { run, actor, action } => self.perform_for(run, actor, action),
         }
     }
 
-    fn perform_for(&mut self, run: RunId, action: RunAction) -> SimOutcome {
+    fn perform_for(&mut self, run: RunId, actor: ActorNumber, action: RunAction) -> SimOutcome {
         let executor = self.daemon.parts.executor.clone();
-        let input = |input| SimOutcome::Input(DaemonInput::Run { run, input });
+        let input = |input| SimOutcome::Input(DaemonInput::Run { run, actor: Some(actor), input });
         match action {
             RunAction::Load => {
                 if self.store_fails() {
@@ -294,7 +297,7 @@ impl SimWorld {
                 let located = turns.map(|turns| executor.locate(run, attempt, &inputs, turns));
                 input(RunInput::Located(located))
             }
-            RunAction::Read { attempt, request } => self.read((run, attempt), request),
+            RunAction::Read { attempt, request } => self.read((run, attempt), actor, request),
             RunAction::StoreContents { attempt, mut events } => {
                 executor.store_contents(run, &mut events).expect("there is room");
                 input(RunInput::ContentsStored { attempt, events })
@@ -437,7 +440,7 @@ impl SimWorld {
     }
 
     /// Reads the output that is available.
-    fn read(&mut self, at: ProcessKey, mut request: ReadRequest) -> SimOutcome {
+    fn read(&mut self, at: ProcessKey, actor: ActorNumber, mut request: ReadRequest) -> SimOutcome {
         let name = process_name(at.0, at.1);
         let mut output = Ok(vec![]);
         if let Some(from) = request.from.take() {
@@ -458,7 +461,7 @@ impl SimWorld {
         // A time limit passes at a moment that the dice choose.
         if is_empty && (request.timeout.is_none() || (!self.people.behave && self.dice.chance(70))) {
             let action = RunAction::Read { attempt: at.1, request };
-            return SimOutcome::Blocked(DaemonAction::Run { run: at.0, action });
+            return SimOutcome::Blocked(DaemonAction::Run { run: at.0, actor, action });
         }
         if let Ok(pieces) = &mut output {
             for piece in pieces.iter() {
@@ -486,7 +489,7 @@ impl SimWorld {
             }
         }
         let input = RunInput::Read { attempt: at.1, output };
-        SimOutcome::Input(DaemonInput::Run { run: at.0, input })
+        SimOutcome::Input(DaemonInput::Run { run: at.0, actor: Some(actor), input })
     }
 
     // Clients.
@@ -494,7 +497,7 @@ impl SimWorld {
     /// Sends an event that no client waits for.
     pub(crate) fn send_event(&mut self, run: RunId, event: RunEvent) -> Result<(), HistoryHalt> {
         let (reply, _) = tokio::sync::oneshot::channel();
-        self.deliver(DaemonInput::Run { run, input: RunInput::Request { event, reply } })
+        self.deliver(DaemonInput::Run { run, actor: None, input: RunInput::Request { event, reply } })
     }
 
     /// Continues all requests of clients, and passes their inputs to the dispatcher.

@@ -168,7 +168,7 @@ impl GrowthDatabase {
 
     async fn close(&mut self) {
         if let Some((store, daemon)) = self.open.take() {
-            daemon.end();
+            daemon.end().await;
             store.close().await.expect("it closes");
         }
     }

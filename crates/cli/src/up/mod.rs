@@ -214,7 +214,7 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
         tokio::task::spawn_blocking(move || traces.flush()).await.ok();
     }
     // Output that is not committed is read again by the next daemon.
-    daemon.end();
+    daemon.end().await;
     daemon.store().close().await.context("cannot close the store in order")?;
     guard.close();
     tracing::info!(?stop_mode, "stopped");

@@ -20,7 +20,8 @@ impl RunActor {
                 return actions.push(needed);
             }
             if batch.is_empty() {
-                self.must_load = false;
+                // The survey would be out of date at the next commit.
+                (self.must_load, self.survey) = (false, None);
                 return;
             }
             if self.text_bytes(&batch) > LONG_TEXT_BYTES && !context.scheduler.begin_long(self.run_id) {
@@ -187,6 +188,7 @@ impl RunActor {
             // fails, it is read again, because the run may have a process or a pending effect.
             if matches!(self.known, KnownRun::Known { is_fresh: false, .. }) && !batch.requests.is_empty() {
                 (self.known, self.must_load) = (KnownRun::Unknown, true);
+                context.scheduler.end_long(self.run_id);
                 return self.restore(batch);
             }
             let run = self.run().cloned();

@@ -157,7 +157,7 @@ impl RunActor {
                     let request = ReadRequest { from, timeout, checkpoint };
                     actions.push(RunAction::Read { attempt, request });
                 }
-                Some(SessionEnd::Lost) if !has_backlog => lost.push(attempt),
+                Some(SessionEnd::Lost) if !has_backlog && !session.is_writing => lost.push(attempt),
                 // The session stays listed until the process is removed, because a shutdown waits for its keeper.
                 Some(SessionEnd::Exited) if !has_backlog && !session.is_writing && !session.is_cleaning => {
                     session.is_cleaning = true;

@@ -128,7 +128,6 @@ impl RunTransition {
     fn end_process_and_replace(&mut self, attempt: Option<Attempt>) {
         self.cancel_effects(|effect| matches!(effect, Effect::Probe { .. }));
         if let Some(attempt) = attempt {
-            self.accept_steered_messages(attempt);
             self.end_attempt(attempt);
         }
         self.replace_superseded(None);

@@ -41,8 +41,8 @@ impl RunTransition {
         }
     }
 
-    /// Settles the pending effects that add messages to the turn of this attempt, before Abide ends the turn. The
-    /// process may have received them, so they share its status.
+    /// Settles the pending effects that add messages to the turn of this attempt, before Abide ends its process. The
+    /// process may have received them, so they share the status of the turn.
     pub(super) fn accept_steered_messages(&mut self, attempt: Attempt) {
         if !self.ends_steered_messages() {
             return;

@@ -121,6 +121,8 @@ impl RunTransition {
                 self.run.live().cloned()
             }
             ProcessAfterTurn::Alive => {
+                // A message that was to be added to the ended turn waits for its own turn.
+                self.cancel_effects(|effect| effect.attempt() == Some(attempt));
                 self.end_attempt(attempt);
                 self.turn().runtime_status = RuntimeStatus::Ended;
                 None

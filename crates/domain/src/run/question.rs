@@ -7,6 +7,7 @@ use alloc::{format, string::String, sync::Arc, vec};
 use super::{HeldProcess, RunCancellation, RunState, UserWait, transition::RunTransition};
 use crate::{
     delivery::{DeliveryContent, DeliveryNotice, DeliveryStatus},
+    effect::Effect,
     failure::{FailureCode, RunFailure},
     interaction::{
         CloseReason, DecisionPolicy, GatePurpose, Interaction, InteractionKind, InteractionOption,
@@ -137,6 +138,8 @@ impl RunTransition {
     /// The outcome of the turn cannot be determined (E8). The turn is not repeated automatically, because it may have
     /// done its work.
     pub(super) fn resolve_unknown_outcome(&mut self, reason: &str) {
+        // A message that was to be added to the turn was not accepted, so it waits for its own turn (E5).
+        self.cancel_effects(|effect| matches!(effect, Effect::Steer { .. }));
         self.end_process();
         let failure = RunFailure::new(FailureCode::RecoveryFailed, reason);
         let resumable = !self.run.is_sticky() && (self.run.handle.is_some() || !self.run.has_history);

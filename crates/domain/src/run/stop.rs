@@ -95,7 +95,6 @@ impl RunTransition {
 
     /// The process did not stop in time or is dead. It is terminated, and the reason of the stop is handled without it.
     pub(super) fn finish_stop(&mut self, stopping: &StoppingAttempt) {
-        self.accept_steered_messages(stopping.live.attempt);
         self.end_process();
         match stopping.reason {
             StopReason::Interrupted => self.finish_interrupted_turn(None, &stopping.by),

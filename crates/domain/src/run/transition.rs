@@ -144,6 +144,7 @@ impl RunTransition {
 
     /// Like [`Self::end_process`], for a launch that the state no longer refers to.
     pub(super) fn end_attempt(&mut self, attempt: Attempt) {
+        self.accept_steered_messages(attempt);
         self.cancel_effects(|effect| effect.attempt() == Some(attempt));
         self.request_effect(Effect::Terminate { attempt });
     }

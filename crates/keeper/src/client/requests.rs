@@ -35,8 +35,9 @@ pub trait KeeperRequests {
             if bytes.is_empty() { vec![bytes] } else { bytes.chunks(MAX_INPUT_BYTES).collect() };
         let last = pieces.len() - 1;
         for (number, piece) in pieces.into_iter().enumerate() {
-            // Keys are positions or sequence numbers, so their highest bits are free for the piece number.
-            let key = key ^ ((number as u64) << 48);
+            // Keys are positions or sequence numbers, so their highest bits are free for the number of later pieces.
+            // The last piece has the key itself, which therefore stands for the whole input.
+            let key = key ^ (((last - number) as u64) << 48);
             let eof = close_after && number == last;
             self.command(KeeperRequest::Write { key, bytes: piece.to_vec(), eof })?;
         }
