@@ -115,6 +115,10 @@ impl<W: StoreInterceptor> StoreQueries for ObservedStore<W> {
         self.observe_read().interaction(id)
     }
 
+    fn interaction_with_run(&self, id: InteractionId) -> StoreFuture<'_, Option<(Interaction, Run)>> {
+        self.observe_read().interaction_with_run(id)
+    }
+
     fn interactions_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>> {
         self.observe_read().interactions_of(run, page)
     }

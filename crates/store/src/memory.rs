@@ -298,6 +298,13 @@ impl StoreQueries for MemoryStore {
         })
     }
 
+    fn interaction_with_run(&self, id: InteractionId) -> StoreFuture<'_, Option<(Interaction, Run)>> {
+        self.read(|contents| {
+            let interaction = contents.tables.values().find_map(|tables| tables.interactions.get(&id));
+            Ok(interaction.and_then(|it| Some((it.clone(), contents.run(it.run_id)?.clone()))))
+        })
+    }
+
     fn interactions_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>> {
         self.page(&page, |contents| {
             let questions = contents.tables.get(&run).into_iter().flat_map(|tables| &tables.interactions);

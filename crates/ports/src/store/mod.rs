@@ -92,6 +92,9 @@ pub trait StoreQueries {
 
     fn interaction(&self, id: InteractionId) -> StoreFuture<'_, Option<Interaction>>;
 
+    /// A question and its run, in one read.
+    fn interaction_with_run(&self, id: InteractionId) -> StoreFuture<'_, Option<(Interaction, Run)>>;
+
     /// A run's questions, oldest first.
     fn interactions_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>>;
 

@@ -31,7 +31,8 @@ use crate::{
     cursor::position,
     record::{
         ACTIVITY_EFFECTS, ACTIVITY_SLOT, ACTIVITY_SLOT_AND_EFFECTS, COUNT_BY_STATUS_SQL, TableRows,
-        commit_rows, limit_to_db_integer, parse_id, parse_status, pending_effects_after, to_db_integer,
+        commit_rows, decode_body, limit_to_db_integer, parse_id, parse_status, pending_effects_after,
+        to_db_integer,
     },
     run_rows,
 };
@@ -166,6 +167,17 @@ impl StoreQueries for PostgresStore {
 
     fn interaction(&self, id: InteractionId) -> StoreFuture<'_, Option<Interaction>> {
         Box::pin(self.reader.row_by_key("interactions", "interaction_id", id.to_string()))
+    }
+
+    fn interaction_with_run(&self, id: InteractionId) -> StoreFuture<'_, Option<(Interaction, Run)>> {
+        Box::pin(async move {
+            let sql = "SELECT interaction_id, interactions.body, run_id, runs.body
+                       FROM interactions JOIN runs USING (run_id) WHERE interaction_id = $1";
+            let rows = self.reader.rows(sql, &[&id.to_string()]).await?;
+            let Some(row) = rows.first() else { return Ok(None) };
+            let interaction = decode_body(INTERACTIONS.name, row.get(0), row.get(1))?;
+            Ok(Some((interaction, decode_body(RUNS.name, row.get(2), row.get(3))?)))
+        })
     }
 
     fn interactions_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>> {

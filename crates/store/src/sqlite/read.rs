@@ -198,6 +198,21 @@ pub(super) fn row_by_key<T: DeserializeOwned>(
     Ok(rows.into_iter().next().map(|(_, row)| row))
 }
 
+/// A question and its run.
+pub(super) fn interaction_with_run<I: DeserializeOwned, R: DeserializeOwned>(
+    connection: &Connection,
+    id: &str,
+) -> ReadResult<Option<(I, R)>> {
+    let sql = "SELECT interaction_id, interactions.body, run_id, runs.body
+               FROM interactions JOIN runs USING (run_id) WHERE interaction_id = ?1";
+    let rows = rows(connection, sql, (id,), |row| {
+        let (run_id, run): (String, _) = (row.get(2)?, row.get_ref(3)?.as_str()?);
+        let run = decode_body(RUNS.name, &run_id, run);
+        Ok(body(INTERACTIONS.name, row)?.and_then(|(_, interaction)| Ok((interaction, run?))))
+    })?;
+    Ok(rows.into_iter().next())
+}
+
 /// A run's rows of one table, oldest first.
 pub(super) fn rows_of_run<Id: FromStr + ToString, T: DeserializeOwned>(
     connection: &Connection,

@@ -105,6 +105,10 @@ impl StoreQueries for SqliteStore {
         self.query(move |connection| read::row_by_key(connection, read::INTERACTIONS, &id.to_string()))
     }
 
+    fn interaction_with_run(&self, id: InteractionId) -> StoreFuture<'_, Option<(Interaction, Run)>> {
+        self.query(move |connection| read::interaction_with_run(connection, &id.to_string()))
+    }
+
     fn interactions_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>> {
         self.query(move |connection| {
             read::rows_of_run::<InteractionId, _>(connection, read::INTERACTIONS, run, &page)

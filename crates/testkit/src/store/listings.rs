@@ -174,6 +174,7 @@ async fn unknown_names(store: &dyn Store) {
     assert_eq!(store.run(RunId(unknown)).await.unwrap(), None);
     assert_eq!(store.turn(TurnId(unknown)).await.unwrap(), None);
     assert_eq!(store.interaction(InteractionId(unknown)).await.unwrap(), None);
+    assert_eq!(store.interaction_with_run(InteractionId(unknown)).await.unwrap(), None);
     assert_eq!(store.delivery(DeliveryId(unknown)).await.unwrap(), None);
     let key = MessageKey { channel: "api".to_owned(), message_id: "none".to_owned() };
     assert_eq!(store.inbound(key).await.unwrap(), None);

@@ -131,6 +131,10 @@ async fn read_run_view(store: &dyn Store, run: RunId) -> TestRunView {
     }
     for question in &interactions {
         let found = store.interaction(question.interaction_id).await.expect("interaction answers");
+        let with_run = store.interaction_with_run(question.interaction_id).await.expect("it answers");
+        let (again, run) = with_run.expect("the question has a run");
+        assert_eq!((Some(&again), run.run_id), (found.as_ref(), question.run_id));
+        assert_eq!(store.run(question.run_id).await.expect("run answers"), Some(run));
         assert_eq!(found.as_ref(), Some(question));
     }
     for delivery in &deliveries {
