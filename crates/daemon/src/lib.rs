@@ -35,7 +35,7 @@ pub use pressure::{DiskShortage, SpaceLimit};
 pub use run_actor::{
     ActorNumber, ActorPause, RequestOutcome, RequestReply, RunAction, RunInput, TransitionRules,
 };
-pub use service::{Daemon, DaemonConfig, DaemonDeps, DaemonParts, is_orphan, runs_to_recover};
+pub use service::{AskedQuestion, Daemon, DaemonConfig, DaemonDeps, DaemonParts, is_orphan, runs_to_recover};
 pub use shutdown::{ActivityBeforeStop, ShutdownReport, StoppedRun};
 
 #[cfg(doctest)]

@@ -72,6 +72,8 @@ pub enum RunInput {
     Request {
         event: RunEvent,
         reply: RequestReply,
+        /// The run, if the client has just read it.
+        run: Option<Arc<Run>>,
     },
     Deadline(DeadlineKind),
     /// A slot is granted.
@@ -417,7 +419,15 @@ impl RunActor {
 
     fn receive(&mut self, input: RunInput, context: &mut ActorContext<'_>, actions: &mut Vec<RunAction>) {
         match input {
-            RunInput::Request { event, reply } => {
+            RunInput::Request { event, reply, run } => {
+                // The commit fails if the run has changed since.
+                if matches!(self.known, KnownRun::Unknown)
+                    && run.is_some()
+                    && !self.must_load
+                    && !self.is_loading
+                {
+                    self.known = KnownRun::Known { run, is_fresh: true };
+                }
                 self.requests.push_back(ActorRequest::Client { event, reply });
             }
             RunInput::Deadline(kind) => self.on_deadline(kind),

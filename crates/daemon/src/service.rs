@@ -12,7 +12,7 @@ use std::{
 use abide_domain::{
     event::{KeyClaim, NewRun, RunEvent},
     failure::RunFailure,
-    id::RunId,
+    id::{InteractionId, RunId},
     inbound::InboundMessage,
     interaction::{Interaction, InteractionKind, InteractionOption, Question},
     refused::RequestRefused,
@@ -89,6 +89,13 @@ struct DaemonInner {
     inputs: mpsc::UnboundedSender<DaemonInput>,
     queue: SharedQueue,
     signals: Arc<DaemonSignals>,
+}
+
+/// A question and its run, as they were read.
+#[derive(Clone, Debug)]
+pub struct AskedQuestion {
+    pub interaction: Interaction,
+    run: Arc<Run>,
 }
 
 /// The configuration of the daemon.
@@ -321,8 +328,19 @@ impl Daemon {
         run: RunId,
         event: RunEvent,
     ) -> impl Future<Output = Result<RequestOutcome, RequestError>> + Send + use<> {
+        self.request_for(run, event, None)
+    }
+
+    /// The same for a run that the caller has just read.
+    fn request_for(
+        &self,
+        run: RunId,
+        event: RunEvent,
+        state: Option<Arc<Run>>,
+    ) -> impl Future<Output = Result<RequestOutcome, RequestError>> + Send + use<> {
         let (reply, response) = oneshot::channel();
-        self.send(DaemonInput::Run { run, actor: None, input: RunInput::Request { event, reply } });
+        let input = RunInput::Request { event, reply, run: state };
+        self.send(DaemonInput::Run { run, actor: None, input });
         let ended = || "the request was not handled: the daemon is shutting down, or see the log".to_owned();
         async move { response.await.unwrap_or_else(|_| Err(StoreError::Unavailable { reason: ended() }.into())) }
     }
@@ -371,6 +389,12 @@ impl Daemon {
         blocking(move || deps.space.shortage(workspace.as_deref())).await
     }
 
+    /// The question with this id, for [`Self::reply`].
+    pub async fn question(&self, id: InteractionId) -> Result<Option<AskedQuestion>, StoreError> {
+        let asked = self.store().interaction_with_run(id).await?;
+        Ok(asked.map(|(interaction, run)| AskedQuestion { interaction, run: Arc::new(run) }))
+    }
+
     /// Answers a question, which the caller has read. The first answer counts. It is accepted even with too little disk
     /// space, because it is small and lets a run finish.
     ///
@@ -378,19 +402,22 @@ impl Daemon {
     pub async fn reply(
         &self,
         mut reply: InteractionReply,
-        asked: &Interaction,
+        asked: AskedQuestion,
     ) -> Result<RequestOutcome, RequestError> {
-        if let Some(label) = only_number(&reply.text).and_then(|number| chosen_label(&asked.question, number))
-        {
+        let AskedQuestion { interaction, run } = asked;
+        let number = only_number(&reply.text);
+        if let Some(label) = number.and_then(|number| chosen_label(&interaction.question, number)) {
             reply.text = label;
         }
         let interaction_id = reply.interaction_id;
         let stale = RequestRefused::StaleInteraction { interaction_id };
-        match self.request(asked.run_id, RunEvent::ReplyArrived { reply: reply.clone() }).await {
+        let run_id = run.run_id;
+        let event = RunEvent::ReplyArrived { reply: reply.clone() };
+        match self.request_for(run_id, event, Some(run)).await {
             Err(RequestError::Refused(refused)) if refused == stale => {
                 let recorded = self.store().interaction(interaction_id).await?.ok_or(stale)?;
                 match reply::accept(&recorded, &reply, self.now())? {
-                    ReplyAcceptance::Duplicate => Ok(RequestOutcome::Repeated(asked.run_id)),
+                    ReplyAcceptance::Duplicate => Ok(RequestOutcome::Repeated(run_id)),
                     ReplyAcceptance::First(_) => Err(refused.into()),
                 }
             }

@@ -89,10 +89,10 @@ impl DaemonFixture {
 
     async fn reply(&self, run: &Run) {
         let interaction_id = run.pending_interaction_id().expect("it asks");
-        let asked = self.store.interaction(interaction_id).await.expect("memory can be read");
+        let asked = self.daemon.question(interaction_id).await.expect("memory can be read");
         let by = ReplyAuthor::Person("ada".into());
         let reply = InteractionReply { interaction_id, text: "this".into(), by, idempotency_key: None };
-        self.daemon.reply(reply, &asked.expect("it is there")).await.expect("it is taken");
+        self.daemon.reply(reply, asked.expect("it is there")).await.expect("it is taken");
     }
 
     /// Waits until a run has this status and no process or effect is left.

@@ -128,7 +128,8 @@ impl DispatcherFixture {
 
     fn try_take(&self, run: RunId, event: RunEvent) -> Result<RequestOutcome, RequestError> {
         let (reply, response) = oneshot::channel();
-        let input = DaemonInput::Run { run, actor: None, input: RunInput::Request { event, reply } };
+        let input =
+            DaemonInput::Run { run, actor: None, input: RunInput::Request { event, reply, run: None } };
         self.handle(&mut self.parts.borrow_mut(), input);
         now(response).expect("it is answered")
     }
@@ -146,7 +147,7 @@ impl DispatcherFixture {
         let (mut actions, mut responses) = (vec![], vec![]);
         for event in events.iter().cloned() {
             let (reply, response) = oneshot::channel();
-            let input = RunInput::Request { event, reply };
+            let input = RunInput::Request { event, reply, run: None };
             actions.extend(parts.dispatcher.handle(DaemonInput::Run { run, actor: None, input }));
             responses.push(response);
         }
@@ -182,8 +183,9 @@ impl DispatcherFixture {
     }
 
     fn reply(&self, reply: InteractionReply) -> Result<RequestOutcome, RequestError> {
-        let asked = now(self.store.interaction(reply.interaction_id)).expect("memory can be read");
-        self.ask(self.daemon().reply(reply, &asked.expect("it was asked")))
+        let daemon = self.daemon();
+        let asked = now(daemon.question(reply.interaction_id)).expect("memory can be read");
+        self.ask(daemon.reply(reply, asked.expect("it was asked")))
     }
 
     fn occupancy(&self) -> (usize, usize) {

@@ -497,7 +497,11 @@ impl SimWorld {
     /// Sends an event that no client waits for.
     pub(crate) fn send_event(&mut self, run: RunId, event: RunEvent) -> Result<(), HistoryHalt> {
         let (reply, _) = tokio::sync::oneshot::channel();
-        self.deliver(DaemonInput::Run { run, actor: None, input: RunInput::Request { event, reply } })
+        self.deliver(DaemonInput::Run {
+            run,
+            actor: None,
+            input: RunInput::Request { event, reply, run: None },
+        })
     }
 
     /// Continues all requests of clients, and passes their inputs to the dispatcher.

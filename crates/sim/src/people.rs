@@ -129,7 +129,6 @@ impl SimWorld {
             PersonRequest::Speak => "the conversation is active".to_owned(),
         });
         let daemon = self.daemon.parts.daemon.clone();
-        let store = self.store.clone();
         let received = self.as_received(&request);
         let future: SimRequest = Box::pin(async move {
             match received {
@@ -138,9 +137,9 @@ impl SimWorld {
                     daemon.message(run, message, Some(on_busy)).await
                 }
                 PersonRequest::Answer(reply) => {
-                    let asked = store.interaction(reply.interaction_id).await?;
+                    let asked = daemon.question(reply.interaction_id).await?;
                     let stale = RequestRefused::StaleInteraction { interaction_id: reply.interaction_id };
-                    daemon.reply(reply, &asked.ok_or(stale)?).await
+                    daemon.reply(reply, asked.ok_or(stale)?).await
                 }
                 PersonRequest::Interrupt(run) => daemon.interrupt(run, "ada").await,
                 PersonRequest::Cancel(run) => daemon.cancel(run, "ada").await,

@@ -144,12 +144,12 @@ pub(super) async fn reply(
     let interaction_id: InteractionId =
         id.parse().map_err(|_| HttpProblem::interaction_not_found(&id_excerpt))?;
     let daemon = interface.daemon();
-    let interaction = daemon.store().interaction(interaction_id).await?;
-    let interaction = interaction.ok_or_else(|| HttpProblem::interaction_not_found(&id_excerpt))?;
-    permissions::require(&principal, permissions::needed_for(&interaction))?;
-    let is_approval = interaction.is_approval();
+    let asked = daemon.question(interaction_id).await?;
+    let asked = asked.ok_or_else(|| HttpProblem::interaction_not_found(&id_excerpt))?;
+    permissions::require(&principal, permissions::needed_for(&asked.interaction))?;
+    let is_approval = asked.interaction.is_approval();
     let reply = InteractionReply { interaction_id, text, by: ReplyAuthor::Person(by), idempotency_key };
-    let resolution = match daemon.reply(reply, &interaction).await? {
+    let resolution = match daemon.reply(reply, asked).await? {
         RequestOutcome::Changed(_) => wire::ReplyResolution::Accepted,
         RequestOutcome::Absorbed | RequestOutcome::Repeated(_) => wire::ReplyResolution::Idempotent,
     };

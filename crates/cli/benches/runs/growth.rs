@@ -201,9 +201,8 @@ impl GrowthDatabase {
                 let by = ReplyAuthor::Person("ada".to_owned());
                 let reply =
                     InteractionReply { interaction_id, text: "this".to_owned(), by, idempotency_key: None };
-                // As in the HTTP interface, which checks the permission for the question.
-                let asked = store.interaction(interaction_id).await.expect("it answers");
-                drop(daemon.reply(reply, &asked.expect("it is there")).await.expect("it is taken"));
+                let asked = daemon.question(interaction_id).await.expect("it answers");
+                drop(daemon.reply(reply, asked.expect("it is there")).await.expect("it is taken"));
             }
             GrowthOperation::ReadRun => drop(store.run(self.finished[some]).await.expect("it answers")),
             GrowthOperation::ReadAnyRun => drop(store.run(self.finished[any]).await.expect("it answers")),

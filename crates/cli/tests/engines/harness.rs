@@ -145,7 +145,8 @@ impl ProgramTestDaemon {
         let by = ReplyAuthor::Person("tester".to_owned());
         let reply = InteractionReply { interaction_id, text: text.to_owned(), by, idempotency_key: None };
         self.runtime.block_on(async {
-            self.daemon.reply(reply, &question).await.expect("the reply is taken");
+            let asked = self.daemon.question(interaction_id).await.expect("memory can be read");
+            self.daemon.reply(reply, asked.expect("it is there")).await.expect("the reply is taken");
         });
     }
 

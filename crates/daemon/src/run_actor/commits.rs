@@ -91,10 +91,13 @@ impl RunActor {
             }
             (KnownRun::Unknown, _) => Some(RunAction::Load),
             (KnownRun::Known { run, .. }, _) => {
+                let is_waiting_row = run.as_ref().is_some_and(|run| run.live().is_none());
                 let needs_space = |request: &ActorRequest| match request {
                     ActorRequest::Admit => true,
-                    ActorRequest::Client { event, .. } => matches!(event, RunEvent::MessageArrived { .. }),
-                    ActorRequest::Deadline(_) => false,
+                    ActorRequest::Client { event: RunEvent::MessageArrived { .. }, .. } => true,
+                    // The run is admitted in the same commit if a slot is free.
+                    ActorRequest::Client { event: RunEvent::ReplyArrived { .. }, .. } => is_waiting_row,
+                    ActorRequest::Client { .. } | ActorRequest::Deadline(_) => false,
                 };
                 let run = run.as_ref().filter(|run| context.is_space_limited || run.profile.is_none())?;
                 let needs_survey = self.survey.is_none() && batch.requests.iter().any(needs_space);
