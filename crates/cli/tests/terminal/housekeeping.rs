@@ -190,6 +190,51 @@ fn security_10_a_session_that_stops_its_keeper_is_destroyed_and_blocks_nothing()
     }
 }
 
+/// Attaches to a process and leaves it in a tracing stop. The arguments are its pid and a file for the result.
+const TRACER: &str = "
+import ctypes, os, sys, time
+result = ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0)
+open(sys.argv[2] + \".new\", \"w\").write(str(result))
+os.rename(sys.argv[2] + \".new\", sys.argv[2])
+time.sleep(1000)";
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test asserts a duration")]
+fn security_10_a_session_that_traces_its_keeper_is_cancelled_with_an_error_and_ends() {
+    let home = home();
+    let mut rpc = RpcTestClient::start(&home);
+    let (session, other) = (rpc.create("bash"), rpc.create("bash"));
+    let keeper: u32 = rpc.stdout(&session, "echo $PPID").trim().parse().unwrap();
+    let result = home.path().join("result");
+    let command = format!("setsid python3 -c '{TRACER}' $PPID '{}' & sleep 1001", result.display());
+    let running = rpc.send("exec.run", json!({ "session_id": session, "command": command }));
+    let traced = wait::until_some("the tracer has tried", || std::fs::read_to_string(&result).ok());
+    if traced != "0" {
+        return abide_testkit::skip::skip("a process may not trace its ancestors here");
+    }
+    wait::until("the keeper is in a tracing stop", || proc_state(keeper) == Some('t'));
+    let began = std::time::Instant::now();
+    let cancelling = rpc.send("exec.cancel", json!({ "session_id": session }));
+    assert_eq!(rpc.stdout(&other, "echo here"), "here\n");
+    for call in [cancelling, running] {
+        let error = rpc.response(call).unwrap_err();
+        assert_eq!(error["data"]["code"], "SESSION_TERMINATED", "{error}");
+        assert!(error["message"].as_str().unwrap().contains("its keeper stayed stopped"), "{error}");
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(25), "{:?}", began.elapsed());
+    assert_eq!(rpc.state(&session), "TERMINATED");
+    rpc.call_ok("session.destroy", json!({ "session_id": other }));
+    wait::until("no process of the session is left", || proc_state(keeper).is_none_or(|state| state == 'Z'));
+    assert_eq!(rpc.close(), Some(0));
+    assert!(home.processes().is_empty());
+}
+
+/// The letter of a process's state.
+fn proc_state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
 #[test]
 fn security_12_errors_without_line_ends_take_bounded_memory_after_set_e() {
     let home = home();
