@@ -356,6 +356,7 @@ fn state(pid: Pid) -> Option<char> {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the test asserts a duration")]
 fn security_10_an_agent_that_stops_its_keeper_is_ended_with_everything_below_it() {
     // Background processes: one in its own session, one without a parent, and one that forks for ever.
     let offspring = "setsid sleep 1001 & (sleep 1002 & sleep 1003 &); (while :; do (:) ; done) & ";
@@ -379,7 +380,10 @@ fn security_10_an_agent_that_stops_its_keeper_is_ended_with_everything_below_it(
         let keeper = keeper_in(&keepers.directory.join("runs/run-1"));
         fs::write(home.path().join("go"), "").unwrap();
         wait::until("the keeper is stopped", || state(keeper) == Some('T'));
+        let began = std::time::Instant::now();
         keepers.terminate("run-1").unwrap();
+        // A keeper that stays stopped gets no more time than its own sequence of signals takes.
+        assert!(began.elapsed() < std::time::Duration::from_secs(16), "{script}: {:?}", began.elapsed());
         assert_eq!(keepers.find("run-1"), ProcessLookup::NotStarted);
         wait::until("only the other run is left", || pids_with_env(&entry) == [bystander]);
         assert!(matches!(keepers.find("run-2"), ProcessLookup::Found(_)), "another run is unaffected");

@@ -229,6 +229,48 @@ fn security_10_a_session_that_traces_its_keeper_is_cancelled_with_an_error_and_e
     assert!(home.processes().is_empty());
 }
 
+/// Stops all descendants of its keeper, and the keeper, again and again. The argument is the keeper's pid.
+const STOPPER: &str = r#"
+import os, signal, sys
+keeper = int(sys.argv[1])
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT): signal.signal(number, signal.SIG_IGN)
+def parent(pid): return int(open(f"/proc/{pid}/stat").read().rpartition(") ")[2].split()[1])
+def is_below(pid):
+    while pid > 1 and pid != keeper: pid = parent(pid)
+    return pid == keeper
+while True:
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
+        try:
+            if pid != os.getpid() and is_below(pid): os.kill(pid, signal.SIGSTOP)
+        except OSError: pass
+    for _ in range(100): os.kill(keeper, signal.SIGSTOP)
+"#;
+
+/// With one SIGCONT a second for the keeper, this took 17 to 47 s.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test asserts a duration")]
+fn security_10_a_command_that_stops_everything_repeatedly_is_cancelled_after_the_grace() {
+    let home = home();
+    let mut rpc = RpcTestClient::start(&home);
+    let session = rpc.create("bash");
+    let keeper: u32 = rpc.stdout(&session, "echo $PPID").trim().parse().unwrap();
+    let program = home.path().join("stopper.py");
+    std::fs::write(&program, STOPPER).unwrap();
+    let command = format!("setsid python3 '{}' {keeper} & sleep 1001", program.display());
+    let running = rpc.send("exec.run", json!({ "session_id": session, "command": command }));
+    wait::until("the keeper is stopped", || proc_state(keeper) == Some('T'));
+    let began = std::time::Instant::now();
+    rpc.call("exec.cancel", json!({ "session_id": session })).ok();
+    // The session is kept, unless the keeper never gets to run.
+    match rpc.response(running) {
+        Ok(result) => assert_eq!(result["cancelled"], true, "{result}"),
+        Err(error) => assert_eq!(error["data"]["code"], "SESSION_TERMINATED", "{error}"),
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(16), "{:?}", began.elapsed());
+    assert_eq!(rpc.close(), Some(0));
+    assert!(home.processes().is_empty());
+}
+
 /// The letter of a process's state.
 fn proc_state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

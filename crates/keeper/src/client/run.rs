@@ -77,6 +77,7 @@ pub fn run_to_end<C: OutputConsumer>(
     let (mut stop, mut code) = (None, None);
     // The tag and the time limit of the request to end.
     let mut end = None;
+    let mut watchdog = KeeperWatchdog::new();
     let mut next_offsets = [0; 2];
     loop {
         let now = boottime_millis();
@@ -95,6 +96,9 @@ pub fn run_to_end<C: OutputConsumer>(
             None => deadline.saturating_sub(now).min(STOP_POLL_MS),
         };
         let Ok(response) = keeper.next_response(wait_ms) else { break };
+        if response.is_some() {
+            watchdog.on_response();
+        }
         match response {
             Some(TaggedResponse { news: KeeperResponse::Output(chunk), .. }) => {
                 pass_on(&chunk, &mut next_offsets, consumer)?;
@@ -108,7 +112,12 @@ pub fn run_to_end<C: OutputConsumer>(
             Some(TaggedResponse { tag, .. }) if end.is_some_and(|(end, _)| tag == end) => break,
             Some(_) => {}
             None if end.is_some_and(|(_, give_up_at)| now >= give_up_at) => break,
-            None => {}
+            None => {
+                let duty = if end.is_some() { KeeperDuty::Stop } else { KeeperDuty::Respond };
+                if keeper.is_overdue(&mut watchdog, duty) {
+                    break;
+                }
+            }
         }
     }
     if code.is_none() && !keeper.is_closed() {

@@ -25,6 +25,8 @@ pub const STOP_TIMEOUT_MS: u64 = 30_000;
 pub const STOP_POLL_MS: u64 = 50;
 /// Interval of checks whether a silent keeper is stopped. A command can stop the keeper of its own session.
 pub const RESUME_INTERVAL_MS: u64 = 1_000;
+/// The same while a keeper that has to end something is found stopped.
+pub const STOPPED_RESUME_INTERVAL_MS: u64 = 20;
 /// For a keeper that owes a response and is found stopped at each check, although it is continued.
 pub const STOPPED_TIMEOUT_MS: u64 = 30_000;
 /// The same for a keeper that has to end its child or a command. It exceeds the keeper's own sequence: SIGTERM, 5 s,

@@ -4,7 +4,9 @@
 //! SIGCONT does not end a tracing stop, and a program can stop its keeper again and again. So a keeper that stays
 //! stopped is overdue, and has to be killed.
 
-use super::timeouts::{RESUME_INTERVAL_MS, STOPPED_END_TIMEOUT_MS, STOPPED_TIMEOUT_MS};
+use super::timeouts::{
+    RESUME_INTERVAL_MS, STOPPED_END_TIMEOUT_MS, STOPPED_RESUME_INTERVAL_MS, STOPPED_TIMEOUT_MS,
+};
 use crate::clock::boottime_millis;
 use crate::keeper_dir::KeeperDir;
 use crate::launch::resume_stopped_keeper;
@@ -68,11 +70,14 @@ impl KeeperWatchdog {
     fn observe(&mut self, now: u64, is_stopped: bool, duty: KeeperDuty) -> KeeperWatch {
         let elapsed = now.saturating_sub(self.last_check_ms).min(2 * RESUME_INTERVAL_MS);
         self.last_check_ms = now;
-        let limit_ms = match duty {
-            KeeperDuty::Stop => STOPPED_END_TIMEOUT_MS,
-            KeeperDuty::Respond => STOPPED_TIMEOUT_MS,
+        let (limit_ms, interval_ms) = match (duty, is_stopped) {
+            // A program that stops its keeper repeatedly must not delay its own end: with one check a second, the
+            // keeper would hardly run.
+            (KeeperDuty::Stop, true) => (STOPPED_END_TIMEOUT_MS, STOPPED_RESUME_INTERVAL_MS),
+            (KeeperDuty::Stop, false) => (STOPPED_END_TIMEOUT_MS, RESUME_INTERVAL_MS),
+            (KeeperDuty::Respond, _) => (STOPPED_TIMEOUT_MS, RESUME_INTERVAL_MS),
         };
-        self.next_check_ms = now + RESUME_INTERVAL_MS;
+        self.next_check_ms = now + interval_ms;
         if !is_stopped {
             self.stopped_ms = self.stopped_ms.saturating_sub(elapsed);
             return KeeperWatch::Waiting;
