@@ -339,6 +339,28 @@ fn a_keeper_that_does_not_answer_is_neither_gone_nor_started_again_and_can_be_en
     );
 }
 
+/// Reads the standard output of a process until it contains a text.
+fn read_until(keepers: &KeeperProcesses, name: &str, text: &str) {
+    let mut follow = keepers.follow(name, OutputOffsets::START).expect("its keeper answers");
+    let mut printed = String::new();
+    while !printed.contains(text) {
+        match follow.next(Some(std::time::Duration::from_secs(60))) {
+            Ok(ProcessOutput::Stdout(bytes)) => printed.push_str(&String::from_utf8_lossy(&bytes)),
+            other => panic!("{other:?} after {printed:?}"),
+        }
+    }
+}
+
+#[test]
+fn security_10_an_agent_that_a_tool_stops_is_continued_by_its_keeper() {
+    let home = tempfile::tempdir().unwrap();
+    let keepers = keeper_processes(&home);
+    let script = "for round in 1 2 3; do sh -c \"kill -STOP $$\"; echo round $round; done; exec sleep 1000";
+    start_script(&keepers, &home, "run-1", script).unwrap();
+    read_until(&keepers, "run-1", "round 3\n");
+    keepers.terminate("run-1").unwrap();
+}
+
 /// Returns all processes with this entry in their environment.
 fn pids_with_env(entry: &str) -> Vec<u32> {
     let all = fs::read_dir("/proc").expect("processes are listed").flatten();

@@ -329,6 +329,8 @@ pub enum KeeperResponse {
     /// The shell could not be recovered and was replaced by this one. It precedes the result of the stopped command. If
     /// no command was running, the next result is the first of the new shell.
     ShellRestarted(ProcessIdentity),
+    /// A signal had stopped the child, and it was continued. The number of times so far.
+    ChildResumed(u64),
 }
 
 /// The state of a child after it got input.

@@ -166,7 +166,8 @@ impl DirectSession {
                 | KeeperResponse::Ran(_)
                 | KeeperResponse::Piece(_)
                 | KeeperResponse::Settled(_)
-                | KeeperResponse::ShellRestarted(_) => {}
+                | KeeperResponse::ShellRestarted(_)
+                | KeeperResponse::ChildResumed(_) => {}
             }
         }
     }

@@ -271,6 +271,23 @@ fn security_10_a_command_that_stops_everything_repeatedly_is_cancelled_after_the
     assert!(home.processes().is_empty());
 }
 
+/// The keeper has no job control, so nothing else would continue the shell.
+#[test]
+fn a_shell_on_a_terminal_that_stops_itself_while_no_command_runs_is_continued() {
+    let home = home();
+    let mut rpc = RpcTestClient::start(&home);
+    let params = json!({ "shell": "bash", "pty": { "rows": 10, "cols": 40 } });
+    let created = rpc.call_ok("session.create", params);
+    let session = created["session_id"].as_str().unwrap().to_owned();
+    for typed in ["kill -STOP $$\r", "printf 'ty%s\\n' ped\r"] {
+        rpc.call_ok("exec.input", json!({ "session_id": session, "data": typed }));
+    }
+    wait::until("the shell continues", || {
+        let screen = rpc.call_ok("session.screen", json!({ "session_id": session }));
+        screen["text"].as_str().unwrap().contains("typed")
+    });
+}
+
 /// The letter of a process's state.
 fn proc_state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -53,21 +53,27 @@ impl KeeperOutputReader {
 impl OutputFollower for KeeperOutputReader {
     fn next(&mut self, timeout: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         let timeout_ms = timeout.map_or(NO_TIMEOUT_MS, |timeout| timeout.as_millis() as u64);
-        match self.keeper.next_output(timeout_ms) {
-            Ok(Some(FollowedOutput::Output(output))) => {
-                let next = &mut self.next_offsets[output.stream.index()];
-                if output.offset != *next {
-                    return Ok(ProcessOutput::Gap(missing_output_message(*next, output.offset)));
+        loop {
+            match self.keeper.next_output(timeout_ms) {
+                Ok(Some(FollowedOutput::Output(output))) => {
+                    let next = &mut self.next_offsets[output.stream.index()];
+                    if output.offset != *next {
+                        return Ok(ProcessOutput::Gap(missing_output_message(*next, output.offset)));
+                    }
+                    *next += output.bytes.len() as u64;
+                    return Ok(process_output(output.stream, output.bytes));
                 }
-                *next += output.bytes.len() as u64;
-                Ok(process_output(output.stream, output.bytes))
+                Ok(Some(FollowedOutput::Ended(outcome))) => {
+                    return Ok(ProcessOutput::Exited(ExitStatus::Code(outcome.code)));
+                }
+                Ok(Some(FollowedOutput::ChildResumed(times))) => {
+                    let keeper = self.keeper_dir.path().display();
+                    tracing::warn!(%keeper, times, "a signal had stopped the process; its keeper continued it");
+                }
+                Ok(None) => return Ok(ProcessOutput::TimedOut),
+                Err(KeeperError::NoKeeper { .. }) => return Err(unreachable_error("its keeper is gone")),
+                Err(error) => return Err(unreachable_error(error)),
             }
-            Ok(Some(FollowedOutput::Ended(outcome))) => {
-                Ok(ProcessOutput::Exited(ExitStatus::Code(outcome.code)))
-            }
-            Ok(None) => Ok(ProcessOutput::TimedOut),
-            Err(KeeperError::NoKeeper { .. }) => Err(unreachable_error("its keeper is gone")),
-            Err(error) => Err(unreachable_error(error)),
         }
     }
 

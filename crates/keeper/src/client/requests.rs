@@ -77,7 +77,8 @@ fn mismatch(response: KeeperResponse) -> KeeperError {
         | KeeperResponse::Piece(_)
         | KeeperResponse::Exited(_)
         | KeeperResponse::Settled(_)
-        | KeeperResponse::ShellRestarted(_) => {
+        | KeeperResponse::ShellRestarted(_)
+        | KeeperResponse::ChildResumed(_) => {
             KeeperError::Protocol("the keeper sent a response of another kind")
         }
     }

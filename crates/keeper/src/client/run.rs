@@ -206,7 +206,8 @@ pub fn run_command<C: OutputConsumer>(
                 | KeeperResponse::Piece(_)
                 | KeeperResponse::Exited(_)
                 | KeeperResponse::Settled(_)
-                | KeeperResponse::ShellRestarted(_) => {}
+                | KeeperResponse::ShellRestarted(_)
+                | KeeperResponse::ChildResumed(_) => {}
             },
             Some(_) => {}
             None => {

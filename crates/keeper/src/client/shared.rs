@@ -54,6 +54,8 @@ pub enum FollowedOutput {
     Output(OutputChunk),
     /// The child has ended and all its output was returned.
     Ended(ExecOutcome),
+    /// See [`KeeperResponse::ChildResumed`].
+    ChildResumed(u64),
 }
 
 /// With more bytes of undelivered output, no further request is taken. The keeper sends at most about 2 MiB of output
@@ -132,6 +134,7 @@ impl SharedConnection {
             match &next {
                 FollowedOutput::Output(chunk) => state.followed_bytes -= chunk.bytes.len(),
                 FollowedOutput::Ended(_) => state.follow = None,
+                FollowedOutput::ChildResumed(_) => {}
             }
             Some(next)
         })
@@ -328,6 +331,9 @@ impl SharedState {
         if let Some(awaited) = self.responses.get_mut(&tag) {
             awaited.get_or_insert(news);
             return;
+        }
+        if let (KeeperResponse::ChildResumed(count), Some(_)) = (&news, self.follow) {
+            return self.followed.push_back(FollowedOutput::ChildResumed(*count));
         }
         // The exit of the child is stored by the connection. Other responses are to requests without a waiting thread.
         if self.follow != Some(tag) {
