@@ -361,6 +361,21 @@ fn security_10_an_agent_that_a_tool_stops_is_continued_by_its_keeper() {
     keepers.terminate("run-1").unwrap();
 }
 
+#[test]
+fn security_10_a_keeper_that_its_agent_stops_during_a_turn_is_continued() {
+    let home = tempfile::tempdir().unwrap();
+    let keepers = keeper_processes(&home);
+    let script = "while [ ! -e go ]; do sleep 0.01; done; kill -STOP $PPID; echo later; exec sleep 1000";
+    let pid = start_script(&keepers, &home, "run-1", script).unwrap();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| read_until(&keepers, "run-1", "later\n"));
+        fs::write(home.path().join("go"), "").unwrap();
+        reader.join().unwrap();
+    });
+    assert!(parent(pid).is_some());
+    keepers.terminate("run-1").unwrap();
+}
+
 /// Returns all processes with this entry in their environment.
 fn pids_with_env(entry: &str) -> Vec<u32> {
     let all = fs::read_dir("/proc").expect("processes are listed").flatten();
