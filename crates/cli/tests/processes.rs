@@ -339,6 +339,43 @@ fn a_keeper_that_does_not_answer_is_neither_gone_nor_started_again_and_can_be_en
     );
 }
 
+/// Reads the standard output of a process until it contains a text.
+fn read_until(keepers: &KeeperProcesses, name: &str, text: &str) {
+    let mut follow = keepers.follow(name, OutputOffsets::START).expect("its keeper answers");
+    let mut printed = String::new();
+    while !printed.contains(text) {
+        match follow.next(Some(std::time::Duration::from_secs(60))) {
+            Ok(ProcessOutput::Stdout(bytes)) => printed.push_str(&String::from_utf8_lossy(&bytes)),
+            other => panic!("{other:?} after {printed:?}"),
+        }
+    }
+}
+
+#[test]
+fn security_10_an_agent_that_a_tool_stops_is_continued_by_its_keeper() {
+    let home = tempfile::tempdir().unwrap();
+    let keepers = keeper_processes(&home);
+    let script = "for round in 1 2 3; do sh -c \"kill -STOP $$\"; echo round $round; done; exec sleep 1000";
+    start_script(&keepers, &home, "run-1", script).unwrap();
+    read_until(&keepers, "run-1", "round 3\n");
+    keepers.terminate("run-1").unwrap();
+}
+
+#[test]
+fn security_10_a_keeper_that_its_agent_stops_during_a_turn_is_continued() {
+    let home = tempfile::tempdir().unwrap();
+    let keepers = keeper_processes(&home);
+    let script = "while [ ! -e go ]; do sleep 0.01; done; kill -STOP $PPID; echo later; exec sleep 1000";
+    let pid = start_script(&keepers, &home, "run-1", script).unwrap();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| read_until(&keepers, "run-1", "later\n"));
+        fs::write(home.path().join("go"), "").unwrap();
+        reader.join().unwrap();
+    });
+    assert!(parent(pid).is_some());
+    keepers.terminate("run-1").unwrap();
+}
+
 /// Returns all processes with this entry in their environment.
 fn pids_with_env(entry: &str) -> Vec<u32> {
     let all = fs::read_dir("/proc").expect("processes are listed").flatten();
@@ -356,6 +393,7 @@ fn state(pid: Pid) -> Option<char> {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the test asserts a duration")]
 fn security_10_an_agent_that_stops_its_keeper_is_ended_with_everything_below_it() {
     // Background processes: one in its own session, one without a parent, and one that forks for ever.
     let offspring = "setsid sleep 1001 & (sleep 1002 & sleep 1003 &); (while :; do (:) ; done) & ";
@@ -379,7 +417,10 @@ fn security_10_an_agent_that_stops_its_keeper_is_ended_with_everything_below_it(
         let keeper = keeper_in(&keepers.directory.join("runs/run-1"));
         fs::write(home.path().join("go"), "").unwrap();
         wait::until("the keeper is stopped", || state(keeper) == Some('T'));
+        let began = std::time::Instant::now();
         keepers.terminate("run-1").unwrap();
+        // A keeper that stays stopped gets no more time than its own sequence of signals takes.
+        assert!(began.elapsed() < std::time::Duration::from_secs(16), "{script}: {:?}", began.elapsed());
         assert_eq!(keepers.find("run-1"), ProcessLookup::NotStarted);
         wait::until("only the other run is left", || pids_with_env(&entry) == [bystander]);
         assert!(matches!(keepers.find("run-2"), ProcessLookup::Found(_)), "another run is unaffected");

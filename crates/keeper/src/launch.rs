@@ -228,11 +228,15 @@ pub fn resume_keeper(keeper_dir: &KeeperDir) {
 }
 
 /// Sends SIGCONT to a keeper that is stopped. A command can stop the keeper of its own session, and would then outlive
-/// the timeout that the keeper enforces.
-pub fn resume_stopped_keeper(keeper_dir: &KeeperDir) {
-    if recorded_keeper(keeper_dir).is_some_and(|keeper| process_tree::is_stopped(keeper.pid)) {
+/// the timeout that the keeper enforces. Returns whether the keeper was stopped by a signal or a tracer.
+pub fn resume_stopped_keeper(keeper_dir: &KeeperDir) -> bool {
+    let is_stopped =
+        recorded_keeper(keeper_dir).is_some_and(|keeper| process_tree::is_stopped_or_traced(keeper.pid));
+    if is_stopped {
+        // A tracing stop ends with the tracer only.
         resume_keeper(keeper_dir);
     }
+    is_stopped
 }
 
 /// Kills a keeper that does not answer, with all its descendants except the keepers in one directory. It has the effect

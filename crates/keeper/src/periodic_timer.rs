@@ -14,28 +14,37 @@ use rustix::time::{
 #[derive(Debug)]
 pub struct PeriodicTimer {
     timer: OwnedFd,
+    /// The period after [`Self::start`].
+    initial_period_us: u64,
+    /// The current period; 0 if the timer is stopped.
     period_us: u64,
-    is_running: bool,
 }
 
 impl PeriodicTimer {
-    pub fn new(period_us: u64) -> Result<Self, Errno> {
+    pub fn new(initial_period_us: u64) -> Result<Self, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        Ok(Self { timer: timerfd_create(TimerfdClockId::Monotonic, flags)?, period_us, is_running: false })
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        Ok(Self { timer, initial_period_us, period_us: 0 })
     }
 
     /// Starts the timer.
     pub fn start(&mut self) {
-        if !self.is_running {
-            self.set(self.period_us);
+        if self.period_us == 0 {
+            self.set(self.initial_period_us);
         }
     }
 
     /// Consumes a tick; stops the timer unless it is still wanted.
     pub fn tick(&mut self, wanted: bool) {
+        self.tick_with_period(wanted.then_some(self.initial_period_us));
+    }
+
+    /// Consumes a tick, and sets the period in microseconds; None stops the timer.
+    pub fn tick_with_period(&mut self, period_us: Option<u64>) {
         let _ticks = rustix::io::read(&self.timer, &mut [0; 8]);
-        if !wanted {
-            self.set(0);
+        let period_us = period_us.unwrap_or(0);
+        if period_us != self.period_us {
+            self.set(period_us);
         }
     }
 
@@ -45,8 +54,8 @@ impl PeriodicTimer {
             tv_nsec: i64::try_from(period_us % 1_000_000).unwrap_or(0) * 1_000,
         };
         let period = Itimerspec { it_interval: time, it_value: time };
-        self.is_running =
-            timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &period).is_ok() && period_us > 0;
+        let is_set = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &period).is_ok();
+        self.period_us = if is_set { period_us } else { 0 };
     }
 }
 

@@ -177,6 +177,11 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
     ProcessStat::read(pid).is_some_and(|stat| stat.state == b'T')
 }
 
+/// Whether a process is stopped by a signal or by a process that traces it.
+pub(crate) fn is_stopped_or_traced(pid: u32) -> bool {
+    ProcessStat::read(pid).is_some_and(|stat| matches!(stat.state, b'T' | b't'))
+}
+
 /// How a process reacts to a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignalDisposition {

@@ -337,6 +337,8 @@ pub enum KeeperResponse {
     Written {
         keys: Vec<u64>,
     },
+    /// A signal had stopped the child, and it was continued. The number of times so far.
+    ChildResumed(u64),
 }
 
 /// The state of a child after it got input.

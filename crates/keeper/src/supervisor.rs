@@ -3,6 +3,7 @@
 //! It has no threads and no async runtime; every wait is one `epoll_wait`. The loss of a client never ends the child.
 //! Each part has its own module; this one connects them.
 
+mod child_resume;
 mod clients;
 mod commands;
 mod input_wait;
@@ -49,6 +50,7 @@ use crate::shell_driver::ShellDriver;
 use crate::shell_job::ShellJob;
 use crate::spool::Spool;
 
+use child_resume::ChildResume;
 use clients::ClientConnections;
 use poller::{EpollSet, PollSource};
 use repair::StreamRepair;
@@ -142,6 +144,7 @@ struct ChildSupervisor {
     child: ProcessIdentity,
     /// The pidfd of the child until it is reaped. After that, its pid may belong to another process (SECURITY 11).
     child_fd: ChildFd,
+    child_resume: ChildResume,
     program: Option<PathBuf>,
     /// The child's control group. None if it has none.
     group: Option<ChildGroup>,
@@ -269,6 +272,7 @@ impl ChildSupervisor {
             own_identity: own,
             child,
             child_fd,
+            child_resume: ChildResume::default(),
             group,
             child_io: hold,
             stdin: stdin::StdinBuffer::default(),
@@ -402,7 +406,8 @@ impl ChildSupervisor {
         let stop_at = self.job.as_ref().and_then(|job| job.stop_sequence.wakes_at());
         let ending = self.shutdown.as_ref().map(ShutdownProgress::wakes_at);
         let settling = self.input_wait.as_ref().map(input_wait::InputWait::wakes_at);
-        [stop_at, ending, command_retry_at, settling, self.sync_exit_at]
+        let resume_at = self.child_resume.wakes_at();
+        [stop_at, ending, command_retry_at, settling, self.sync_exit_at, resume_at]
             .into_iter()
             .flatten()
             .min()
@@ -426,6 +431,7 @@ impl ChildSupervisor {
             self.next_check_at = now + commands::CHECK_INTERVAL_US / 2;
             self.check_shell();
         }
+        self.resume_child(now);
         self.advance_input_wait(now);
         self.shut_down_if_directory_deleted();
         self.advance_shutdown(now);
@@ -455,6 +461,7 @@ impl ChildSupervisor {
                 }
             }
         }
+        self.note_child_stop();
         self.check_stopped();
     }
 

@@ -11,8 +11,8 @@ use std::{
 use abide_keeper::{
     KeeperError,
     client::{
-        CommandEnd, CommandError, CommandSupervision, EndMode, KeeperConnection, KeeperRequests,
-        OutputConsumer, run_command, timeouts::LOOKUP_TIMEOUT_MS,
+        CommandEnd, CommandError, EndMode, KeeperConnection, KeeperRequests, OutputConsumer, run_command,
+        timeouts::LOOKUP_TIMEOUT_MS,
     },
     protocol::{
         CommandInput, CommandResult, KeeperRefusal, KeeperRequest, KeeperResponse, KeeperStatus, OutputChunk,
@@ -112,8 +112,7 @@ impl DirectSession {
             keep,
             follow,
         };
-        match run_command(&mut self.keeper, command, CommandSupervision::Trust, &mut OutputWriter(on_output))
-        {
+        match run_command(&mut self.keeper, command, &mut OutputWriter(on_output)) {
             Ok(CommandEnd::Finished { result, shell_restarted, .. }) => {
                 Ok(DirectCommandEnd { result, shell_restarted })
             }
@@ -168,7 +167,8 @@ impl DirectSession {
                 | KeeperResponse::Piece(_)
                 | KeeperResponse::Settled(_)
                 | KeeperResponse::Written { .. }
-                | KeeperResponse::ShellRestarted(_) => {}
+                | KeeperResponse::ShellRestarted(_)
+                | KeeperResponse::ChildResumed(_) => {}
             }
         }
     }

@@ -248,7 +248,7 @@ impl TerminalRuntime {
         for event in ready {
             let number = event.data.u64();
             if number == KEEPER_CHECK_KEY {
-                self.catch_panic(None, Self::resume_stopped_keepers);
+                self.catch_panic(None, Self::check_awaited_keepers);
             } else if number == TIMER_KEY {
                 let _ticks = rustix::io::read(&self.timer, &mut [0; 8]);
                 self.catch_panic(None, Self::housekeep);

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use abide_keeper::client::{FIRST_RESPONSE_TAG, KeeperConnection, timeouts::END_TIMEOUT_MS};
+use abide_keeper::client::{
+    FIRST_RESPONSE_TAG, KeeperConnection, KeeperDuty, KeeperWatch, KeeperWatchdog, timeouts::END_TIMEOUT_MS,
+};
 use abide_keeper::keeper_dir::KeeperDir;
 use abide_keeper::protocol::{
     CommandResult, ExecOutcome, JobId, JobOutputRange, KeeperRequest, KeeperResponse, MAX_PAGE_BYTES,
@@ -85,6 +87,21 @@ pub(crate) struct RuntimeSession {
     pub(crate) ending_since: Option<u64>,
     /// The shell was replaced, and no result has reported it yet.
     shell_restarted: bool,
+    watchdog: KeeperWatchdog,
+    /// When the keeper has to begin to stop its command or shell, in milliseconds of [`boottime_millis`].
+    stop_due_ms: Option<u64>,
+    /// The keeper stayed stopped and is being killed.
+    is_keeper_overdue: bool,
+}
+
+/// The result of [`RuntimeSession::check_keeper`].
+#[derive(Debug)]
+pub(crate) enum KeeperCheck {
+    Waiting {
+        next_check_in_ms: u64,
+    },
+    /// The keeper stays stopped and must be killed.
+    Overdue(KeeperDir),
 }
 
 /// The call that waits for a keeper's response, and the type of its result.
@@ -136,6 +153,9 @@ impl RuntimeSession {
             permit: None,
             ending_since: None,
             shell_restarted: false,
+            watchdog: KeeperWatchdog::new(),
+            stop_due_ms: None,
+            is_keeper_overdue: false,
         }
     }
 
@@ -171,15 +191,24 @@ impl RuntimeSession {
         if matches!(request, KeeperRequest::Run(_)) {
             self.info.last_activity_at = unix_micros();
         }
-        if let KeeperRequest::End { .. } | KeeperRequest::EndExcept { .. } | KeeperRequest::Interrupt =
-            request
-        {
+        let ends_something = matches!(
+            request,
+            KeeperRequest::End { .. } | KeeperRequest::EndExcept { .. } | KeeperRequest::Interrupt
+        );
+        if ends_something {
             // A command may have stopped the keeper of its session (SECURITY 10).
             keeper.resume();
         }
+        let now = boottime_millis();
         if let KeeperRequest::End { .. } | KeeperRequest::EndExcept { .. } = request {
-            self.ending_since.get_or_insert(boottime_millis());
+            self.ending_since.get_or_insert(now);
         }
+        let stop_due_ms = if let KeeperRequest::Run(command) = &request {
+            command.timeout_ms.map(|timeout_ms| now.saturating_add(timeout_ms))
+        } else {
+            ends_something.then_some(now)
+        };
+        self.stop_due_ms = [self.stop_due_ms, stop_due_ms].into_iter().flatten().min();
         // If the keeper has exited, the closed connection is about to be detected, and then all pending calls fail.
         let tag = keeper.send(request).map_err(|_| {
             TerminalError::new(TerminalErrorCode::InvalidParams, "the request is too large for a keeper")
@@ -188,10 +217,21 @@ impl RuntimeSession {
         Ok(())
     }
 
-    /// The directory of a keeper that owes a response.
-    pub(crate) fn awaited_keeper_dir(&self) -> Option<&KeeperDir> {
-        let keeper = self.keeper.as_ref().filter(|_| !self.pending_replies.is_empty())?;
-        Some(&keeper.keeper_dir)
+    /// Continues a keeper that owes a response and was stopped, by a command of its session. None if it owes none.
+    pub(crate) fn check_keeper(&mut self) -> Option<KeeperCheck> {
+        if self.pending_replies.is_empty() {
+            self.stop_due_ms = None;
+            return None;
+        }
+        let keeper_dir = &self.keeper.as_ref()?.keeper_dir;
+        let is_stop_due = self.stop_due_ms.is_some_and(|due_ms| boottime_millis() >= due_ms);
+        let duty = if is_stop_due { KeeperDuty::Stop } else { KeeperDuty::Respond };
+        if self.watchdog.check(keeper_dir, duty) == KeeperWatch::Overdue {
+            self.is_keeper_overdue = true;
+            self.watchdog = KeeperWatchdog::new();
+            return Some(KeeperCheck::Overdue(keeper_dir.clone()));
+        }
+        Some(KeeperCheck::Waiting { next_check_in_ms: self.watchdog.next_check_in_ms() })
     }
 
     /// The directory of a keeper that was told to end and exceeded the time limit.
@@ -204,6 +244,7 @@ impl RuntimeSession {
     /// Processes a response of the keeper; appends events for the callers.
     pub(crate) fn handle_response(&mut self, response: TaggedResponse, out: &mut Vec<TerminalEvent>) {
         let TaggedResponse { tag, news } = response;
+        self.watchdog.on_response();
         if let KeeperResponse::Exited(exit) = &news {
             self.info.exit_code = Some(exit.code);
             self.terminate();
@@ -341,10 +382,15 @@ impl RuntimeSession {
     pub(crate) fn fail_pending_calls(&mut self, out: &mut Vec<TerminalEvent>) {
         self.terminate();
         self.info.last_activity_at = unix_micros();
+        let reason = if self.is_keeper_overdue {
+            ": its keeper stayed stopped (SIGSTOP, or a tracing process) and was killed"
+        } else {
+            ""
+        };
         for waiting in std::mem::take(&mut self.pending_replies).into_values() {
             let gone = TerminalError::new(
                 TerminalErrorCode::SessionTerminated,
-                format!("session {} has ended", self.info.session),
+                format!("session {} has ended{reason}", self.info.session),
             );
             let event = match waiting {
                 PendingReply::Stream(ticket) => {

@@ -1,7 +1,7 @@
 //! Runs a command in a tracked shell: its output, exit code and end are known exactly.
 
 use abide_keeper::KeeperError;
-use abide_keeper::client::{CommandEnd, CommandError, CommandSupervision, run_command as run_in_shell};
+use abide_keeper::client::{CommandEnd, CommandError, run_command as run_in_shell};
 use abide_keeper::protocol::{CommandInput, ExecOutcome, ShellCommand};
 use abide_terminal::ShellProgram;
 
@@ -33,7 +33,7 @@ pub(crate) fn run_command(
         follow: true,
     };
     let mut consumer = RecordingConsumer { recorder, stop };
-    let end = run_in_shell(&mut session.keeper, request, CommandSupervision::Enforce, &mut consumer);
+    let end = run_in_shell(&mut session.keeper, request, &mut consumer);
     match end {
         Ok(CommandEnd::Finished { result, shell_restarted, is_interrupted }) => {
             let remark = shell_restarted.then(|| SHELL_REPLACED_NOTE.to_owned());

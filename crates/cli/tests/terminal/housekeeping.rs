@@ -190,6 +190,110 @@ fn security_10_a_session_that_stops_its_keeper_is_destroyed_and_blocks_nothing()
     }
 }
 
+/// Attaches to a process and leaves it in a tracing stop. The arguments are its pid and a file for the result.
+const TRACER: &str = "
+import ctypes, os, sys, time
+result = ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0)
+open(sys.argv[2] + \".new\", \"w\").write(str(result))
+os.rename(sys.argv[2] + \".new\", sys.argv[2])
+time.sleep(1000)";
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test asserts a duration")]
+fn security_10_a_session_that_traces_its_keeper_is_cancelled_with_an_error_and_ends() {
+    let home = home();
+    let mut rpc = RpcTestClient::start(&home);
+    let (session, other) = (rpc.create("bash"), rpc.create("bash"));
+    let keeper: u32 = rpc.stdout(&session, "echo $PPID").trim().parse().unwrap();
+    let result = home.path().join("result");
+    let command = format!("setsid python3 -c '{TRACER}' $PPID '{}' & sleep 1001", result.display());
+    let running = rpc.send("exec.run", json!({ "session_id": session, "command": command }));
+    let traced = wait::until_some("the tracer has tried", || std::fs::read_to_string(&result).ok());
+    if traced != "0" {
+        return abide_testkit::skip::skip("a process may not trace its ancestors here");
+    }
+    wait::until("the keeper is in a tracing stop", || proc_state(keeper) == Some('t'));
+    let began = std::time::Instant::now();
+    let cancelling = rpc.send("exec.cancel", json!({ "session_id": session }));
+    assert_eq!(rpc.stdout(&other, "echo here"), "here\n");
+    for call in [cancelling, running] {
+        let error = rpc.response(call).unwrap_err();
+        assert_eq!(error["data"]["code"], "SESSION_TERMINATED", "{error}");
+        assert!(error["message"].as_str().unwrap().contains("its keeper stayed stopped"), "{error}");
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(25), "{:?}", began.elapsed());
+    assert_eq!(rpc.state(&session), "TERMINATED");
+    rpc.call_ok("session.destroy", json!({ "session_id": other }));
+    wait::until("no process of the session is left", || proc_state(keeper).is_none_or(|state| state == 'Z'));
+    assert_eq!(rpc.close(), Some(0));
+    assert!(home.processes().is_empty());
+}
+
+/// Stops all descendants of its keeper, and the keeper, again and again. The argument is the keeper's pid.
+const STOPPER: &str = r#"
+import os, signal, sys
+keeper = int(sys.argv[1])
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT): signal.signal(number, signal.SIG_IGN)
+def parent(pid): return int(open(f"/proc/{pid}/stat").read().rpartition(") ")[2].split()[1])
+def is_below(pid):
+    while pid > 1 and pid != keeper: pid = parent(pid)
+    return pid == keeper
+while True:
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
+        try:
+            if pid != os.getpid() and is_below(pid): os.kill(pid, signal.SIGSTOP)
+        except OSError: pass
+    for _ in range(100): os.kill(keeper, signal.SIGSTOP)
+"#;
+
+/// With one SIGCONT a second for the keeper, this took 17 to 47 s.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test asserts a duration")]
+fn security_10_a_command_that_stops_everything_repeatedly_is_cancelled_after_the_grace() {
+    let home = home();
+    let mut rpc = RpcTestClient::start(&home);
+    let session = rpc.create("bash");
+    let keeper: u32 = rpc.stdout(&session, "echo $PPID").trim().parse().unwrap();
+    let program = home.path().join("stopper.py");
+    std::fs::write(&program, STOPPER).unwrap();
+    let command = format!("setsid python3 '{}' {keeper} & sleep 1001", program.display());
+    let running = rpc.send("exec.run", json!({ "session_id": session, "command": command }));
+    wait::until("the keeper is stopped", || proc_state(keeper) == Some('T'));
+    let began = std::time::Instant::now();
+    rpc.call("exec.cancel", json!({ "session_id": session })).ok();
+    // The session is kept, unless the keeper never gets to run.
+    match rpc.response(running) {
+        Ok(result) => assert_eq!(result["cancelled"], true, "{result}"),
+        Err(error) => assert_eq!(error["data"]["code"], "SESSION_TERMINATED", "{error}"),
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(16), "{:?}", began.elapsed());
+    assert_eq!(rpc.close(), Some(0));
+    assert!(home.processes().is_empty());
+}
+
+/// The keeper has no job control, so nothing else would continue the shell.
+#[test]
+fn a_shell_on_a_terminal_that_stops_itself_while_no_command_runs_is_continued() {
+    let home = home();
+    let mut rpc = RpcTestClient::start(&home);
+    let params = json!({ "shell": "bash", "pty": { "rows": 10, "cols": 40 } });
+    let created = rpc.call_ok("session.create", params);
+    let session = created["session_id"].as_str().unwrap().to_owned();
+    for typed in ["kill -STOP $$\r", "printf 'ty%s\\n' ped\r"] {
+        rpc.call_ok("exec.input", json!({ "session_id": session, "data": typed }));
+    }
+    wait::until("the shell continues", || {
+        let screen = rpc.call_ok("session.screen", json!({ "session_id": session }));
+        screen["text"].as_str().unwrap().contains("typed")
+    });
+}
+
+/// The letter of a process's state.
+fn proc_state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
 #[test]
 fn security_12_errors_without_line_ends_take_bounded_memory_after_set_e() {
     let home = home();

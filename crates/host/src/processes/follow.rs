@@ -12,6 +12,7 @@ use abide_keeper::{
     KeeperError,
     client::{FollowedOutput, SharedConnection, timeouts::NO_TIMEOUT_MS},
     keeper_dir::{FinalRecord, KeeperDir},
+    launch::resume_stopped_keeper,
     protocol::{KeeperRequest, OutputStream},
     spool::{DeadSpoolItem, DeadSpoolReader},
 };
@@ -22,6 +23,8 @@ use super::errors::unreachable_error;
 
 /// File in a keeper's directory with the reader's latest checkpoint.
 pub(super) const CHECKPOINT_FILE: &str = "checkpoint";
+/// Interval of checks whether the keeper of a silent process is stopped.
+const SILENT_KEEPER_CHECK_INTERVAL_MS: u64 = 5_000;
 
 /// Reads the output of one process from its keeper. The connection is also used for its input.
 #[derive(Debug)]
@@ -52,22 +55,37 @@ impl KeeperOutputReader {
 
 impl OutputFollower for KeeperOutputReader {
     fn next(&mut self, timeout: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
-        let timeout_ms = timeout.map_or(NO_TIMEOUT_MS, |timeout| timeout.as_millis() as u64);
-        match self.keeper.next_output(timeout_ms) {
-            Ok(Some(FollowedOutput::Output(output))) => {
-                let next = &mut self.next_offsets[output.stream.index()];
-                if output.offset != *next {
-                    return Ok(ProcessOutput::Gap(missing_output_message(*next, output.offset)));
+        let mut left_ms = timeout.map_or(NO_TIMEOUT_MS, |timeout| timeout.as_millis() as u64);
+        loop {
+            let wait_ms = left_ms.min(SILENT_KEEPER_CHECK_INTERVAL_MS);
+            match self.keeper.next_output(wait_ms) {
+                Ok(Some(FollowedOutput::Output(output))) => {
+                    let next = &mut self.next_offsets[output.stream.index()];
+                    if output.offset != *next {
+                        return Ok(ProcessOutput::Gap(missing_output_message(*next, output.offset)));
+                    }
+                    *next += output.bytes.len() as u64;
+                    return Ok(process_output(output.stream, output.bytes));
                 }
-                *next += output.bytes.len() as u64;
-                Ok(process_output(output.stream, output.bytes))
+                Ok(Some(FollowedOutput::Ended(outcome))) => {
+                    return Ok(ProcessOutput::Exited(ExitStatus::Code(outcome.code)));
+                }
+                Ok(Some(FollowedOutput::ChildResumed(times))) => {
+                    let keeper = self.keeper_dir.path().display();
+                    tracing::warn!(%keeper, times, "a signal had stopped the process; its keeper continued it");
+                }
+                Ok(None) if wait_ms == left_ms => return Ok(ProcessOutput::TimedOut),
+                Ok(None) => {
+                    left_ms -= wait_ms;
+                    // An agent can stop its keeper, and the output of its turn would end (SECURITY 10).
+                    if resume_stopped_keeper(&self.keeper_dir) {
+                        let keeper = self.keeper_dir.path().display();
+                        tracing::warn!(%keeper, "a keeper was stopped and is continued");
+                    }
+                }
+                Err(KeeperError::NoKeeper { .. }) => return Err(unreachable_error("its keeper is gone")),
+                Err(error) => return Err(unreachable_error(error)),
             }
-            Ok(Some(FollowedOutput::Ended(outcome))) => {
-                Ok(ProcessOutput::Exited(ExitStatus::Code(outcome.code)))
-            }
-            Ok(None) => Ok(ProcessOutput::TimedOut),
-            Err(KeeperError::NoKeeper { .. }) => Err(unreachable_error("its keeper is gone")),
-            Err(error) => Err(unreachable_error(error)),
         }
     }
 

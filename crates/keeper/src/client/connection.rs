@@ -5,6 +5,7 @@ use std::process::Child;
 use std::sync::Arc;
 
 use super::requests::KeeperRequests;
+use super::watchdog::{KeeperDuty, KeeperWatch, KeeperWatchdog};
 use crate::error::KeeperError;
 use crate::framed_socket::{FramedSocket, ReceiveOutcome};
 use crate::keeper_dir::KeeperDir;
@@ -75,6 +76,11 @@ impl KeeperConnection {
         if self.trusts_files {
             resume_keeper(&self.keeper_dir);
         }
+    }
+
+    /// Continues a keeper that owes a response if it is stopped. Returns whether it stays stopped and must be killed.
+    pub(super) fn is_overdue(&self, watchdog: &mut KeeperWatchdog, duty: KeeperDuty) -> bool {
+        self.trusts_files && watchdog.check(&self.keeper_dir, duty) == KeeperWatch::Overdue
     }
 
     /// Waits for the first response.

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::connection::KeeperConnection;
 use super::lookup::{UnclaimedPolicy, connect, pause_ms};
 use super::timeouts::{END_TIMEOUT_MS, KILLED_EXIT_TIMEOUT_MS, RESPONSE_TIMEOUT_MS, STOP_POLL_MS};
+use super::watchdog::{KeeperDuty, KeeperWatchdog};
 use crate::clock::boottime_millis;
 use crate::error::KeeperError;
 use crate::keeper_dir::KeeperDir;
@@ -41,12 +42,20 @@ impl KeeperConnection {
 
     /// Waits for a keeper that was told to end: until it has confirmed, has exited and, if this process started it, is
     /// reaped. Returns the exit of the child, if it is known.
+    ///
+    /// A keeper that is stopped meanwhile is continued; one that stays stopped is an error.
     pub fn await_end(&mut self, end: RequestTag) -> Result<Option<ChildExit>, KeeperError> {
+        let give_up_at = boottime_millis() + END_TIMEOUT_MS;
+        let mut watchdog = KeeperWatchdog::new();
         loop {
-            match self.next_response(END_TIMEOUT_MS) {
+            match self.next_response(watchdog.next_check_in_ms()) {
                 Ok(Some(TaggedResponse { tag, .. })) if tag == end => break,
-                Ok(Some(_)) => {}
-                Ok(None) => return Err(self.unresponsive_error()),
+                Ok(Some(_)) => watchdog.on_response(),
+                Ok(None) if boottime_millis() >= give_up_at => return Err(self.unresponsive_error()),
+                Ok(None) if self.is_overdue(&mut watchdog, KeeperDuty::Stop) => {
+                    return Err(self.unresponsive_error());
+                }
+                Ok(None) => {}
                 // A keeper that disconnects before it responds has ended its child.
                 Err(KeeperError::NoKeeper { .. }) => break,
                 Err(error) => return Err(error),

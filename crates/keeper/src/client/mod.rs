@@ -14,13 +14,14 @@ mod requests;
 mod run;
 mod shared;
 pub mod timeouts;
+mod watchdog;
 
 pub use connection::{FIRST_RESPONSE_TAG, KeeperConnection};
 pub use end::{EndMode, end_in_directory, kill_unresponsive, remove_dead_keeper};
 pub use lookup::{KeeperLookup, UnclaimedPolicy, connect, find};
 pub use requests::KeeperRequests;
 pub use run::{
-    ChildEnd, ChildInput, CommandEnd, CommandError, CommandSupervision, OutputConsumer, RunStop, run_command,
-    run_to_end,
+    ChildEnd, ChildInput, CommandEnd, CommandError, OutputConsumer, RunStop, run_command, run_to_end,
 };
 pub use shared::{FollowedOutput, SharedConnection};
+pub use watchdog::{KeeperDuty, KeeperWatch, KeeperWatchdog};

@@ -86,7 +86,8 @@ fn mismatch(response: KeeperResponse) -> KeeperError {
         | KeeperResponse::Exited(_)
         | KeeperResponse::Settled(_)
         | KeeperResponse::Written { .. }
-        | KeeperResponse::ShellRestarted(_) => {
+        | KeeperResponse::ShellRestarted(_)
+        | KeeperResponse::ChildResumed(_) => {
             KeeperError::Protocol("the keeper sent a response of another kind")
         }
     }

@@ -2,10 +2,11 @@
 
 use super::connection::KeeperConnection;
 use super::end::EndMode;
-use super::timeouts::{END_TIMEOUT_MS, RESUME_INTERVAL_MS, STOP_POLL_MS, STOP_TIMEOUT_MS};
+use super::timeouts::{END_TIMEOUT_MS, STOP_POLL_MS, STOP_TIMEOUT_MS};
+use super::watchdog::{KeeperDuty, KeeperWatchdog};
 use crate::clock::boottime_millis;
 use crate::error::KeeperError;
-use crate::launch::{kill_keeper, resume_stopped_keeper};
+use crate::launch::kill_keeper;
 use crate::protocol::{
     CommandResult, KeeperRequest, KeeperResponse, OutputChunk, ShellCommand, TaggedResponse,
 };
@@ -76,6 +77,7 @@ pub fn run_to_end<C: OutputConsumer>(
     let (mut stop, mut code) = (None, None);
     // The tag and the time limit of the request to end.
     let mut end = None;
+    let mut watchdog = KeeperWatchdog::new();
     let mut next_offsets = [0; 2];
     loop {
         let now = boottime_millis();
@@ -94,6 +96,9 @@ pub fn run_to_end<C: OutputConsumer>(
             None => deadline.saturating_sub(now).min(STOP_POLL_MS),
         };
         let Ok(response) = keeper.next_response(wait_ms) else { break };
+        if response.is_some() {
+            watchdog.on_response();
+        }
         match response {
             Some(TaggedResponse { news: KeeperResponse::Output(chunk), .. }) => {
                 pass_on(&chunk, &mut next_offsets, consumer)?;
@@ -107,7 +112,12 @@ pub fn run_to_end<C: OutputConsumer>(
             Some(TaggedResponse { tag, .. }) if end.is_some_and(|(end, _)| tag == end) => break,
             Some(_) => {}
             None if end.is_some_and(|(_, give_up_at)| now >= give_up_at) => break,
-            None => {}
+            None => {
+                let duty = if end.is_some() { KeeperDuty::Stop } else { KeeperDuty::Respond };
+                if keeper.is_overdue(&mut watchdog, duty) {
+                    break;
+                }
+            }
         }
     }
     if code.is_none() && !keeper.is_closed() {
@@ -127,15 +137,6 @@ fn pass_on<C: OutputConsumer>(
     consumer.output(chunk, lost_bytes)
 }
 
-/// The client's part in the timeout of a command, which the keeper enforces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommandSupervision {
-    /// Waits for the keeper without a time limit.
-    Trust,
-    /// Continues a keeper that the command has stopped, and kills one that does not end the command in time.
-    Enforce,
-}
-
 /// The end of a command that ran in a shell.
 #[derive(Debug)]
 pub enum CommandEnd {
@@ -152,13 +153,17 @@ pub enum CommandEnd {
 }
 
 /// Runs a command without input in the shell of a keeper. Output of a followed command goes to the consumer.
+///
+/// The keeper enforces the timeout, and the command can stop its keeper. Such a keeper is continued. It is killed if it
+/// stays stopped, or does not end the command in time.
 pub fn run_command<C: OutputConsumer>(
     keeper: &mut KeeperConnection,
     command: ShellCommand,
-    supervision: CommandSupervision,
     consumer: &mut C,
 ) -> Result<CommandEnd, CommandError<C::Error>> {
-    let mut watchdog = KeeperWatchdog::new(command.timeout_ms);
+    let mut watchdog = KeeperWatchdog::new();
+    // When the keeper has to begin to stop the command.
+    let mut stop_due_ms = command.timeout_ms.map(|timeout_ms| boottime_millis().saturating_add(timeout_ms));
     let Ok(run) = keeper.send(KeeperRequest::Run(command)) else {
         return Ok(CommandEnd::Lost { is_interrupted: false });
     };
@@ -167,6 +172,8 @@ pub fn run_command<C: OutputConsumer>(
     loop {
         if !is_interrupted && consumer.is_stopped() {
             is_interrupted = true;
+            let now = boottime_millis();
+            stop_due_ms = Some(stop_due_ms.map_or(now, |due_ms| due_ms.min(now)));
             if keeper.send(KeeperRequest::Interrupt).is_err() {
                 return Ok(CommandEnd::Lost { is_interrupted });
             }
@@ -174,6 +181,9 @@ pub fn run_command<C: OutputConsumer>(
         let Ok(response) = keeper.next_response(STOP_POLL_MS) else {
             return Ok(CommandEnd::Lost { is_interrupted });
         };
+        if response.is_some() {
+            watchdog.on_response();
+        }
         match response {
             Some(TaggedResponse { news: KeeperResponse::ShellRestarted(_), .. }) => shell_restarted = true,
             Some(TaggedResponse { tag, news }) if tag == run => match news {
@@ -197,18 +207,19 @@ pub fn run_command<C: OutputConsumer>(
                 | KeeperResponse::Exited(_)
                 | KeeperResponse::Settled(_)
                 | KeeperResponse::Written { .. }
-                | KeeperResponse::ShellRestarted(_) => {}
+                | KeeperResponse::ShellRestarted(_)
+                | KeeperResponse::ChildResumed(_) => {}
             },
             Some(_) => {}
-            None if supervision == CommandSupervision::Trust => {}
-            None => match watchdog.check(is_interrupted) {
-                KeeperWatch::Waiting => {}
-                KeeperWatch::Resume => resume_stopped_keeper(&keeper.keeper_dir),
-                KeeperWatch::Overdue => {
+            None => {
+                let late_ms = stop_due_ms.and_then(|due_ms| boottime_millis().checked_sub(due_ms));
+                let duty = if late_ms.is_some() { KeeperDuty::Stop } else { KeeperDuty::Respond };
+                let is_late = late_ms.is_some_and(|late_ms| late_ms >= STOP_TIMEOUT_MS);
+                if is_late || keeper.is_overdue(&mut watchdog, duty) {
                     kill_keeper(&keeper.keeper_dir, None);
                     return Ok(CommandEnd::Lost { is_interrupted });
                 }
-            },
+            }
         }
     }
 }
@@ -220,46 +231,4 @@ pub enum CommandError<E> {
     Keeper(KeeperError),
     /// The consumer failed.
     Consumer(E),
-}
-
-/// Bounds the wait for a keeper. A command can stop the keeper of its own session, which enforces the timeout.
-struct KeeperWatchdog {
-    next_resume_ms: u64,
-    overdue_ms: u64,
-    is_interrupted: bool,
-}
-
-/// The action for a keeper that has not responded.
-#[derive(Debug, PartialEq, Eq)]
-enum KeeperWatch {
-    Waiting,
-    /// Continue it if it is stopped.
-    Resume,
-    /// The keeper has not ended the command in time. It must be killed.
-    Overdue,
-}
-
-impl KeeperWatchdog {
-    fn new(timeout_ms: Option<u64>) -> Self {
-        let now = boottime_millis();
-        let overdue_ms = timeout_ms
-            .map_or(u64::MAX, |timeout_ms| now.saturating_add(timeout_ms).saturating_add(STOP_TIMEOUT_MS));
-        Self { next_resume_ms: now + RESUME_INTERVAL_MS, overdue_ms, is_interrupted: false }
-    }
-
-    fn check(&mut self, is_interrupted: bool) -> KeeperWatch {
-        let now = boottime_millis();
-        if is_interrupted && !self.is_interrupted {
-            self.is_interrupted = true;
-            self.overdue_ms = self.overdue_ms.min(now.saturating_add(STOP_TIMEOUT_MS));
-        }
-        if now >= self.overdue_ms {
-            return KeeperWatch::Overdue;
-        }
-        if now < self.next_resume_ms {
-            return KeeperWatch::Waiting;
-        }
-        self.next_resume_ms = now + RESUME_INTERVAL_MS;
-        KeeperWatch::Resume
-    }
 }

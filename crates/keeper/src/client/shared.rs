@@ -15,6 +15,7 @@ use super::connection::KeeperConnection;
 use super::end::EndMode;
 use super::requests::KeeperRequests;
 use super::timeouts::{END_TIMEOUT_MS, STOP_POLL_MS};
+use super::watchdog::{KeeperDuty, KeeperWatchdog};
 use crate::clock::boottime_millis;
 use crate::error::KeeperError;
 use crate::protocol::{
@@ -53,6 +54,8 @@ pub enum FollowedOutput {
     Output(OutputChunk),
     /// The child has ended and all its output was returned.
     Ended(ExecOutcome),
+    /// See [`KeeperResponse::ChildResumed`].
+    ChildResumed(u64),
 }
 
 /// With more bytes of undelivered output, no further request is taken. The keeper sends at most about 2 MiB of output
@@ -131,6 +134,7 @@ impl SharedConnection {
             match &next {
                 FollowedOutput::Output(chunk) => state.followed_bytes -= chunk.bytes.len(),
                 FollowedOutput::Ended(_) => state.follow = None,
+                FollowedOutput::ChildResumed(_) => {}
             }
             Some(next)
         })
@@ -154,7 +158,7 @@ impl SharedConnection {
     /// Ends the child and the keeper. Returns the exit of the child, if it is known.
     pub fn end(&self, mode: EndMode) -> Result<Option<ChildExit>, KeeperError> {
         self.lock().connection.resume();
-        match self.exchange_within(mode.request(), END_TIMEOUT_MS) {
+        match self.exchange_within(mode.request(), END_TIMEOUT_MS, KeeperDuty::Stop) {
             // A keeper that disconnects before it responds has ended its child.
             Ok(_) | Err(KeeperError::NoKeeper { .. }) => Ok(self.lock().connection.exit().cloned()),
             Err(error) => Err(error),
@@ -165,6 +169,7 @@ impl SharedConnection {
         &self,
         request: KeeperRequest,
         timeout_ms: u64,
+        duty: KeeperDuty,
     ) -> Result<KeeperResponse, KeeperError> {
         let give_up_at = boottime_millis().saturating_add(timeout_ms);
         let tag = {
@@ -176,13 +181,44 @@ impl SharedConnection {
             state.responses.insert(tag, None);
             tag
         };
-        let response = self.send_rest(give_up_at).and_then(|()| {
-            let left_ms = give_up_at.saturating_sub(boottime_millis());
-            self.wait_for(ReceiverRole::Requester, left_ms, |state| state.responses.get_mut(&tag)?.take())
-        });
+        let response = match duty {
+            KeeperDuty::Respond => self.await_response(tag, give_up_at),
+            KeeperDuty::Stop => self.await_response_to_end(tag, give_up_at),
+        };
         let mut state = self.lock();
         state.responses.remove(&tag);
         response?.ok_or_else(|| state.connection.unresponsive_error())
+    }
+
+    /// Sends the rest of the request, and waits for its response until a time; None after that.
+    fn await_response(
+        &self,
+        tag: RequestTag,
+        give_up_at: u64,
+    ) -> Result<Option<KeeperResponse>, KeeperError> {
+        self.send_rest(give_up_at)?;
+        let left_ms = give_up_at.saturating_sub(boottime_millis());
+        self.wait_for(ReceiverRole::Requester, left_ms, |state| state.responses.get_mut(&tag)?.take())
+    }
+
+    /// The same for a keeper that has to end. It is continued if it is stopped. None also if it stays stopped.
+    fn await_response_to_end(
+        &self,
+        tag: RequestTag,
+        give_up_at: u64,
+    ) -> Result<Option<KeeperResponse>, KeeperError> {
+        let mut watchdog = KeeperWatchdog::new();
+        loop {
+            let now = boottime_millis();
+            let check_at = give_up_at.min(now + watchdog.next_check_in_ms());
+            if let Some(response) = self.await_response(tag, check_at)? {
+                return Ok(Some(response));
+            }
+            let is_overdue = self.lock().connection.is_overdue(&mut watchdog, KeeperDuty::Stop);
+            if is_overdue || boottime_millis() >= give_up_at {
+                return Ok(None);
+            }
+        }
     }
 
     /// Sends what the socket has not accepted at once. A thread that receives does not wait for it.
@@ -296,6 +332,9 @@ impl SharedState {
             awaited.get_or_insert(news);
             return;
         }
+        if let (KeeperResponse::ChildResumed(count), Some(_)) = (&news, self.follow) {
+            return self.followed.push_back(FollowedOutput::ChildResumed(*count));
+        }
         // The exit of the child is stored by the connection. Other responses are to requests without a waiting thread.
         if self.follow != Some(tag) {
             return;
@@ -319,7 +358,7 @@ impl SharedState {
 
 impl KeeperRequests for &SharedConnection {
     fn exchange(&mut self, request: KeeperRequest, timeout_ms: u64) -> Result<KeeperResponse, KeeperError> {
-        self.exchange_within(request, timeout_ms)
+        self.exchange_within(request, timeout_ms, KeeperDuty::Respond)
     }
 }
 

@@ -25,6 +25,13 @@ pub const STOP_TIMEOUT_MS: u64 = 30_000;
 pub const STOP_POLL_MS: u64 = 50;
 /// Interval of checks whether a silent keeper is stopped. A command can stop the keeper of its own session.
 pub const RESUME_INTERVAL_MS: u64 = 1_000;
+/// The same while a keeper that has to end something is found stopped.
+pub const STOPPED_RESUME_INTERVAL_MS: u64 = 20;
+/// For a keeper that owes a response and is found stopped at each check, although it is continued.
+pub const STOPPED_TIMEOUT_MS: u64 = 30_000;
+/// The same for a keeper that has to end its child or a command. It exceeds the keeper's own sequence: SIGTERM, 5 s,
+/// SIGKILL, and 1 s for a shell to return.
+pub const STOPPED_END_TIMEOUT_MS: u64 = 8_000;
 /// For the exit of a keeper that was killed.
 pub const KILLED_EXIT_TIMEOUT_MS: u64 = 2_000;
 /// No time limit.

@@ -370,10 +370,14 @@ impl ChildSupervisor {
         self.signal_child(Signal::CONT);
     }
 
+    /// Whether the shell stays stopped, because of the stop of a command.
+    pub(super) fn holds_shell(&self) -> bool {
+        self.job.as_ref().is_some_and(|job| job.shell_ignores_recall || job.shell_is_held)
+    }
+
     /// Checks on a shell that has not reported: it may be stopped, or may have lost the keeper's line.
     pub(super) fn check_shell(&mut self) {
-        let held = self.job.as_ref().is_some_and(|job| job.shell_ignores_recall || job.shell_is_held);
-        if !held && process_tree::is_stopped(self.child.pid) {
+        if !self.holds_shell() && process_tree::is_stopped(self.child.pid) {
             self.signal_child(Signal::CONT);
         }
         let position = match &self.child_io {

@@ -3,7 +3,10 @@
 use std::os::fd::OwnedFd;
 
 use abide_keeper::KeeperError;
-use abide_keeper::client::{KeeperConnection, KeeperRequests, timeouts::ADOPT_TIMEOUT_MS};
+use abide_keeper::client::{
+    KeeperConnection, KeeperRequests,
+    timeouts::{ADOPT_TIMEOUT_MS, RESUME_INTERVAL_MS},
+};
 use abide_keeper::keeper_dir::KeeperDir;
 use abide_keeper::launch::{clean_up_dead_keeper, kill_keeper, resume_stopped_keeper};
 use abide_keeper::protocol::{KeeperOwner, KeeperRequest, KeeperStatus};
@@ -16,7 +19,7 @@ use rustix::time::{
 use super::TerminalRuntime;
 use crate::call::SessionState;
 use crate::clock::{boottime_millis, unix_micros};
-use crate::session::{PendingReply, RuntimeSession, SessionId, session_dirs};
+use crate::session::{KeeperCheck, PendingReply, RuntimeSession, SessionId, session_dirs};
 
 /// Maximum number of ended sessions that stay known, independent of their age.
 const MAX_ENDED_SESSIONS: usize = 256;
@@ -108,14 +111,22 @@ impl TerminalRuntime {
         self.adopt();
     }
 
-    /// Continues the keepers that owe a response and were stopped by a command of their session.
-    pub(super) fn resume_stopped_keepers(&mut self) {
-        let awaited: Vec<_> = self.sessions.values().filter_map(RuntimeSession::awaited_keeper_dir).collect();
-        let still_wanted = !awaited.is_empty();
-        for keeper_dir in awaited {
-            resume_stopped_keeper(keeper_dir);
+    /// Continues the keepers that owe a response and were stopped by a command of their session. One that stays stopped
+    /// is killed, which ends its session.
+    pub(super) fn check_awaited_keepers(&mut self) {
+        let mut next_check_in_ms = None;
+        for session in self.sessions.values_mut() {
+            let wait_ms = match session.check_keeper() {
+                None => continue,
+                Some(KeeperCheck::Waiting { next_check_in_ms }) => next_check_in_ms,
+                Some(KeeperCheck::Overdue(keeper_dir)) => {
+                    kill_in_background(keeper_dir);
+                    RESUME_INTERVAL_MS
+                }
+            };
+            next_check_in_ms = Some(next_check_in_ms.map_or(wait_ms, |ms: u64| ms.min(wait_ms)));
         }
-        self.keeper_check.tick(still_wanted);
+        self.keeper_check.tick_with_period(next_check_in_ms.map(|ms| ms.max(1) * 1_000));
     }
 
     /// Forgets an ended session: first its keeper exits, then the entry is removed.
