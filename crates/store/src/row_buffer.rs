@@ -6,7 +6,7 @@
 use std::{fmt::Display, io::Write, ops::Index};
 
 use abide_domain::{delivery::Delivery, inbound::Inbound, interaction::Interaction, turn::Turn};
-use abide_ports::store::{RunChange, StoreError};
+use abide_ports::store::{RunChange, StoreError, StoreInputError};
 use serde::Serialize;
 
 use crate::record::{DeliveryKeys, EntryRow, InteractionKeys, hash_entry, to_db_integer};
@@ -105,5 +105,5 @@ impl RowBuffer {
 
 /// The error for a value that cannot be encoded.
 pub(crate) fn encoding_error(detail: &str) -> StoreError {
-    StoreError::Invalid { detail: detail.to_owned() }
+    StoreError::Invalid(StoreInputError::Unencodable { detail: detail.to_owned() })
 }

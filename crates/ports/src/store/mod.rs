@@ -11,7 +11,7 @@ mod page;
 mod tables;
 
 pub use commit::{CommitReceipt, JournalCommit, JournalEntry, JournalSeq, RunChange};
-pub use error::StoreError;
+pub use error::{StoreError, StoreInputError};
 pub use inspection::StoreFlaw;
 pub use page::{JournalPage, JournalPageRequest, ListPage, PageRequest};
 pub use tables::{JournalMismatch, RunTables};

@@ -136,7 +136,7 @@ impl From<StoreError> for TransactionFailure {
             | StoreError::InUse { .. }
             | StoreError::IncompatibleVersion { .. }
             | StoreError::Unsupported { .. }
-            | StoreError::Invalid { .. } => Self::NotWritten(error),
+            | StoreError::Invalid(_) => Self::NotWritten(error),
         }
     }
 }
