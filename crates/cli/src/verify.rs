@@ -71,15 +71,15 @@ enum VerifyAdvice {
 fn advice(found: &VerificationReport) -> VerifyAdvice {
     let tables_only = |finding: &VerificationFinding| match finding {
         VerificationFinding::Difference(JournalMismatch::Rows { .. })
+        | VerificationFinding::DamagedRow { .. }
         | VerificationFinding::Flaw(StoreFlaw::Derived { .. } | StoreFlaw::Note { .. }) => true,
         VerificationFinding::Flaw(StoreFlaw::InputLost { .. } | StoreFlaw::Journal { .. }) => false,
         VerificationFinding::Difference(
             JournalMismatch::EventRefused { .. } | JournalMismatch::Revision { .. },
         )
         | VerificationFinding::SequenceGap { .. }
-        | VerificationFinding::JournalTruncated { .. } => false,
-        // A row of a table can be rebuilt, a journal entry cannot.
-        VerificationFinding::Damaged { detail } => detail.starts_with("row "),
+        | VerificationFinding::JournalTruncated { .. }
+        | VerificationFinding::DamagedEntry { .. } => false,
     };
     let is_lost = |finding: &VerificationFinding| {
         matches!(finding, VerificationFinding::Flaw(StoreFlaw::InputLost { .. }))
@@ -185,5 +185,24 @@ impl VerifyProgress {
             eprint!("\r\x1b[K");
             self.line_drawn = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn advice_on(findings: Vec<VerificationFinding>) -> VerifyAdvice {
+        advice(&VerificationReport { findings, ..VerificationReport::default() })
+    }
+
+    #[test]
+    fn advice_depends_on_the_kind_of_a_finding_and_not_on_its_text() {
+        let row = || VerificationFinding::DamagedRow { detail: "a text".to_owned() };
+        let entry = || VerificationFinding::DamagedEntry { detail: "row 7".to_owned() };
+        let lost = || VerificationFinding::Flaw(StoreFlaw::InputLost { detail: "a text".to_owned() });
+        assert_eq!(advice_on(vec![row()]), VerifyAdvice::Repair);
+        assert_eq!(advice_on(vec![row(), entry()]), VerifyAdvice::Restore);
+        assert_eq!(advice_on(vec![row(), entry(), lost()]), VerifyAdvice::AcceptLoss);
     }
 }
