@@ -179,7 +179,7 @@ fn parse_arguments(request: &ActionRequest) -> Result<RawArguments, String> {
 
 /// The result of `ask_human` if no person is available.
 const NO_PERSON_RESULT: &str = "No person is available to answer. Decide yourself: choose the option that changes the least and can be undone, \
-                      continue, and say in your final answer what you decided and reason.";
+                      continue, and say in your final answer what you decided and why.";
 
 /// Maximum number of bytes of invalid arguments in the error text for the model.
 const MAX_SHOWN_ARGUMENT_CHARS: usize = 500;

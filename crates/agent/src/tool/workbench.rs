@@ -352,9 +352,9 @@ impl ToolWorkbench {
     /// Ends a session at the model's request.
     pub fn end_session(&mut self, id: &str) -> ToolCallResult {
         let folders = SessionFolders::new(&self.setup);
-        let is_ours = |(known, record): &(String, _)| {
+        let is_ours = |(session_id, record): &(String, _)| {
             let record: &crate::session::record::SessionRecord = record;
-            known == id && record.run == self.setup.run_id
+            session_id == id && record.run == self.setup.run_id
         };
         if !all_sessions(&folders).iter().any(is_ours) {
             let open: Vec<String> = self.sessions().into_iter().map(|session| session.id).collect();
