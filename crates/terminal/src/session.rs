@@ -161,13 +161,13 @@ impl RuntimeSession {
         request: KeeperRequest,
         pending_reply: PendingReply,
     ) -> Result<(), TerminalError> {
-        let gone = || {
+        let terminated_error = || {
             TerminalError::new(
                 TerminalErrorCode::SessionTerminated,
                 format!("session {} has ended", self.info.session),
             )
         };
-        let keeper = self.keeper.as_mut().ok_or_else(gone)?;
+        let keeper = self.keeper.as_mut().ok_or_else(terminated_error)?;
         if matches!(request, KeeperRequest::Run(_)) {
             self.info.last_activity_at = unix_micros();
         }
@@ -332,7 +332,7 @@ impl RuntimeSession {
         }
         let shell_restarted = std::mem::take(&mut self.shell_restarted);
         match outcome.lost {
-            Some(why) => Err(TerminalError::new(TerminalErrorCode::ShellFailed, why)),
+            Some(reason) => Err(TerminalError::new(TerminalErrorCode::ShellFailed, reason)),
             None => Ok(CommandExit { outcome, shell_restarted }),
         }
     }
@@ -342,13 +342,13 @@ impl RuntimeSession {
         self.terminate();
         self.info.last_activity_at = unix_micros();
         for waiting in std::mem::take(&mut self.pending_replies).into_values() {
-            let gone = TerminalError::new(
+            let error = TerminalError::new(
                 TerminalErrorCode::SessionTerminated,
                 format!("session {} has ended", self.info.session),
             );
             let event = match waiting {
                 PendingReply::Stream(ticket) => {
-                    Some(TerminalEvent::Chunk(ticket, ExecChunk::Exit(Err(gone))))
+                    Some(TerminalEvent::Chunk(ticket, ExecChunk::Exit(Err(error))))
                 }
                 PendingReply::Destroy(ticket) => {
                     Some(ticket.reply(Ok(DestroyedSession(self.info.session.clone()))))
@@ -368,7 +368,7 @@ impl RuntimeSession {
                 | PendingReply::ScreenEnd(_)
                 | PendingReply::Screen(_)
                 | PendingReply::Inherited
-                | PendingReply::Housekeeping) => other.failure(gone),
+                | PendingReply::Housekeeping) => other.failure(error),
             };
             out.extend(event);
         }

@@ -51,8 +51,8 @@ impl TerminalRuntime {
                 Ok(())
             }
             TerminalCall::Destroy { session, force, ticket } => {
-                let found = self.session_mut(&session)?;
-                if found.keeper.is_none() || found.end_confirmed {
+                let target = self.session_mut(&session)?;
+                if target.keeper.is_none() || target.end_confirmed {
                     self.events.push(ticket.reply(Ok(DestroyedSession(session))));
                     return Ok(());
                 }
