@@ -219,9 +219,9 @@ mod tests {
         else {
             panic!("no question")
         };
-        let heard = recognise(&asking.block());
-        assert_eq!(heard.warning, None);
-        let TurnOutcome::Asked { question, .. } = heard.outcome else { panic!("not recognised") };
+        let recognized = recognise(&asking.block());
+        assert_eq!(recognized.warning, None);
+        let TurnOutcome::Asked { question, .. } = recognized.outcome else { panic!("not recognised") };
         assert_eq!(question.prompt, "Which \"db\"?");
         let labels: Vec<_> =
             question.options.iter().map(|option| (option.label.as_str(), option.safe)).collect();
