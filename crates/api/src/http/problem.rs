@@ -201,8 +201,8 @@ impl HttpProblem {
     }
 
     /// An error caused by a defect in the daemon.
-    pub(super) fn internal(what: impl Into<String>) -> Self {
-        Self::new(ProblemCode::Internal, what)
+    pub(super) fn internal(detail: impl Into<String>) -> Self {
+        Self::new(ProblemCode::Internal, detail)
     }
 
     pub(super) fn to_wire(&self) -> wire::ProblemDetails {
