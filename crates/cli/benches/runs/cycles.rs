@@ -77,8 +77,8 @@ impl CycleBenchDaemon {
         let by = ReplyAuthor::Person("ada".to_owned());
         let text = "the second of them, please".to_owned();
         let reply = InteractionReply { interaction_id, text, by, idempotency_key: None };
-        let asked = waiting.interactions.iter().find(|asked| asked.interaction_id == interaction_id);
-        self.daemon.reply(reply, asked.expect("the run has its question")).await.expect("it is taken");
+        let question = waiting.interactions.iter().find(|question| question.interaction_id == interaction_id);
+        self.daemon.reply(reply, question.expect("the run has its question")).await.expect("it is taken");
         let finished = updates.recv().await.expect("it finishes");
         assert_eq!(finished.status(), RunStatus::Succeeded);
     }

@@ -139,15 +139,15 @@ impl GrowthDatabase {
         place.open().await;
         let (store, _) = place.open.as_ref().expect("it was just opened");
         let store = store.clone();
-        let mut left = runs;
-        while left > 0 {
+        let mut remaining_runs = runs;
+        while remaining_runs > 0 {
             let mut changes = Vec::new();
-            for _ in 0..left.min(RUNS_PER_COMMIT) {
+            for _ in 0..remaining_runs.min(RUNS_PER_COMMIT) {
                 let (history, run) = run_history(true);
                 changes.extend(history);
                 place.finished.push(run.run_id);
             }
-            left -= left.min(RUNS_PER_COMMIT);
+            remaining_runs -= remaining_runs.min(RUNS_PER_COMMIT);
             store.commit(JournalCommit { changes }).await.expect("it is written");
         }
         for _ in 0..WAITING {
@@ -202,8 +202,8 @@ impl GrowthDatabase {
                 let reply =
                     InteractionReply { interaction_id, text: "this".to_owned(), by, idempotency_key: None };
                 // As in the HTTP interface, which checks the permission for the question.
-                let asked = store.interaction(interaction_id).await.expect("it answers");
-                drop(daemon.reply(reply, &asked.expect("it is there")).await.expect("it is taken"));
+                let interaction = store.interaction(interaction_id).await.expect("it answers");
+                drop(daemon.reply(reply, &interaction.expect("it is there")).await.expect("it is taken"));
             }
             GrowthOperation::ReadRun => drop(store.run(self.finished[some]).await.expect("it answers")),
             GrowthOperation::ReadAnyRun => drop(store.run(self.finished[any]).await.expect("it answers")),
@@ -266,8 +266,8 @@ fn run_history(finishes: bool) -> (Vec<RunChange>, Run) {
         context: None,
         hidden: None,
     };
-    let asked = TurnOutcome::Asked { text: String::new(), question };
-    let mut run = turn(&mut happens, Attempt(1), asked);
+    let outcome = TurnOutcome::Asked { text: String::new(), question };
+    let mut run = turn(&mut happens, Attempt(1), outcome);
     if finishes {
         let interaction_id = run.pending_interaction_id().expect("it asks");
         let by = ReplyAuthor::Person("ada".to_owned());
