@@ -98,7 +98,7 @@ pub(super) fn apply(exceptions: &[TidyException], findings: Vec<TidyFinding>) ->
         })
     };
     let unused =
-        exceptions.iter().filter(|exception| !findings.iter().any(|found| accepts(exception, found)));
+        exceptions.iter().filter(|exception| !findings.iter().any(|finding| accepts(exception, finding)));
     let unused: Vec<TidyFinding> = unused
         .map(|exception| {
             let wrong = format!(
@@ -108,8 +108,9 @@ pub(super) fn apply(exceptions: &[TidyException], findings: Vec<TidyFinding>) ->
             TidyFinding::new(TABLE_FILE, 1, wrong, "delete it")
         })
         .collect();
-    let remaining =
-        findings.into_iter().filter(|found| !exceptions.iter().any(|exception| accepts(exception, found)));
+    let remaining = findings
+        .into_iter()
+        .filter(|finding| !exceptions.iter().any(|exception| accepts(exception, finding)));
     remaining.chain(unused).collect()
 }
 
@@ -148,10 +149,10 @@ mod tests {
 
     #[test]
     fn an_exception_that_matches_nothing_is_found() {
-        let said = apply(&[one_word("Clock", "crates/ports/", "a reason")], Vec::new());
+        let findings = apply(&[one_word("Clock", "crates/ports/", "a reason")], Vec::new());
         let expected = "xtask/src/tidy/exceptions.rs:1: the exception from two-word-type-name for Clock in \
                         crates/ports/ (a reason) matches nothing; delete it";
-        assert_eq!(said.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
+        assert_eq!(findings.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
     }
 
     #[test]

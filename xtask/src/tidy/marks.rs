@@ -57,7 +57,7 @@ mod tests {
     fn lines(text: &str) -> Vec<String> {
         findings_of(check, &[("a.rs", text)])
             .iter()
-            .filter_map(|said| said.split(';').next().map(str::to_owned))
+            .filter_map(|finding| finding.split(';').next().map(str::to_owned))
             .collect()
     }
 
