@@ -15,8 +15,8 @@ use abide_terminal::direct::{
     DirectCommand, DirectCommandEnd, DirectSession, DirectSessionError, list_sessions,
 };
 use abide_terminal::{
-    CallId, CommandOutput, CommandResult, CreateSessionRequest, ExecId, OutputStream, SessionInfo,
-    TerminalCall, TerminalEvent, TerminalRuntime, TerminalSize, Ticket,
+    CallId, CallTicket, CommandOutput, CommandResult, CreateSessionRequest, ExecId, OutputStream,
+    SessionInfo, TerminalCall, TerminalEvent, TerminalRuntime, TerminalSize,
 };
 use anyhow::bail;
 use serde_json::json;
@@ -75,7 +75,7 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
 
 fn new(create: CreateSessionRequest, json: bool, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let mut runtime = TerminalRuntime::new(home::terminal_config(&config::load(overrides)?.config, true)?)?;
-    let ticket = Ticket::new(CallId::default());
+    let ticket = CallTicket::new(CallId::default());
     runtime.call(TerminalCall::Create(create, ticket));
     let info = loop {
         runtime.work();

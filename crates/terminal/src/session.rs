@@ -19,7 +19,7 @@ use crate::clock::{boottime_millis, unix_micros};
 use crate::error::{TerminalError, TerminalErrorCode};
 use crate::response_budget::AnswerPermit;
 use crate::screen::ScreenSource;
-use crate::ticket::Ticket;
+use crate::ticket::CallTicket;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(String);
@@ -90,17 +90,17 @@ pub(crate) struct RuntimeSession {
 /// The call that waits for a keeper's response, and the type of its result.
 #[derive(Debug)]
 pub(crate) enum PendingReply {
-    Create(Ticket<SessionInfo>),
-    Info(Ticket<SessionInfo>),
-    Destroy(Ticket<DestroyedSession>),
-    Run(Ticket<ExecResult>),
-    Stream(Ticket<StartedStream>),
-    Done(Ticket<RequestDone>),
-    Cancel(Ticket<StopRequested>),
-    Output(Ticket<OutputPiece>),
+    Create(CallTicket<SessionInfo>),
+    Info(CallTicket<SessionInfo>),
+    Destroy(CallTicket<DestroyedSession>),
+    Run(CallTicket<ExecResult>),
+    Stream(CallTicket<StartedStream>),
+    Done(CallTicket<RequestDone>),
+    Cancel(CallTicket<StopRequested>),
+    Output(CallTicket<OutputPiece>),
     /// Asks for the length of a terminal's output, before its end is read.
-    ScreenEnd(Ticket<ScreenSource>),
-    Screen(Ticket<ScreenSource>),
+    ScreenEnd(CallTicket<ScreenSource>),
+    Screen(CallTicket<ScreenSource>),
     /// A command of an earlier runtime. No call waits for it.
     Inherited,
     /// No call waits for the response.
@@ -151,7 +151,7 @@ impl RuntimeSession {
     }
 
     /// Waits for the first response of a new keeper.
-    pub(crate) fn expect_status(&mut self, ticket: Ticket<SessionInfo>) {
+    pub(crate) fn expect_status(&mut self, ticket: CallTicket<SessionInfo>) {
         self.pending_replies.insert(FIRST_RESPONSE_TAG, PendingReply::Create(ticket));
     }
 

@@ -39,7 +39,7 @@ pub(super) const EXCEPTIONS: &[TidyException] = &[
         "crates/ports/src/workspace.rs",
         "a contract is named by the thing that it stands for",
     ),
-    one_word("Daemon", "crates/daemon/src/daemon.rs", "the handle of the whole crate"),
+    one_word("Daemon", "crates/daemon/src/service.rs", "the handle of the whole crate"),
     one_word("Deadline", "crates/domain/src/deadline.rs", "an established term with one meaning"),
     one_word(
         "Question",
