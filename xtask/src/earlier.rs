@@ -13,7 +13,7 @@ use crate::workspace::CargoWorkspace;
 pub(crate) struct EarlierCommit {
     folder: PathBuf,
     target: PathBuf,
-    /// The full hash.
+    /// The full hash of the commit, 40 hexadecimal digits.
     pub(crate) commit: String,
 }
 

@@ -26,7 +26,6 @@ pub struct StateDirectory(Arc<OpenedState>);
 
 #[derive(Debug)]
 struct OpenedState {
-    /// The workspace.
     root: Directory,
     relative: PathBuf,
     directory: Directory,

@@ -24,7 +24,6 @@ impl PeriodicTimer {
         Ok(Self { timer: timerfd_create(TimerfdClockId::Monotonic, flags)?, period_us, is_running: false })
     }
 
-    /// Starts the timer.
     pub fn start(&mut self) {
         if !self.is_running {
             self.set(self.period_us);

@@ -69,7 +69,6 @@ impl ParrotScript {
         Self { lines: lines.into(), reply }
     }
 
-    /// Appends instructions.
     pub(crate) fn add(&mut self, text: &str) {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         self.lines.extend(lines.map(str::to_owned));
@@ -83,7 +82,6 @@ impl ParrotScript {
         self.lines.is_empty()
     }
 
-    /// Records a reply.
     pub(crate) fn set_reply(&mut self, reply: &str) {
         reply.clone_into(&mut self.reply);
     }

@@ -14,7 +14,6 @@ use crate::record::{DeliveryKeys, EntryRow, InteractionKeys, hash_entry, to_db_i
 /// The initial capacity in bytes, sufficient for most commits without growing.
 const INITIAL_CAPACITY_BYTES: usize = 8 << 10;
 
-/// The encoded texts.
 #[derive(Debug)]
 pub(crate) struct RowText(String);
 

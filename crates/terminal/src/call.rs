@@ -40,7 +40,6 @@ pub enum TerminalCall {
     Info(SessionId, CallTicket<SessionInfo>),
     /// Returns the state of all sessions.
     List(CallTicket<Vec<SessionInfo>>),
-    /// Ends a session.
     Destroy {
         session: SessionId,
         /// Skips the grace period.
@@ -345,7 +344,6 @@ pub struct SessionInfo {
     pub session: SessionId,
     pub state: SessionState,
     pub meta: SessionMeta,
-    /// The shell's pid.
     pub pid: u32,
     pub created_at: u64,
     pub last_activity_at: u64,

@@ -51,7 +51,7 @@ impl TerminalErrorCode {
 #[error("{message}")]
 pub struct TerminalError {
     pub code: TerminalErrorCode,
-    /// For display.
+    /// For people, a lower-case fragment.
     pub message: String,
 }
 

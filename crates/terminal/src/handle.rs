@@ -165,7 +165,6 @@ struct ClientReads {
     queue: VecDeque<(TerminalCall, EventListener)>,
 }
 
-/// All unfinished calls.
 #[derive(Default)]
 struct PendingCalls {
     callbacks: BTreeMap<CallId, ReplyCallback>,

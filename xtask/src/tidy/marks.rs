@@ -5,7 +5,7 @@ use super::TidyFinding;
 use super::source::{RustSource, is_name};
 use super::tree::FileTree;
 
-/// Forbidden in code.
+/// Macros that may not be in committed code.
 const MACROS: &[&str] = &["todo", "unimplemented", "dbg"];
 /// Forbidden in comments, as whole words.
 const COMMENT_MARKS: &[&str] = &["TODO", "XXX", "HACK", "WIP"];

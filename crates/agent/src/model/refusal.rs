@@ -36,7 +36,7 @@ pub(super) enum RateLimited {
 /// A field that some servers refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldSupport {
-    /// `stream_options` is refused.
+    /// The server refuses `stream_options`, so a stream reports no token usage.
     NoUsage,
     /// `max_completion_tokens` is required instead of `max_tokens`.
     MaxCompletionTokens,

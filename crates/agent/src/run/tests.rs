@@ -24,7 +24,6 @@ use crate::{
 /// A state folder, a script, and the recorded requests and calls.
 struct AgentLoopFixture {
     folder: tempfile::TempDir,
-    /// The home's records.
     records: tempfile::TempDir,
     origin: Cell<StateOrigin>,
     definition: AgentDefinition,
@@ -573,7 +572,7 @@ fn an_interrupted_batch_has_a_result_for_each_call_and_continues() {
     assert_eq!(fixture.message("go"), completed("I see"));
     let requests = fixture.last_request();
     assert_eq!(requests[4], "tool: stopped");
-    assert_eq!(requests[5], "tool: not carried out: the person stopped the run before it was begun");
+    assert_eq!(requests[5], "tool: not carried out: the person stopped the run before this call was started");
     assert_eq!(fixture.executed_calls.borrow().len(), 2);
 }
 

@@ -37,7 +37,6 @@ pub struct OneShotCommand<'a> {
     pub timeout_ms: u64,
     /// See [`KeeperSpec::confinement`].
     pub confinement: Vec<Vec<u8>>,
-    /// The keeper's directory.
     pub keeper_path: &'a Path,
 }
 

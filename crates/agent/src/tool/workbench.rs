@@ -76,7 +76,7 @@ pub enum FormerSessions {
 pub enum OrphanPolicy {
     /// This process, which has no other children than keepers: see [`abide_keeper::orphans::adopt_orphans`].
     Adopted,
-    /// Another process.
+    /// Orphans are adopted by another process.
     NotAdopted,
 }
 
@@ -244,7 +244,6 @@ impl ToolWorkbench {
         &mut self.setup
     }
 
-    /// Executes a call.
     pub fn run(
         &mut self,
         action: &str,

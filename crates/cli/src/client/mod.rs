@@ -44,7 +44,6 @@ pub(crate) struct DaemonClient {
 struct DaemonRequest {
     path: String,
     action: RequestAction,
-    /// Idempotency key.
     key: Option<String>,
 }
 

@@ -45,7 +45,6 @@ pub struct ConfigSources {
     pub path: PathBuf,
     /// `None` if the file does not exist.
     pub text: Option<String>,
-    /// The environment.
     pub variables: Vec<(String, String)>,
     pub overrides: Vec<GivenSetting>,
     pub built_in: Vec<String>,

@@ -26,7 +26,7 @@ pub(super) struct EventLine {
 pub(super) enum EventSeverity {
     /// Shown only on request.
     Detail,
-    /// Transient status.
+    /// A status that the next one replaces.
     Progress,
     /// A step in the lifecycle of the run.
     Step,

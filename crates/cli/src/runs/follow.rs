@@ -370,7 +370,6 @@ impl<'a> FollowSession<'a> {
         Ok(exit::run_exit_code(self.run.status))
     }
 
-    /// Handles typed input.
     fn on_input(&mut self, typed: &str) {
         self.prompt_shown = false;
         match self.input.push_line(typed, self.shown_question.as_ref()) {

@@ -175,7 +175,7 @@ pub trait StoreMaintenance {
     }
 }
 
-/// A complete store.
+/// All contracts of a store together.
 pub trait Store: Journal + StoreQueries + StoreMaintenance + Send + Sync {}
 
 impl<S> Store for S where S: Journal + StoreQueries + StoreMaintenance + Send + Sync {}

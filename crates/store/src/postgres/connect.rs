@@ -124,7 +124,6 @@ impl PostgresTarget {
         self.connect_with_retries(MAX_CONNECT_TRIES).await
     }
 
-    /// Connects without retries.
     pub(super) async fn connect_once(&self) -> Result<PostgresConnection, StoreError> {
         self.connect_with_retries(1).await
     }

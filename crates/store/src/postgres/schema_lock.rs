@@ -206,7 +206,6 @@ async fn read_holder(session: &PostgresConnection) -> Result<Option<SchemaHolder
     Ok(rows.first().and_then(|row| serde_json::from_str(row.get(0)).ok()))
 }
 
-/// The host name.
 fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     if name.trim().is_empty() { "an unknown host".to_owned() } else { name.trim().to_owned() }

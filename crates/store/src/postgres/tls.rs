@@ -27,7 +27,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 /// The protection of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TlsMode {
-    /// Plain text.
+    /// Unencrypted.
     Disable,
     /// TLS if the server supports it, with any certificate. Only a local connection falls back to plain text.
     Prefer,

@@ -16,7 +16,6 @@ use crate::{
 pub(super) enum SqliteWriteError {
     /// The request was refused.
     Refused(StoreError),
-    /// SQLite failed.
     Failed(rusqlite::Error),
 }
 

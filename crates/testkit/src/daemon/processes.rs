@@ -12,7 +12,6 @@ use crate::proc::parent;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HomeProcess {
     pub pid: u32,
-    /// The command line.
     pub command: String,
 }
 
@@ -46,7 +45,6 @@ impl LiveKeeper {
         signal(self.keeper.pid, "KILL");
     }
 
-    /// Kills the children.
     pub fn kill_children(&self) {
         for child in &self.children {
             signal(*child, "KILL");

@@ -22,7 +22,6 @@ pub struct TestScenario {
     pub engine: String,
     /// `auto`, `interactive` or `chat`.
     pub mode: String,
-    /// The first prompt.
     pub prompt: String,
     /// Messages sent after the first prompt. A chat is ended by the player after the last answer.
     pub messages: Vec<String>,

@@ -16,7 +16,6 @@ pub struct TerminalUser {
     child: Child,
     /// Output that no search has consumed yet.
     unread: String,
-    /// The whole output.
     pub output: String,
 }
 

@@ -19,7 +19,7 @@ pub struct ScriptedAnswer {
 /// In how many pieces an answer is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum AnswerForm {
-    /// As requested.
+    /// Streamed if the request asks for it.
     #[default]
     AsAsked,
     /// One piece, even if a stream was requested. Some servers do this.

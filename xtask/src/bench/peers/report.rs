@@ -21,7 +21,7 @@ pub(super) struct PeerRow {
 
 pub(super) enum PeerOutcome {
     Measured(PeerFigures),
-    /// Contains the reason.
+    /// Not measured, with the reason.
     NotMeasured(String),
 }
 
