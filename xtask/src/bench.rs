@@ -82,15 +82,15 @@ pub(crate) fn run(workspace: &CargoWorkspace, name: &str, args: &[String]) -> Re
     };
     match bench.needs {
         BenchmarkNeeds::BinaryAndPeers => {
-            let (wanted, args) = peers::PeerSelection::split(args)?;
+            let (selection, args) = peers::PeerSelection::split(args)?;
             EchoedCommand::new("cargo")
                 .args(["build", "--release", "--package", "abide"])
                 .dir(&workspace.root)
                 .run()?;
-            if wanted.own_figures() {
+            if selection.own_figures() {
                 cargo(&args).run()?;
             }
-            peers::run(workspace, wanted)
+            peers::run(workspace, selection)
         }
         BenchmarkNeeds::Engines => match env::var_os(engines::ENGINES_VARIABLE) {
             // The programs are installed elsewhere.

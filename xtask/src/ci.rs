@@ -72,7 +72,7 @@ pub(crate) fn run(workspace: &CargoWorkspace, only: &[CiStep]) -> Result<()> {
         eprintln!("{:<12} {:<15} {took}", step.name(), outcome.label());
     }
     eprintln!("{:<12} {:<15} {}", "in all", "", whole.read());
-    let count = |wanted: StepOutcome| done.iter().filter(|(_, outcome, _)| *outcome == wanted).count();
+    let count = |expected: StepOutcome| done.iter().filter(|(_, outcome, _)| *outcome == expected).count();
     eprintln!("\nsteps: {} passed, {} failed", count(StepOutcome::Passed), count(StepOutcome::Failed));
     match failure {
         Some(error) => Err(error),

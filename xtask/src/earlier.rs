@@ -13,7 +13,7 @@ use crate::workspace::CargoWorkspace;
 pub(crate) struct EarlierCommit {
     folder: PathBuf,
     target: PathBuf,
-    /// The full hash.
+    /// The full hash of the commit, 40 hexadecimal digits.
     pub(crate) commit: String,
 }
 
@@ -26,8 +26,8 @@ pub(crate) enum BuildProfile {
 impl EarlierCommit {
     pub(crate) fn check_out(workspace: &CargoWorkspace, name: &str) -> Result<Self> {
         let git = |args: &[&str]| EchoedCommand::new("git").args(args).dir(&workspace.root);
-        let wanted = format!("{name}^{{commit}}");
-        let commit = git(&["rev-parse", "--verify", "--quiet", &wanted]).read().with_context(|| {
+        let revision = format!("{name}^{{commit}}");
+        let commit = git(&["rev-parse", "--verify", "--quiet", &revision]).read().with_context(|| {
             format!(
                 "the commit {name} is not in this clone; a shallow clone gets it with `git fetch --unshallow`"
             )

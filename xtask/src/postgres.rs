@@ -94,8 +94,8 @@ fn unprivileged() -> Result<Option<UnixUser>> {
         return Ok(None);
     }
     let passwd = fs::read_to_string("/etc/passwd").context("could not read the list of accounts")?;
-    let found = ["postgres", "nobody"].into_iter().find_map(|name| account(&passwd, name));
-    match found {
+    let server_account = ["postgres", "nobody"].into_iter().find_map(|name| account(&passwd, name));
+    match server_account {
         Some(user) => Ok(Some(user)),
         None => bail!("Postgres does not run as root, and there is no account `postgres` or `nobody`"),
     }
@@ -231,7 +231,7 @@ fn serve(binaries: &Path, home: &Path, user: Option<UnixUser>, port: u16) -> Res
         .start()?;
     let log = home.join("log");
     let ready =
-        server.stderr.take().context("its errors are on a pipe").and_then(|said| await_ready(said, &log));
+        server.stderr.take().context("its errors are on a pipe").and_then(|stderr| await_ready(stderr, &log));
     match ready {
         Ok(()) => Ok(server),
         Err(error) => {
@@ -245,17 +245,17 @@ fn serve(binaries: &Path, home: &Path, user: Option<UnixUser>, port: u16) -> Res
 fn await_ready(stderr: ChildStderr, log: &Path) -> Result<()> {
     let mut log = File::create(log).context("could not create the server's log")?;
     let mut lines = BufReader::new(stderr);
-    let mut said = String::new();
+    let mut log_text = String::new();
     loop {
-        let start = said.len();
-        if lines.read_line(&mut said).context("could not read the server's log")? == 0 {
-            bail!("the server did not start:\n{said}");
+        let start = log_text.len();
+        if lines.read_line(&mut log_text).context("could not read the server's log")? == 0 {
+            bail!("the server did not start:\n{log_text}");
         }
-        if said[start..].contains("database system is ready to accept connections") {
+        if log_text[start..].contains("database system is ready to accept connections") {
             break;
         }
     }
-    log.write_all(said.as_bytes()).context("could not write the server's log")?;
+    log.write_all(log_text.as_bytes()).context("could not write the server's log")?;
     thread::spawn(move || std::io::copy(&mut lines, &mut log));
     Ok(())
 }

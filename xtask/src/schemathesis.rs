@@ -34,7 +34,7 @@ pub(crate) fn run(workspace: &CargoWorkspace, args: &[String]) -> Result<()> {
     fs::remove_dir_all(&home).ok();
     fs::create_dir_all(&home).with_context(|| format!("could not create {}", home.display()))?;
     let daemon = SchemathesisDaemon::start(&workspace.target.join("debug/abide"), &home)?;
-    let asked = EchoedCommand::new(schemathesis)
+    let result = EchoedCommand::new(schemathesis)
         .arg("--config-file")
         .arg(workspace.root.join("xtask/schemathesis/schemathesis.toml"))
         .arg("run")
@@ -61,17 +61,18 @@ pub(crate) fn run(workspace: &CargoWorkspace, args: &[String]) -> Result<()> {
         .dir(&home)
         .run();
     let stopped = daemon.stop();
-    asked.context("the HTTP interface differs from its OpenAPI document")?;
+    result.context("the HTTP interface differs from its OpenAPI document")?;
     stopped
 }
 
 /// Returns the program, installed once for the list of packages in `xtask/schemathesis`.
 fn ensure_installed(workspace: &CargoWorkspace) -> Result<PathBuf> {
     let list = workspace.root.join("xtask/schemathesis/requirements.txt");
-    let wanted = fs::read_to_string(&list).with_context(|| format!("could not read {}", list.display()))?;
+    let requirements =
+        fs::read_to_string(&list).with_context(|| format!("could not read {}", list.display()))?;
     let folder = workspace.root.join(".cache/schemathesis");
     let (program, installed) = (folder.join("bin/schemathesis"), folder.join("installed.txt"));
-    if program.is_file() && fs::read_to_string(&installed).is_ok_and(|had| had == wanted) {
+    if program.is_file() && fs::read_to_string(&installed).is_ok_and(|had| had == requirements) {
         return Ok(program);
     }
     let watch = Stopwatch::start();
@@ -81,7 +82,7 @@ fn ensure_installed(workspace: &CargoWorkspace) -> Result<PathBuf> {
         .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
         .arg(&list)
         .run()?;
-    fs::write(&installed, wanted).context("could not record the installed list")?;
+    fs::write(&installed, requirements).context("could not record the installed list")?;
     eprintln!("installed schemathesis in {}", watch.read());
     Ok(program)
 }

@@ -182,8 +182,8 @@ impl EchoedCommand {
             bail!("interrupted");
         }
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            bail!("`{}` failed with {}: {}", self.line(), output.status, said.trim());
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            bail!("`{}` failed with {}: {}", self.line(), output.status, stderr.trim());
         }
         String::from_utf8(output.stdout).with_context(|| format!("`{}` printed bytes, not text", self.line()))
     }
@@ -327,8 +327,8 @@ mod tests {
     #[test]
     fn a_command_does_not_see_the_settings_of_the_shell() {
         let names = |shell: EchoedCommand| -> Vec<String> {
-            let said = shell.read().unwrap();
-            let names = said.lines().filter_map(|line| line.split('=').next());
+            let environment = shell.read().unwrap();
+            let names = environment.lines().filter_map(|line| line.split('=').next());
             names.filter(|name| name.starts_with("ABIDE_")).map(str::to_owned).collect()
         };
         if std::env::vars_os().any(|(name, _)| name == "ABIDE_LISTEN") {
@@ -343,14 +343,14 @@ mod tests {
         // The environment of this process must not be changed, so the test runs itself as a child.
         let own = "shell::tests::a_command_does_not_see_the_settings_of_the_shell";
         let itself = EchoedCommand::new(std::env::current_exe().unwrap()).args(["--exact", own]);
-        let said = itself.env("ABIDE_LISTEN", "not an address").read().unwrap();
-        assert!(said.contains("1 passed"), "{said}");
+        let output = itself.env("ABIDE_LISTEN", "not an address").read().unwrap();
+        assert!(output.contains("1 passed"), "{output}");
     }
 
     #[test]
     fn a_clean_command_sees_the_path_and_what_it_is_given() {
-        let said = EchoedCommand::new("env").path_only_env().env("GIVEN", "1").read().unwrap();
-        let names: Vec<&str> = said.lines().filter_map(|line| line.split('=').next()).collect();
+        let environment = EchoedCommand::new("env").path_only_env().env("GIVEN", "1").read().unwrap();
+        let names: Vec<&str> = environment.lines().filter_map(|line| line.split('=').next()).collect();
         assert_eq!(names, ["GIVEN", "PATH"]);
     }
 }

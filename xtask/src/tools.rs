@@ -18,7 +18,7 @@ use crate::workspace::CargoWorkspace;
 /// A program from the system's packages.
 struct SystemTool {
     package: &'static str,
-    why: &'static str,
+    reason: &'static str,
     present: fn() -> bool,
 }
 
@@ -26,32 +26,32 @@ struct SystemTool {
 const FOR_TESTS: &[SystemTool] = &[
     SystemTool {
         package: "postgresql",
-        why: "the store's suite runs on a real server",
+        reason: "the store's suite runs on a real server",
         present: || postgres::binaries().is_some(),
     },
     SystemTool {
         package: "openssl",
-        why: "it makes the certificates of that server",
+        reason: "it makes the certificates of that server",
         present: || which("openssl").is_some(),
     },
     SystemTool {
         package: "sqlite3",
-        why: "the native agent's sessions are tested with it",
+        reason: "the native agent's sessions are tested with it",
         present: || which("sqlite3").is_some(),
     },
     SystemTool {
         package: "zsh",
-        why: "terminal sessions are tested in it",
+        reason: "terminal sessions are tested in it",
         present: || which("zsh").is_some(),
     },
     SystemTool {
         package: "bubblewrap",
-        why: "isolation and the sandbox of Claude Code are tested with it",
+        reason: "isolation and the sandbox of Claude Code are tested with it",
         present: || which("bwrap").is_some(),
     },
     SystemTool {
         package: "socat",
-        why: "the sandbox of Claude Code needs it",
+        reason: "the sandbox of Claude Code needs it",
         present: || which("socat").is_some(),
     },
 ];
@@ -59,7 +59,7 @@ const FOR_TESTS: &[SystemTool] = &[
 /// The requirements of the terminal's peers besides their own packages.
 const FOR_PEERS: &[SystemTool] = &[SystemTool {
     package: "tmux",
-    why: "the terminal of OpenHands runs in it",
+    reason: "the terminal of OpenHands runs in it",
     present: || which("tmux").is_some(),
 }];
 
@@ -67,12 +67,12 @@ const FOR_PEERS: &[SystemTool] = &[SystemTool {
 const FOR_CROSS_CHECK: &[SystemTool] = &[
     SystemTool {
         package: "gcc-aarch64-linux-gnu",
-        why: "the C parts of dependencies are compiled for aarch64 with it",
+        reason: "the C parts of dependencies are compiled for aarch64 with it",
         present: || which("aarch64-linux-gnu-gcc").is_some(),
     },
     SystemTool {
         package: "libc6-dev-arm64-cross",
-        why: "these C parts include the headers of the C library",
+        reason: "these C parts include the headers of the C library",
         present: || Path::new("/usr/aarch64-linux-gnu/include/stdio.h").is_file(),
     },
 ];
@@ -125,7 +125,7 @@ fn install(tools: &[SystemTool]) -> Result<()> {
         return Ok(());
     }
     for tool in &missing {
-        eprintln!("missing: {} ({})", tool.package, tool.why);
+        eprintln!("missing: {} ({})", tool.package, tool.reason);
     }
     let packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
     if which("apt-get").is_none() || !geteuid().is_root() {
@@ -161,10 +161,10 @@ impl CrateTool {
     pub(crate) fn ensure_installed(&self, workspace: &CargoWorkspace) -> Result<PathBuf> {
         let cache = workspace.root.join(".cache/tools");
         let cached = cache.join("bin").join(self.binary);
-        if let Some(found) =
+        if let Some(path) =
             which(self.binary).into_iter().chain([cached.clone()]).find(|path| self.has_pinned_version(path))
         {
-            return Ok(found);
+            return Ok(path);
         }
         let watch = Stopwatch::start();
         eprintln!("missing: {} {}; building it once into .cache/tools", self.package, self.version);
@@ -195,7 +195,7 @@ impl CrateTool {
             && EchoedCommand::new(path)
                 .args(["--version"])
                 .read()
-                .is_ok_and(|said| said.split_whitespace().any(|word| word == self.version))
+                .is_ok_and(|output| output.split_whitespace().any(|word| word == self.version))
     }
 }
 
@@ -210,9 +210,9 @@ fn manual_install_hint(packages: &[&str]) -> String {
 /// Returns a Python that is at least as new as all lists require, from the path or pyenv.
 pub(crate) fn python() -> Result<PathBuf> {
     let minor = |path: &PathBuf| -> Option<u32> {
-        let asked =
+        let output =
             EchoedCommand::new(path).args(["-c", "import sys, venv; print(sys.version_info[1])"]).read();
-        asked.ok()?.trim().parse().ok()
+        output.ok()?.trim().parse().ok()
     };
     let on_path = ["python3.12", "python3.13", "python3"].into_iter().filter_map(which);
     let root = EchoedCommand::new("pyenv").arg("root").read().ok();

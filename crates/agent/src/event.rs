@@ -324,10 +324,10 @@ mod tests {
 
     #[test]
     fn only_a_complete_reply_is_an_answer() {
-        let said = |text: &str| ModelThought { text: Some(text.to_owned()), ..ModelThought::default() };
-        assert!(said("done").is_answer());
-        assert!(!said(" \n").is_answer());
-        assert!(!ModelThought { calls: 1, ..said("I will look") }.is_answer());
-        assert!(!ModelThought { finish: Some("length".to_owned()), ..said("once upon a") }.is_answer());
+        let thought = |text: &str| ModelThought { text: Some(text.to_owned()), ..ModelThought::default() };
+        assert!(thought("done").is_answer());
+        assert!(!thought(" \n").is_answer());
+        assert!(!ModelThought { calls: 1, ..thought("I will look") }.is_answer());
+        assert!(!ModelThought { finish: Some("length".to_owned()), ..thought("once upon a") }.is_answer());
     }
 }

@@ -188,11 +188,11 @@ impl AgentJournal {
 
     /// Fails if the file at the journal's path is not the open one, because writes would be lost.
     pub(crate) fn check_in_place(&self) -> Result<(), JournalError> {
-        let identity = |file: &File| file.metadata().map(|found| (found.dev(), found.ino()));
+        let identity = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
         let own = identity(&self.file);
         let own = own.map_err(|source| JournalError::Io { path: self.path.clone(), source })?;
         let at_path = self.state.directory().open_file(JOURNAL_FILE);
-        let is_same = at_path.is_ok_and(|file| identity(&file).is_ok_and(|found| found == own));
+        let is_same = at_path.is_ok_and(|file| identity(&file).is_ok_and(|current| current == own));
         if is_same && self.state.is_in_place() {
             return Ok(());
         }
@@ -228,7 +228,7 @@ fn foreign_error(path: &Path, line: usize, bytes: &[u8]) -> JournalError {
 
 fn parse(path: &Path, bytes: &[u8]) -> Result<ParsedJournal, JournalError> {
     let broken = |line: usize, reason: String| JournalError::Broken { path: path.to_owned(), line, reason };
-    let mut found = ParsedJournal::default();
+    let mut journal = ParsedJournal::default();
     // The offset of the current batch, and the number of requests that it still lacks.
     let mut batch: Option<(usize, u64)> = None;
     let mut offset = 0;
@@ -243,22 +243,27 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<ParsedJournal, JournalError> {
             Ok(entry) => entry,
             Err(_) if offset == bytes.len() && is_truncated_line(line) => {
                 let offset = batch.map_or(start, |(start, _)| start);
-                found.mark_torn(offset, batch.is_some(), bytes);
-                return Ok(found);
+                journal.mark_torn(offset, batch.is_some(), bytes);
+                return Ok(journal);
             }
             Err(error) => return Err(broken(number, explain_parse_error(line, &error))),
         };
-        found.lacks_newline = !ended;
-        let expected = found.entries.last().map_or(1, |entry| entry.seq + 1);
+        journal.lacks_newline = !ended;
+        let expected = journal.entries.last().map_or(1, |entry| entry.seq + 1);
         if entry.seq != expected {
             return Err(broken(number, format!("expected event {expected}, found event {}", entry.seq)));
         }
         batch = match (batch, &entry.event) {
             (None, AgentEvent::Thought(thought)) if thought.calls > 0 => Some((start, thought.calls)),
             (Some((_, 1)), AgentEvent::ActionRequest(_)) => None,
-            (Some((start, left)), AgentEvent::ActionRequest(_)) => Some((start, left - 1)),
-            (Some((_, left)), _) => {
-                return Err(broken(number, format!("{left} requests of the preceding thought are missing")));
+            (Some((start, missing_requests)), AgentEvent::ActionRequest(_)) => {
+                Some((start, missing_requests - 1))
+            }
+            (Some((_, missing_requests)), _) => {
+                return Err(broken(
+                    number,
+                    format!("{missing_requests} requests of the preceding thought are missing"),
+                ));
             }
             (None, AgentEvent::ActionRequest(_)) => {
                 return Err(broken(number, "this request belongs to no thought".to_owned()));
@@ -273,12 +278,12 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<ParsedJournal, JournalError> {
                 | AgentEvent::SystemMessage(_),
             ) => None,
         };
-        found.entries.push(entry);
+        journal.entries.push(entry);
     }
     if let Some((start, _)) = batch {
-        found.mark_torn(start, true, bytes);
+        journal.mark_torn(start, true, bytes);
     }
-    Ok(found)
+    Ok(journal)
 }
 
 impl AgentJournal {

@@ -211,7 +211,7 @@ pub(crate) fn is_deleted(record: &Path) -> bool {
     let is_missing =
         |path: &Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     match fs::symlink_metadata(&identity.path) {
-        Ok(found) if (found.dev(), found.ino()) == (identity.device, identity.inode) => {
+        Ok(metadata) if (metadata.dev(), metadata.ino()) == (identity.device, identity.inode) => {
             is_missing(&identity.path.join(crate::agent_state::JOURNAL_FILE))
         }
         Ok(_) => true,
@@ -396,7 +396,7 @@ fn first_use(records: &Path) -> Option<ProcessIdentity> {
 /// Fails if a folder of Abide in the state folder is a symbolic link.
 fn refuse_links(state: &StateDirectory) -> Result<(), StateFolderError> {
     let is_link = |name: &&str| {
-        state.directory().metadata(name).is_ok_and(|found| found.kind == FileKind::SymbolicLink)
+        state.directory().metadata(name).is_ok_and(|metadata| metadata.kind == FileKind::SymbolicLink)
     };
     match ["executions", "sessions"].into_iter().find(is_link) {
         Some(link) => Err(StateFolderError::Link(state.path().join(link))),
@@ -487,7 +487,7 @@ impl ProvenanceRecord {
             self.slots.read_exact_at(&mut lines, LINES_OFFSET).is_ok() && digest(&lines) == announced.sha256;
         // If the power failure also destroyed the announced lines in the record, only their length is compared. The
         // torn part is kept in a separate file.
-        !is_kept || rest.iter().zip(&lines).all(|(found, line)| found == line || *found == 0)
+        !is_kept || rest.iter().zip(&lines).all(|(recorded, line)| recorded == line || *recorded == 0)
     }
 
     /// Records this as the complete journal.

@@ -153,7 +153,6 @@ impl SecretStore {
         Ok(())
     }
 
-    /// Deletes all answers.
     pub(crate) fn delete_all(&mut self) -> io::Result<()> {
         self.stored.clear();
         self.rebuild_substitutions();
@@ -264,7 +263,6 @@ impl SecretStore {
         serde_json::from_str(&number).ok()
     }
 
-    /// Rebuilds both substitutions.
     fn rebuild_substitutions(&mut self) {
         let (mut hiding, mut revealing) = (Vec::new(), Vec::new());
         for secret in &self.stored {

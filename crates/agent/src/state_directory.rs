@@ -26,7 +26,6 @@ pub struct StateDirectory(Arc<OpenedState>);
 
 #[derive(Debug)]
 struct OpenedState {
-    /// The workspace.
     root: Directory,
     relative: PathBuf,
     directory: Directory,
@@ -85,7 +84,7 @@ impl StateDirectory {
 
     /// Whether the folder at the path is still the open one.
     pub(crate) fn is_in_place(&self) -> bool {
-        let at_path = self.0.root.open_directory(&self.0.relative).and_then(|found| found.identity());
+        let at_path = self.0.root.open_directory(&self.0.relative).and_then(|directory| directory.identity());
         at_path.is_ok_and(|at_path| self.identity().is_ok_and(|own| own == at_path))
     }
 
@@ -97,8 +96,8 @@ impl StateDirectory {
     pub(crate) fn append(&self, relative: impl AsRef<Path>) -> Result<File, OsError> {
         let relative = relative.as_ref();
         let file = self.directory().append_file(relative, FILE_MODE)?;
-        let narrowed = file.metadata().and_then(|found| {
-            if found.permissions().mode() & 0o077 == 0 {
+        let narrowed = file.metadata().and_then(|metadata| {
+            if metadata.permissions().mode() & 0o077 == 0 {
                 return Ok(());
             }
             file.set_permissions(Permissions::from_mode(FILE_MODE))

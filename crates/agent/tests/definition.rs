@@ -243,7 +243,7 @@ fn a_command_is_a_list_of_words_or_a_text_for_a_shell() {
     assert_tool_problems(
         "shell: true\ncommand: [ls, -l]",
         expect![[r#"
-            config.yaml:6:14: command: with shell: true it is one text for sh; write it as one text, or remove shell: true
+            config.yaml:6:14: command: with shell: true, it must be one text for sh; write it as one text, or remove shell: true
              6 |     command: [ls, -l]
                |              ^"#]],
     );
@@ -269,7 +269,7 @@ fn parameters_are_consistent() {
         "command: [a]\nparameters:\n  - {name: a, inject_as: stdin}\n  - {name: b, inject_as: stdin}\n  - {name: c, required: false}\n  - {name: d}\n  \
          - {name: e, option_name: -e}\n  - {name: f, inject_as: option, option_name: max count}\n  - {name: g, type: str, inject_as: argumnt}",
         expect![[r#"
-            config.yaml:8:30: a program reads one input, and a is it already; inject one of them as an argument or an option
+            config.yaml:8:30: only one parameter can be the input, and a already is; inject one of them as an argument or an option
              8 |       - {name: b, inject_as: stdin}
                |                              ^^^^^
             config.yaml:10:9: the argument d is required and follows c, which may be missing: the program could not tell them apart; put c last, or inject it as an option

@@ -54,9 +54,9 @@ fn ask_with(client: &mut ModelClient) -> AskResult {
     let request = ModelRequest { messages: &[&message], tools: &[TOOL] };
     let outcome = client.complete(&request, &mut |piece| match piece {
         ReplyDelta::Text(more) => text.push_str(more),
-        ReplyDelta::Retry { attempt, max_attempts: of, wait, reason: why } => {
+        ReplyDelta::Retry { attempt, max_attempts, wait, reason } => {
             text.clear();
-            retries.push((attempt, of, wait, why.to_owned()));
+            retries.push((attempt, max_attempts, wait, reason.to_owned()));
         }
         ReplyDelta::Reasoning(_) | ReplyDelta::Call(_) => {}
     });
@@ -85,9 +85,9 @@ fn text_and_calls_have_token_usage() {
     let answer = ScriptedAnswer::say("one moment, please").then_call("ls", json!({ "path": "." }));
     let server =
         start_strict_server(ModelScript::new().then(answer.then_call("ls", json!({})).with_usage(120, 30)));
-    let asked = ask(&server);
-    assert_eq!(asked.text, "one moment, please");
-    let reply = asked.outcome.unwrap();
+    let completion = ask(&server);
+    assert_eq!(completion.text, "one moment, please");
+    let reply = completion.outcome.unwrap();
     assert_eq!(reply.text.as_deref(), Some("one moment, please"));
     assert_eq!(reply.finish_reason, FinishReason::ToolCalls);
     assert_eq!(reply.usage, Some(TokenUsage { input_tokens: 120, output_tokens: 30, cached_tokens: 0 }));
@@ -126,10 +126,10 @@ fn a_single_json_object_instead_of_a_stream_is_a_reply() {
     let server = start_strict_server(
         ModelScript::new().then(ScriptedAnswer::say("hello").in_one_piece().with_usage(5, 6)),
     );
-    let asked = ask(&server);
-    assert_eq!(text_and_finish(&asked), stopped_text("hello"));
-    assert_eq!(asked.text, "hello");
-    assert_eq!(asked.outcome.unwrap().usage.map(|usage| usage.total()), Some(11));
+    let completion = ask(&server);
+    assert_eq!(text_and_finish(&completion), stopped_text("hello"));
+    assert_eq!(completion.text, "hello");
+    assert_eq!(completion.outcome.unwrap().usage.map(|usage| usage.total()), Some(11));
 }
 
 #[test]
@@ -151,9 +151,9 @@ fn retry_after_is_respected() {
             .then(ScriptedAnswer::status(429, "slow down").retry_after(1))
             .then(ScriptedAnswer::say("well")),
     );
-    let asked = ask(&server);
-    assert_eq!(text_and_finish(&asked), stopped_text("well"));
-    assert_eq!(asked.retries, [(2, 4, Duration::from_secs(1), "429: slow down".to_owned())]);
+    let completion = ask(&server);
+    assert_eq!(text_and_finish(&completion), stopped_text("well"));
+    assert_eq!(completion.retries, [(2, 4, Duration::from_secs(1), "429: slow down".to_owned())]);
 }
 
 #[test]
@@ -161,11 +161,11 @@ fn a_too_long_retry_after_fails_the_request() {
     let server = start_strict_server(
         ModelScript::new().then(ScriptedAnswer::status(429, "slow down").retry_after(3600)),
     );
-    let asked = ask(&server);
+    let completion = ask(&server);
     assert_eq!(server.requests().len(), 1);
     let expected = "the model server limits the rate (1 attempts): 429: slow down, and it asks to wait 3600 s; \
                     run the same command again later";
-    assert_eq!(asked.outcome.unwrap_err().to_string(), expected);
+    assert_eq!(completion.outcome.unwrap_err().to_string(), expected);
 }
 
 #[test]
@@ -173,10 +173,10 @@ fn a_failing_server_is_retried_a_limited_number_of_times() {
     let failing =
         ModelScript::new().then(ScriptedAnswer::status(500, "oops")).then(ScriptedAnswer::raw(502, "<html>"));
     let server = start_strict_server(failing.then(ScriptedAnswer::say("well")));
-    let asked = ask(&server);
-    assert_eq!(text_and_finish(&asked), stopped_text("well"));
-    let why: Vec<&str> = asked.retries.iter().map(|(.., why)| why.as_str()).collect();
-    assert_eq!(why, ["500: oops", "502: an HTML page"]);
+    let completion = ask(&server);
+    assert_eq!(text_and_finish(&completion), stopped_text("well"));
+    let reasons: Vec<&str> = completion.retries.iter().map(|(.., reason)| reason.as_str()).collect();
+    assert_eq!(reasons, ["500: oops", "502: an HTML page"]);
 
     let server = start_strict_server(ModelScript::new().with_default(ScriptedAnswer::status(503, "down")));
     let error = ask(&server).outcome.unwrap_err();
@@ -198,12 +198,12 @@ fn a_truncated_stream_is_never_a_reply() {
             .then(ScriptedAnswer::say(whole).cut_after(cut))
             .then(ScriptedAnswer::say("again"));
         let server = start_strict_server(script);
-        let asked = ask(&server);
+        let completion = ask(&server);
         // If only the formal end is missing, the first reply counts; otherwise only the second.
-        let (text, _) = text_and_finish(&asked);
+        let (text, _) = text_and_finish(&completion);
         assert!(text.as_deref() == Some(whole) || text.as_deref() == Some("again"), "cut at {cut}: {text:?}");
-        assert_eq!(Some(asked.text.as_str()), text.as_deref(), "cut at {cut}");
-        assert_eq!(asked.retries.len(), usize::from(text.as_deref() == Some("again")), "cut at {cut}");
+        assert_eq!(Some(completion.text.as_str()), text.as_deref(), "cut at {cut}");
+        assert_eq!(completion.retries.len(), usize::from(text.as_deref() == Some("again")), "cut at {cut}");
     }
 }
 
@@ -227,9 +227,9 @@ fn a_stalled_stream_is_retried() {
         ..RetryPolicy::from_config(&config)
     };
     let mut client = ModelClient::new(&config, None, Arc::default()).unwrap().with_retry_policy(policy);
-    let asked = ask_with(&mut client);
-    assert_eq!(text_and_finish(&asked), stopped_text("again"));
-    assert_eq!(asked.retries[0].3, "no data from the server for 0.3 s (model.timeout_sec)");
+    let completion = ask_with(&mut client);
+    assert_eq!(text_and_finish(&completion), stopped_text("again"));
+    assert_eq!(completion.retries[0].3, "no data from the server for 0.3 s (model.timeout_sec)");
     server.wait_until(|exchange| exchange.end == AnswerEnd::Abandoned);
 }
 
@@ -238,8 +238,11 @@ fn a_slow_stream_is_not_stalled() {
     let slow =
         ScriptedAnswer::say("word by word, with time between them").paced_by(Duration::from_millis(20));
     let server = start_strict_server(ModelScript::new().then(slow));
-    let asked = ask(&server);
-    assert_eq!((asked.retries.len(), asked.outcome.unwrap().finish_reason), (0, FinishReason::Stop));
+    let completion = ask(&server);
+    assert_eq!(
+        (completion.retries.len(), completion.outcome.unwrap().finish_reason),
+        (0, FinishReason::Stop)
+    );
 }
 
 #[test]
@@ -248,9 +251,9 @@ fn an_error_inside_a_stream_is_no_answer() {
     let server = start_strict_server(
         ModelScript::new().then(ScriptedAnswer::raw(200, body)).then(ScriptedAnswer::say("well")),
     );
-    let asked = ask(&server);
-    assert_eq!(text_and_finish(&asked), stopped_text("well"));
-    assert_eq!(asked.retries[0].3, "529: overloaded");
+    let completion = ask(&server);
+    assert_eq!(text_and_finish(&completion), stopped_text("well"));
+    assert_eq!(completion.retries[0].3, "529: overloaded");
 }
 
 #[test]
@@ -259,23 +262,23 @@ fn a_refused_connection_is_retried_and_then_reported() {
     let port = listener.local_addr().unwrap().port();
     drop(listener);
     let config = config(&format!("http://127.0.0.1:{port}/v1"));
-    let asked = ask_with(&mut client(&config, None, &Arc::default()));
-    assert_eq!(asked.retries.len(), 3);
+    let completion = ask_with(&mut client(&config, None, &Arc::default()));
+    assert_eq!(completion.retries.len(), 3);
     let expected = format!(
         "no complete answer after 4 attempts: cannot reach http://127.0.0.1:{port}/v1/chat/completions: \
          Connection refused (os error 111); run the same command again to continue"
     );
-    assert_eq!(asked.outcome.unwrap_err().to_string(), expected);
+    assert_eq!(completion.outcome.unwrap_err().to_string(), expected);
 }
 
 #[test]
 fn a_refused_key_is_reported_with_its_variable_and_never_shown() {
     let server = start_strict_server(ModelScript::new().require_key("right"));
     let config = config(&server.url("/v1"));
-    let asked = ask_with(&mut client(&config, None, &Arc::default()));
+    let completion = ask_with(&mut client(&config, None, &Arc::default()));
     let expected = "the model server refused the key (401): the API key is wrong; no key was sent: \
                     name a variable in model.api_key_env, or set ABIDE_MODEL_API_KEY";
-    assert_eq!(asked.outcome.unwrap_err().to_string(), expected);
+    assert_eq!(completion.outcome.unwrap_err().to_string(), expected);
     let key = ApiKey::new("sk-wrong", "MY_KEY");
     let error = ask_with(&mut client(&config, Some(key), &Arc::default())).outcome.unwrap_err().to_string();
     assert!(error.contains("the key is from MY_KEY") && !error.contains("sk-wrong"), "{error}");
@@ -292,8 +295,8 @@ fn a_server_that_repeats_the_key_does_not_get_it_into_a_message() {
         );
         let config = ModelConfig { max_retries: 1, ..config(&server.url("/v1")) };
         let mut client = client(&config, Some(ApiKey::new("sk-secret", "K")), &Arc::default());
-        let asked = ask_with(&mut client);
-        let shown = format!("{:?} {:?} {client:?}", asked.outcome, asked.retries);
+        let completion = ask_with(&mut client);
+        let shown = format!("{:?} {:?} {client:?}", completion.outcome, completion.retries);
         assert!(shown.contains("bad key *** given") && !shown.contains("sk-secret"), "{code}: {shown}");
     }
 }
@@ -320,9 +323,9 @@ fn an_unknown_model_is_reported_with_suggestions() {
 fn a_conversation_that_is_too_long_has_its_own_kind() {
     let message = "This model's maximum context length is 10 tokens";
     let server = start_strict_server(ModelScript::new().then(ScriptedAnswer::status(400, message)));
-    let asked = ask(&server);
-    assert_eq!(asked.outcome, Err(ModelError::ContextLength { message: message.to_owned() }));
-    assert_eq!((asked.retries.len(), server.requests().len()), (0, 1));
+    let completion = ask(&server);
+    assert_eq!(completion.outcome, Err(ModelError::ContextLength { message: message.to_owned() }));
+    assert_eq!((completion.retries.len(), server.requests().len()), (0, 1));
 }
 
 #[test]
@@ -344,11 +347,11 @@ fn refused_fields_are_omitted_or_renamed() {
     let mut client = client(&config, None, &Arc::default());
     assert_eq!(text_and_finish(&ask_with(&mut client)), stopped_text("well"));
     assert!(ask_with(&mut client).outcome.is_ok());
-    let heard = server.requests();
-    assert_eq!(heard.len(), 4);
-    assert_eq!(heard[3].raw["stream_options"], json!(null));
+    let requests = server.requests();
+    assert_eq!(requests.len(), 4);
+    assert_eq!(requests[3].raw["stream_options"], json!(null));
     assert_eq!(
-        (&heard[3].raw["max_completion_tokens"], &heard[3].raw["max_tokens"]),
+        (&requests[3].raw["max_completion_tokens"], &requests[3].raw["max_tokens"]),
         (&json!(9), &json!(null))
     );
 }
@@ -377,15 +380,15 @@ fn canned_server(answers: Vec<&'static str>) -> (u16, JoinHandle<Vec<String>>) {
     let serving = std::thread::spawn(move || {
         let serve = |answer: &str| {
             let (mut stream, _) = listener.accept().expect("the client connects");
-            let mut heard = Vec::new();
+            let mut request_bytes = Vec::new();
             let mut buffer = [0; 4096];
             // The bodies in these tests are shorter than the buffer and end with a brace.
-            while !heard.ends_with(b"}") {
+            while !request_bytes.ends_with(b"}") {
                 let read = stream.read(&mut buffer).expect("the client writes");
-                heard.extend_from_slice(&buffer[..read]);
+                request_bytes.extend_from_slice(&buffer[..read]);
             }
             stream.write_all(answer.as_bytes()).expect("the client reads");
-            String::from_utf8_lossy(&heard).lines().next().unwrap_or_default().to_owned()
+            String::from_utf8_lossy(&request_bytes).lines().next().unwrap_or_default().to_owned()
         };
         answers.into_iter().map(serve).collect()
     });
@@ -447,13 +450,13 @@ fn a_server_without_http_is_reported() {
 fn a_plain_http_server_is_distinguished_from_a_dead_one() {
     let server = start_strict_server(ModelScript::new());
     let url = server.url("/v1").replace("http://", "https://");
-    let asked = ask_with(&mut client(&config(&url), None, &Arc::default()));
+    let completion = ask_with(&mut client(&config(&url), None, &Arc::default()));
     let expected = format!(
         "cannot reach {url}/chat/completions: received corrupt message of type InvalidContentType; does the server speak \
          https? Perhaps model.base_url should begin with http://"
     );
-    assert_eq!(asked.outcome.unwrap_err().to_string(), expected);
-    assert_eq!(asked.retries, []);
+    assert_eq!(completion.outcome.unwrap_err().to_string(), expected);
+    assert_eq!(completion.retries, []);
 }
 
 #[test]

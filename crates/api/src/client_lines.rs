@@ -28,8 +28,8 @@ impl ClientLineBuffer {
 
     pub(crate) fn next(&mut self) -> Option<ClientLine> {
         loop {
-            let found = self.buffer.get(self.searched_bytes..)?.iter().position(|byte| *byte == b'\n');
-            let Some(at) = found.map(|at| at + self.searched_bytes) else {
+            let line_end = self.buffer.get(self.searched_bytes..)?.iter().position(|byte| *byte == b'\n');
+            let Some(at) = line_end.map(|at| at + self.searched_bytes) else {
                 self.searched_bytes = self.buffer.len();
                 if self.buffer.len() > self.max_line_bytes {
                     self.buffer = Vec::new();

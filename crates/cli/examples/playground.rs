@@ -39,12 +39,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Returns the next answer of the model: a question, then a file, then the end.
-fn answer(heard: &ReceivedRequest) -> Option<ScriptedAnswer> {
-    Some(match (heard.user_count(), heard.new_tool_results().is_empty()) {
+fn answer(request: &ReceivedRequest) -> Option<ScriptedAnswer> {
+    Some(match (request.user_count(), request.new_tool_results().is_empty()) {
         (0 | 1, _) => ScriptedAnswer::say(QUESTION),
         (_, true) => ScriptedAnswer::shell(WRITE_COMMAND),
         (_, false) => {
-            ScriptedAnswer::say(format!("CHANGELOG.md is there; its format: {}.", heard.last_user_text()))
+            ScriptedAnswer::say(format!("CHANGELOG.md is there; its format: {}.", request.last_user_text()))
         }
     })
 }

@@ -229,13 +229,13 @@ pub(crate) struct DownArguments {
 
 impl UpArguments {
     /// Returns the settings of the command line. Flags of this command take precedence over `--set`.
-    pub(crate) fn settings(&self, given: &[GivenSetting]) -> Vec<GivenSetting> {
+    pub(crate) fn settings(&self, overrides: &[GivenSetting]) -> Vec<GivenSetting> {
         let flag = |name: &str, value: &Option<String>| {
             let flag = format!("--{name}");
             value.clone().map(|text| GivenSetting { name: name.to_owned(), text, flag })
         };
         let flags = [flag("listen", &self.listen), flag("store", &self.store)];
-        given.iter().cloned().chain(flags.into_iter().flatten()).collect()
+        overrides.iter().cloned().chain(flags.into_iter().flatten()).collect()
     }
 }
 

@@ -24,8 +24,8 @@ use crate::{
 /// Interval at which the size of the copy is polled.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-pub(crate) fn run(arguments: &BackupArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let config = config::load(given)?.config;
+pub(crate) fn run(arguments: &BackupArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let config = config::load(overrides)?.config;
     let to = std::path::absolute(&arguments.file).context("cannot use that name")?;
     if !config.store.starts_with("sqlite:") {
         let detail = "only an SQLite store is copied by this command; a Postgres store is backed up with its own tool, \

@@ -16,7 +16,7 @@ use crate::terminal_text;
 /// An error with a code and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CliError {
-    /// Machine-readable.
+    /// For programs, in upper-case letters with `_`.
     pub(crate) code: String,
     pub(crate) detail: String,
     pub(crate) kind: CliErrorKind,

@@ -98,7 +98,6 @@ fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
 
 pub(crate) const SUCCEEDED: ExitCode = ExitCode::SUCCESS;
 pub(crate) const FAILED: ExitCode = ExitCode::FAILURE;
-/// Invalid arguments.
 pub(crate) fn usage() -> ExitCode {
     ExitCode::from(2)
 }

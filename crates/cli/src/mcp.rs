@@ -8,8 +8,8 @@ use crate::{
     home,
 };
 
-pub(crate) fn serve(given: &[GivenSetting]) -> anyhow::Result<()> {
-    let runtime = RuntimeHandle::start(home::terminal_config(&config::load(given)?.config, false)?)?;
+pub(crate) fn serve(overrides: &[GivenSetting]) -> anyhow::Result<()> {
+    let runtime = RuntimeHandle::start(home::terminal_config(&config::load(overrides)?.config, false)?)?;
     let tokio_runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     tokio_runtime
         .block_on(abide_api::mcp::serve(runtime))

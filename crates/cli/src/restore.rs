@@ -17,8 +17,8 @@ use crate::{
     up::HomeLock,
 };
 
-pub(crate) fn run(arguments: &RestoreArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let config = config::load(given)?.config;
+pub(crate) fn run(arguments: &RestoreArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let config = config::load(overrides)?.config;
     let Some(database) = config.store.strip_prefix("sqlite:").filter(|path| !path.is_empty()) else {
         let detail = "only an SQLite store is restored by this command; a Postgres store is restored with its own tool, \
                       such as pg_restore --clean --dbname=URL abide.dump, and started with `abide up --accept-loss`";

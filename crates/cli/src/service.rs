@@ -20,8 +20,8 @@ use crate::{
 /// Time limit for the exit of the daemon after a stop.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(crate) fn status(output: &OutputArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let Some(client) = DaemonClient::connect_existing(given)? else {
+pub(crate) fn status(output: &OutputArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let Some(client) = DaemonClient::connect_existing(overrides)? else {
         return Err(CliError::failure(
             "NOT_RUNNING",
             "no daemon is running; start it with `abide up --detach`",
@@ -91,10 +91,10 @@ fn lines(status: &DaemonStatus, url: &str) -> Vec<String> {
     table::format_rows(&rows, ColourMode::of_stdout())
 }
 
-pub(crate) fn down(arguments: &DownArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+pub(crate) fn down(arguments: &DownArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     let nothing = StopDaemonResponse::default();
-    let Some(client) = DaemonClient::connect_existing(given)? else {
+    let Some(client) = DaemonClient::connect_existing(overrides)? else {
         eprint_line("abide: no daemon is running");
         if arguments.output.json {
             writeln!(out, "{}", serde_json::to_string(&nothing)?)?;

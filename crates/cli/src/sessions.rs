@@ -15,8 +15,8 @@ use abide_terminal::direct::{
     DirectCommand, DirectCommandEnd, DirectSession, DirectSessionError, list_sessions,
 };
 use abide_terminal::{
-    CallId, CommandOutput, CommandResult, CreateSessionRequest, ExecId, OutputStream, SessionInfo,
-    TerminalCall, TerminalEvent, TerminalRuntime, TerminalSize, Ticket,
+    CallId, CallTicket, CommandOutput, CommandResult, CreateSessionRequest, ExecId, OutputStream,
+    SessionInfo, TerminalCall, TerminalEvent, TerminalRuntime, TerminalSize,
 };
 use anyhow::bail;
 use serde_json::json;
@@ -30,14 +30,14 @@ use crate::terminal_text;
 /// Maximum bytes of each stream in the JSON result of a command.
 const MAX_RESULT_BYTES: u64 = 1 << 20;
 
-pub(crate) fn run(command: SessionsCommand, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(command: SessionsCommand, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     match command {
         SessionsCommand::Ls { output } => list(output.json),
         SessionsCommand::New { name, shell, cwd, env, pty, output } => {
             let cwd =
                 cwd.map(std::path::absolute).transpose()?.map(|path| path.to_string_lossy().into_owned());
             let pty = pty.then(attach::terminal_size);
-            new(CreateSessionRequest { shell, cwd, env, name, pty }, output.json, given)
+            new(CreateSessionRequest { shell, cwd, env, name, pty }, output.json, overrides)
         }
         SessionsCommand::Exec { session, command, timeout, output } => {
             let command = if let [only] = command.as_slice() { only.clone() } else { command.join(" ") };
@@ -73,9 +73,9 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
     Ok(SUCCEEDED)
 }
 
-fn new(create: CreateSessionRequest, json: bool, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let mut runtime = TerminalRuntime::new(home::terminal_config(&config::load(given)?.config, true)?)?;
-    let ticket = Ticket::new(CallId::default());
+fn new(create: CreateSessionRequest, json: bool, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let mut runtime = TerminalRuntime::new(home::terminal_config(&config::load(overrides)?.config, true)?)?;
+    let ticket = CallTicket::new(CallId::default());
     runtime.call(TerminalCall::Create(create, ticket));
     let info = loop {
         runtime.work();
@@ -117,8 +117,8 @@ fn exec(session: &str, command: String, timeout: Option<f64>, json: bool) -> any
     let end = end.map_err(|error| refused(session, error))?;
     let outcome = &end.result.outcome;
     if json {
-        if let Some(why) = &outcome.lost {
-            bail!(why.clone());
+        if let Some(reason) = &outcome.lost {
+            bail!(reason.clone());
         }
         writeln!(std::io::stdout(), "{}", describe_result(&end))?;
         return Ok(program_exit_code(outcome.code));
@@ -130,8 +130,8 @@ fn exec(session: &str, command: String, timeout: Option<f64>, json: bool) -> any
     if end.shell_restarted {
         eprintln!("abide: the shell was restarted; its variables and functions are lost");
     }
-    if let Some(why) = &outcome.lost {
-        bail!(why.clone());
+    if let Some(reason) = &outcome.lost {
+        bail!(reason.clone());
     }
     Ok(program_exit_code(outcome.code))
 }
@@ -184,7 +184,7 @@ fn find(session: &str) -> anyhow::Result<DirectSession> {
         Err(DirectSessionError::NotFound) => {
             bail!("there is no session {}; `abide sessions ls` lists them", terminal_text::one_line(session))
         }
-        found => Ok(found?),
+        result => Ok(result?),
     }
 }
 

@@ -18,7 +18,9 @@ pub(crate) fn open_error(error: StoreError) -> anyhow::Error {
         | StoreError::OutcomeUnknown { .. }
         | StoreError::FilesGone { .. }
         | StoreError::Unsupported { .. }
-        | StoreError::Invalid { .. } => return anyhow::Error::new(error).context("cannot open the store"),
+        | StoreError::Invalid(_) => {
+            return anyhow::Error::new(error).context("cannot open the store");
+        }
     };
     CliError::failure(code, format!("cannot open the store: {error}")).into()
 }

@@ -21,8 +21,8 @@ use crate::{
     up::{HomeLock, access},
 };
 
-pub(crate) fn run(command: &TokenCommand, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let credentials = CredentialAccess::open(given)?;
+pub(crate) fn run(command: &TokenCommand, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let credentials = CredentialAccess::open(overrides)?;
     match command {
         TokenCommand::Ls(arguments) => list(&credentials, arguments),
         TokenCommand::New(arguments) => new(&credentials, arguments),
@@ -38,8 +38,8 @@ enum CredentialAccess {
 }
 
 impl CredentialAccess {
-    fn open(given: &[GivenSetting]) -> anyhow::Result<Self> {
-        if let Some(client) = DaemonClient::connect_existing(given)? {
+    fn open(overrides: &[GivenSetting]) -> anyhow::Result<Self> {
+        if let Some(client) = DaemonClient::connect_existing(overrides)? {
             return Ok(Self::Daemon(client));
         }
         let home = home::home()?;

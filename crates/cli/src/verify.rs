@@ -21,8 +21,8 @@ use crate::{
     up::DaemonAddress,
 };
 
-pub(crate) fn run(arguments: &VerifyArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let config = config::load(given)?.config;
+pub(crate) fn run(arguments: &VerifyArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let config = config::load(overrides)?.config;
     if arguments.repair
         && let Some(daemon) = DaemonAddress::find(&home::home()?)
     {
@@ -40,16 +40,16 @@ async fn verify(url: &str, arguments: &VerifyArguments) -> anyhow::Result<ExitCo
     let opening = StoreOptions { home: Some(home::home()?), read_only: true, ..StoreOptions::default() };
     let OpenedStore { store, .. } = registry::open_with(url, opening).await.map_err(store::open_error)?;
     let mut progress_line = VerifyProgress::default();
-    let mut found = verification::verify(&*store, |progress| progress_line.show(progress)).await?;
+    let mut report = verification::verify(&*store, |progress| progress_line.show(progress)).await?;
     progress_line.clear();
     let mut rebuilt = None;
-    if arguments.repair && !found.is_clean() && advice(&found) == VerifyAdvice::Repair {
+    if arguments.repair && !report.is_clean() && advice(&report) == VerifyAdvice::Repair {
         rebuilt = Some(repair(&*store).await?);
-        found = verification::verify(&*store, |progress| progress_line.show(progress)).await?;
+        report = verification::verify(&*store, |progress| progress_line.show(progress)).await?;
         progress_line.clear();
     }
-    print_report(arguments, &found, rebuilt)?;
-    Ok(if found.is_clean() { SUCCEEDED } else { FAILED })
+    print_report(arguments, &report, rebuilt)?;
+    Ok(if report.is_clean() { SUCCEEDED } else { FAILED })
 }
 
 async fn repair(store: &dyn Store) -> anyhow::Result<u64> {
@@ -68,25 +68,25 @@ enum VerifyAdvice {
     AcceptLoss,
 }
 
-fn advice(found: &VerificationReport) -> VerifyAdvice {
+fn advice(report: &VerificationReport) -> VerifyAdvice {
     let tables_only = |finding: &VerificationFinding| match finding {
         VerificationFinding::Difference(JournalMismatch::Rows { .. })
+        | VerificationFinding::DamagedRow { .. }
         | VerificationFinding::Flaw(StoreFlaw::Derived { .. } | StoreFlaw::Note { .. }) => true,
         VerificationFinding::Flaw(StoreFlaw::InputLost { .. } | StoreFlaw::Journal { .. }) => false,
         VerificationFinding::Difference(
             JournalMismatch::EventRefused { .. } | JournalMismatch::Revision { .. },
         )
         | VerificationFinding::SequenceGap { .. }
-        | VerificationFinding::JournalTruncated { .. } => false,
-        // A row of a table can be rebuilt, a journal entry cannot.
-        VerificationFinding::Damaged { detail } => detail.starts_with("row "),
+        | VerificationFinding::JournalTruncated { .. }
+        | VerificationFinding::DamagedEntry { .. } => false,
     };
     let is_lost = |finding: &VerificationFinding| {
         matches!(finding, VerificationFinding::Flaw(StoreFlaw::InputLost { .. }))
     };
-    match found.findings.iter().all(tables_only) {
+    match report.findings.iter().all(tables_only) {
         true => VerifyAdvice::Repair,
-        false if found.findings.iter().any(is_lost) => VerifyAdvice::AcceptLoss,
+        false if report.findings.iter().any(is_lost) => VerifyAdvice::AcceptLoss,
         false => VerifyAdvice::Restore,
     }
 }
@@ -109,20 +109,20 @@ impl VerifyAdvice {
 
 fn print_report(
     arguments: &VerifyArguments,
-    found: &VerificationReport,
+    report: &VerificationReport,
     rebuilt: Option<u64>,
 ) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
-    let clean = found.is_clean();
-    let advice = (!clean).then(|| advice(found).text());
+    let clean = report.is_clean();
+    let advice = (!clean).then(|| advice(report).text());
     if arguments.output.json {
         let value = json!({
             "ok": clean,
-            "entries": found.entries,
-            "runs": found.runs,
-            "findings": found.findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "further_findings": found.further_findings,
-            "notes": found.notes,
+            "entries": report.entries,
+            "runs": report.runs,
+            "findings": report.findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "further_findings": report.further_findings,
+            "notes": report.notes,
             "rebuilt": rebuilt,
             "advice": advice,
         });
@@ -133,16 +133,16 @@ fn print_report(
     if let Some(rebuilt) = rebuilt {
         text += &format!("the tables of {rebuilt} runs were rebuilt\n");
     }
-    for finding in &found.findings {
+    for finding in &report.findings {
         text += &format!("{finding}\n");
     }
-    if found.further_findings > 0 {
-        text += &format!("and {} more\n", found.further_findings);
+    if report.further_findings > 0 {
+        text += &format!("and {} more\n", report.further_findings);
     }
     let verdict = if clean { "consistent" } else { "inconsistent" };
-    text += &format!("{} entries, {} runs: {verdict}\n", found.entries, found.runs);
+    text += &format!("{} entries, {} runs: {verdict}\n", report.entries, report.runs);
     std::io::Write::write_all(&mut out, text.as_bytes())?;
-    for remark in &found.notes {
+    for remark in &report.notes {
         eprint_line(format_args!("abide: {remark}"));
     }
     if let Some(advice) = advice {
@@ -185,5 +185,24 @@ impl VerifyProgress {
             eprint!("\r\x1b[K");
             self.line_drawn = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn advice_on(findings: Vec<VerificationFinding>) -> VerifyAdvice {
+        advice(&VerificationReport { findings, ..VerificationReport::default() })
+    }
+
+    #[test]
+    fn advice_depends_on_the_kind_of_a_finding_and_not_on_its_text() {
+        let row = || VerificationFinding::DamagedRow { detail: "a text".to_owned() };
+        let entry = || VerificationFinding::DamagedEntry { detail: "row 7".to_owned() };
+        let lost = || VerificationFinding::Flaw(StoreFlaw::InputLost { detail: "a text".to_owned() });
+        assert_eq!(advice_on(vec![row()]), VerifyAdvice::Repair);
+        assert_eq!(advice_on(vec![row(), entry()]), VerifyAdvice::Restore);
+        assert_eq!(advice_on(vec![row(), entry(), lost()]), VerifyAdvice::AcceptLoss);
     }
 }

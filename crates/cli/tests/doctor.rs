@@ -128,8 +128,8 @@ fn the_table_has_no_colours_outside_a_terminal() {
     let (table, code) = fixture.text(&["codex", "gemini"]);
     assert_eq!(code, Some(0), "{table}");
     let row = |name: &str| {
-        let found = table.lines().find(|line| line.starts_with(name)).unwrap_or_default();
-        found.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
+        let row = table.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        row.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
     };
     let program = fixture.path("bin/codex");
     assert!(row("codex").starts_with("codex resumable 1.2.3 resume, "), "{table}");
@@ -172,9 +172,9 @@ fn an_interrupted_doctor_leaves_nothing_behind() {
     let fixture = fixture.program("codex", &lines);
     let mut doctor = fixture.doctor_command(&["codex"]).stdout(Stdio::piped()).spawn().unwrap();
     // Opening the pipe blocks until the program opens its end.
-    let mut said = String::new();
-    fs::File::open(&pipe).unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(said, "here\n");
+    let mut text = String::new();
+    fs::File::open(&pipe).unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(text, "here\n");
     kill_process(Pid::from_child(&doctor), Signal::INT).unwrap();
     assert_eq!(doctor.wait().unwrap().code(), Some(130));
     assert_eq!(fixture.leftovers(), Vec::<String>::new());

@@ -37,13 +37,13 @@ struct DelegatedBase(ControlGroup);
 impl DelegatedBase {
     /// Returns `None`, with a recorded skip, if this test cannot create groups.
     fn create(name: &str) -> Option<Self> {
-        let made = own_group().and_then(|own| {
+        let group = own_group().and_then(|own| {
             let base = ControlGroup::at(own).child(&format!("test-{name}-{}", std::process::id()));
             let base = base.map_err(|error| error.to_string())?;
             base.create().map_err(|error| error.to_string())?;
             Ok(base)
         });
-        match made {
+        match group {
             Ok(base) => Some(Self(base)),
             Err(reason) => {
                 skip(&format!("no control group can be made: {reason}"));
@@ -80,8 +80,8 @@ impl DelegatedBase {
             fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"sleep\x007100"))
         };
         wait::until_some("the detached processes", || {
-            let found: Vec<u32> = self.members().into_iter().filter(is_sleep).collect();
-            (found.len() == 4).then_some(found)
+            let sleeps: Vec<u32> = self.members().into_iter().filter(is_sleep).collect();
+            (sleeps.len() == 4).then_some(sleeps)
         })
     }
 }
@@ -244,7 +244,7 @@ fn a_sweep_ends_processes_of_dead_keepers_only() {
     let fixture = GroupDaemonFixture::plain(base.groups());
     let dead = fixture.start("run-1", IsolationMode::Off, DETACHED_SCRIPT).expect("it starts");
     base.detached_processes();
-    let left = base.members();
+    let remaining = base.members();
     signal(parent(dead), Signal::KILL);
     wait::until("the first is on its own", || !base.members().is_empty() && base.children().len() == 1);
     let living = fixture.start("run-2", IsolationMode::Off, "exec sleep 71005").expect("it starts");
@@ -253,7 +253,7 @@ fn a_sweep_ends_processes_of_dead_keepers_only() {
         base.groups().remove_dead_groups();
         base.children().len() == 1
     });
-    assert!(!left.iter().any(|pid| is_alive(*pid)));
+    assert!(!remaining.iter().any(|pid| is_alive(*pid)));
     assert!(is_alive(living));
     fixture.keepers.terminate("run-2").expect("it ends");
     // A keeper reports its end before it exits.
@@ -266,10 +266,10 @@ fn a_sweep_ends_processes_of_dead_keepers_only() {
 #[test]
 fn without_a_usable_base_a_required_group_refuses_the_start_and_another_does_not() {
     let folder = tempfile::tempdir().expect("the test machine allows it");
-    let gone = folder.path().join("gone");
+    let missing_base = folder.path().join("gone");
     let groups = |required| ControlGroupConfig {
-        base: gone.clone(),
-        keepers_base: gone.clone(),
+        base: missing_base.clone(),
+        keepers_base: missing_base.clone(),
         limits: ControlGroupLimits::default(),
         required,
     };

@@ -110,12 +110,12 @@ fn refusal_message(folder: &TempDir, arguments: &[&str]) -> String {
 #[test]
 fn a_script_continues_behind_its_question_in_another_process() {
     let folder = new_folder();
-    let asked = run_turn(
+    let output = run_turn(
         &folder,
         &["--session-id", "s1"],
         "say one\nappend log 1\nask confirm Continue? | yes\nappend log $reply\nsay two",
     );
-    assert!(asked.starts_with("one\n```abide-question\n"), "{asked}");
+    assert!(output.starts_with("one\n```abide-question\n"), "{output}");
     assert_eq!(file(&folder, "log"), "1\n");
     assert_eq!(run_turn(&folder, &["--resume", "s1"], "crash"), "two", "a reply is no order");
     assert_eq!(file(&folder, "log"), "1\ncrash\n");

@@ -272,7 +272,7 @@ fn a_process_is_started_once_and_one_whose_keeper_died_is_gone() {
     assert_eq!(keepers.find("run-1"), ProcessLookup::Lost);
     let mut follow = keepers.follow("run-1", OutputOffsets::START).unwrap();
     let last = std::iter::repeat_with(|| follow.next(None).unwrap())
-        .find(|heard| matches!(heard, ProcessOutput::Exited(_) | ProcessOutput::Gap(_)));
+        .find(|output| matches!(output, ProcessOutput::Exited(_) | ProcessOutput::Gap(_)));
     assert_eq!(last, Some(ProcessOutput::Exited(ExitStatus::Unknown)), "how it ended is not known");
     keepers.terminate("run-1").unwrap();
     assert_eq!(keepers.find("run-1"), ProcessLookup::NotStarted);
@@ -287,31 +287,31 @@ fn e7_records_of_a_dead_keeper_are_read_and_a_torn_end_is_detected() {
     let keeper = parent(pid);
     wait::until("the end is recorded", || place.join("exit.json").exists());
     kill(keeper.unwrap_or_else(|| keeper_in(&place)), rustix::process::Signal::KILL);
-    let heard = |from| {
+    let read_to_end = |from| {
         let mut follow = keepers.follow("run-1", from).unwrap();
-        let mut heard = vec![];
+        let mut outputs = vec![];
         loop {
-            heard.push(follow.next(None).unwrap());
-            if matches!(heard.last(), Some(ProcessOutput::Exited(_) | ProcessOutput::Gap(_))) {
-                return heard;
+            outputs.push(follow.next(None).unwrap());
+            if matches!(outputs.last(), Some(ProcessOutput::Exited(_) | ProcessOutput::Gap(_))) {
+                return outputs;
             }
         }
     };
     assert!(matches!(keepers.find("run-1"), ProcessLookup::Found(process) if process.pid == pid));
     assert_eq!(start(&keepers, &home, "run-1"), Ok(pid), "it is not started again");
-    let all = heard(OutputOffsets::START);
+    let all = read_to_end(OutputOffsets::START);
     assert!(
         all.contains(&ProcessOutput::Stdout(b"out\n".to_vec()))
             && all.contains(&ProcessOutput::Stderr(b"err\n".to_vec()))
     );
     assert_eq!(all.last(), Some(&ProcessOutput::Exited(ExitStatus::Code(3))));
     assert_eq!(
-        heard(OutputOffsets { stdout: 2, stderr: 4 }),
+        read_to_end(OutputOffsets { stdout: 2, stderr: 4 }),
         [ProcessOutput::Stdout(b"t\n".to_vec()), ProcessOutput::Exited(ExitStatus::Code(3))]
     );
     let spool = fs::File::options().write(true).open(place.join("spool.0")).unwrap();
     spool.set_len(spool.metadata().unwrap().len() - 1).unwrap();
-    assert!(matches!(heard(OutputOffsets::START).last(), Some(ProcessOutput::Gap(_))));
+    assert!(matches!(read_to_end(OutputOffsets::START).last(), Some(ProcessOutput::Gap(_))));
     fs::remove_file(place.join("exit.json")).unwrap();
     assert_eq!(keepers.find("run-1"), ProcessLookup::Lost);
     keepers.terminate("run-1").unwrap();
@@ -546,8 +546,8 @@ fn kill(process: Pid, signal: rustix::process::Signal) {
 fn keeper_in(place: &std::path::Path) -> Pid {
     let mut all = fs::read_dir("/proc").expect("processes are listed").flatten();
     let here = |process: &fs::DirEntry| fs::read_link(process.path().join("cwd")).is_ok_and(|at| at == place);
-    let found = all.find(here).and_then(|process| process.file_name().to_str()?.parse().ok());
-    found.and_then(Pid::from_raw).expect("a keeper works there")
+    let pid = all.find(here).and_then(|process| process.file_name().to_str()?.parse().ok());
+    pid.and_then(Pid::from_raw).expect("a keeper works there")
 }
 
 fn parent(pid: u32) -> Option<Pid> {

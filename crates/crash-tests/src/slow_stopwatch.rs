@@ -22,9 +22,9 @@ impl SlowStopwatch {
     }
 
     /// Prints a message if the step was slow.
-    pub(crate) fn report_if_slow(self, what: &impl fmt::Debug) {
+    pub(crate) fn report_if_slow(self, step: &impl fmt::Debug) {
         if self.elapsed() > SLOW_STEP {
-            eprintln!("{:.0} s for {what:?}", self.elapsed().as_secs_f64());
+            eprintln!("{:.0} s for {step:?}", self.elapsed().as_secs_f64());
         }
     }
 }

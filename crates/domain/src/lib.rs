@@ -30,6 +30,7 @@ pub mod event;
 pub mod failure;
 pub mod ledger;
 pub mod refused;
+mod texts;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

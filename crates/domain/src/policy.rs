@@ -8,6 +8,7 @@ use crate::{
     id::InteractionId,
     interaction::{DecisionPolicy, Interaction},
     reply::{InteractionReply, ReplyAuthor},
+    texts::DerivedTexts,
 };
 
 /// The reason for an answer by policy.
@@ -56,23 +57,25 @@ pub enum PolicyDecision {
 pub const MAX_CONSECUTIVE_AUTO_DECISIONS: u32 = 100;
 
 /// Decides an unanswered interaction.
-pub fn decide(interaction: &Interaction, reason: AutoDecideReason) -> PolicyDecision {
+pub(crate) fn decide(
+    interaction: &Interaction,
+    reason: AutoDecideReason,
+    texts: &DerivedTexts,
+) -> PolicyDecision {
     let question = &interaction.question;
     let policy = question.default_decision_policy;
     let asks_permission = interaction.is_approval();
     let instruction = match policy {
         DecisionPolicy::Abort => return PolicyDecision::Abort,
         // A timeout does not give permission, whatever the policy.
-        DecisionPolicy::SafeDefault | DecisionPolicy::EngineJudgement if asks_permission => String::from(
-            "No. Nobody answered, so this is not approved. Go on without it, or end here if that is not possible.",
-        ),
+        DecisionPolicy::SafeDefault | DecisionPolicy::EngineJudgement if asks_permission => {
+            String::from(texts.auto_refusal)
+        }
         DecisionPolicy::SafeDefault => match question.options.iter().find(|option| option.safe) {
             Some(option) => option.label.clone(),
-            None => String::from("No. Nobody answered, so choose what changes the least and can be undone."),
+            None => String::from(texts.auto_least_change),
         },
-        DecisionPolicy::EngineJudgement => {
-            String::from("Nobody answered in time. Decide this yourself with your best judgement and go on.")
-        }
+        DecisionPolicy::EngineJudgement => String::from(texts.auto_judgement),
     };
     PolicyDecision::Answer(AutoReply {
         interaction_id: interaction.interaction_id,

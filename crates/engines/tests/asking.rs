@@ -11,9 +11,9 @@ use proptest::prelude::*;
 
 /// The prose and the question of a text, and the warning.
 fn recognise_question(text: &str) -> (String, Question, Option<String>) {
-    let heard = recognise(text);
-    match heard.outcome {
-        TurnOutcome::Asked { text, question } => (text, question, heard.warning),
+    let recognized = recognise(text);
+    match recognized.outcome {
+        TurnOutcome::Asked { text, question } => (text, question, recognized.warning),
         other @ (TurnOutcome::Completed { .. } | TurnOutcome::Failed { .. } | TurnOutcome::Interrupted) => {
             panic!("no question in {text}: {other:?}")
         }
@@ -22,17 +22,18 @@ fn recognise_question(text: &str) -> (String, Question, Option<String>) {
 
 /// A question in one line: kind, policy, prompt, options.
 fn describe(question: &Question) -> String {
-    let mut told = format!("{:?}/{:?} {}", question.kind, question.default_decision_policy, question.prompt);
+    let mut description =
+        format!("{:?}/{:?} {}", question.kind, question.default_decision_policy, question.prompt);
     for option in &question.options {
         let mark = if option.safe { " (safe)" } else { "" };
-        write!(told, " | {}{mark}", option.label).expect("a string takes everything");
+        write!(description, " | {}{mark}", option.label).expect("a string takes everything");
     }
-    told
+    description
 }
 
 fn check(text: &str, prose: &str, question: &str) {
-    let (said, asks, _) = recognise_question(text);
-    assert_eq!((said.as_str(), describe(&asks).as_str()), (prose, question), "in {text}");
+    let (text_before, parsed_question, _) = recognise_question(text);
+    assert_eq!((text_before.as_str(), describe(&parsed_question).as_str()), (prose, question), "in {text}");
 }
 
 const DB_QUESTION: &str = "ChooseOne/SafeDefault Which db? | SQLite (safe) | Postgres";
@@ -211,9 +212,9 @@ fn mentions_of_questions_are_not_questions() {
         "```html\n<ASK_USER>\nno\n</ASK_USER>\n```",
         "{ not json at all }",
     ] {
-        let heard = recognise(text);
-        assert_eq!(heard.outcome, TurnOutcome::Completed { text: text.to_owned() }, "{text}");
-        assert_eq!(heard.warning, None);
+        let recognized = recognise(text);
+        assert_eq!(recognized.outcome, TurnOutcome::Completed { text: text.to_owned() }, "{text}");
+        assert_eq!(recognized.warning, None);
     }
 }
 
@@ -260,8 +261,8 @@ fn overlong_fields_are_truncated_with_a_warning() {
     assert!(question.options.iter().all(|option| option.label.chars().count() < 1_000));
     assert_eq!(question.ui_hints, None);
     let warning = warning.unwrap_or_default();
-    for what in ["question is longer", "options", "option is longer", "hints"] {
-        assert!(warning.contains(what), "{what} in {}", warning.get(..400).unwrap_or(&warning));
+    for part in ["question is longer", "options", "option is longer", "hints"] {
+        assert!(warning.contains(part), "{part} in {}", warning.get(..400).unwrap_or(&warning));
     }
 }
 

@@ -60,12 +60,13 @@ impl DirIdentity {
 
     fn of_open(directory: &OwnedFd) -> Option<Self> {
         let mask = StatxFlags::INO | StatxFlags::BTIME;
-        let found = statx(directory, c"", AtFlags::EMPTY_PATH, mask).ok()?;
-        let has_birth_time = found.stx_mask & StatxFlags::BTIME.bits() != 0;
-        let born = if has_birth_time { (found.stx_btime.tv_sec, found.stx_btime.tv_nsec) } else { (0, 0) };
+        let attributes = statx(directory, c"", AtFlags::EMPTY_PATH, mask).ok()?;
+        let has_birth_time = attributes.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let born =
+            if has_birth_time { (attributes.stx_btime.tv_sec, attributes.stx_btime.tv_nsec) } else { (0, 0) };
         Some(Self {
-            device: (found.stx_dev_major, found.stx_dev_minor),
-            inode: found.stx_ino,
+            device: (attributes.stx_dev_major, attributes.stx_dev_minor),
+            inode: attributes.stx_ino,
             birth_time: born,
         })
     }
@@ -112,8 +113,8 @@ pub(crate) fn write_note(home: &Path, purpose: DirPurpose, run: &str, path: &Pat
 /// Returns whether the directory at this path is the one that was created for the run.
 pub(crate) fn was_created_for(home: &Path, purpose: DirPurpose, run: &str, path: &Path) -> bool {
     let recorded = fs::read_to_string(note_path(home, purpose, run)).ok();
-    let found = DirIdentity::of(path).map(DirIdentity::to_text);
-    found.is_some() && found == recorded
+    let current = DirIdentity::of(path).map(DirIdentity::to_text);
+    current.is_some() && current == recorded
 }
 
 /// Deletes the note of a deleted directory.
@@ -135,7 +136,7 @@ pub fn write_missing_notes(home: &Path) -> io::Result<()> {
     let unfinished = home.join(format!("{FOLDER}-new"));
     let names = |folder: &str| fs::read_dir(home.join(folder)).into_iter().flatten().flatten();
     private_file::create_dir(&unfinished)?;
-    let device = |path: &Path| DirIdentity::of(path).map(|found| found.device);
+    let device = |path: &Path| DirIdentity::of(path).map(|identity| identity.device);
     let adopt_one = |purpose: DirPurpose, run: &OsStr, path: &Path| -> io::Result<()> {
         let (Some(run), Some(identity)) = (run.to_str(), DirIdentity::of(path)) else { return Ok(()) };
         // A mount point was not created by Abide.

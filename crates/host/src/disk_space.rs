@@ -11,8 +11,8 @@ pub struct FileSystems;
 impl DiskSpace for FileSystems {
     fn free_bytes(&self, path: &str) -> Option<u64> {
         // A path that does not exist will be created below its nearest existing ancestor.
-        let found = Path::new(path).ancestors().find_map(|path| rustix::fs::statvfs(path).ok())?;
-        Some(found.f_bavail.saturating_mul(found.f_frsize))
+        let stats = Path::new(path).ancestors().find_map(|path| rustix::fs::statvfs(path).ok())?;
+        Some(stats.f_bavail.saturating_mul(stats.f_frsize))
     }
 }
 

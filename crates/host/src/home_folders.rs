@@ -88,7 +88,7 @@ pub fn refusal(home: &Path, directory: &Path) -> Option<String> {
     let is_whole = is(home.to_owned()) || is(HomeFolder::Workspaces.path(home));
     let private = HomeFolder::PRIVATE.iter().filter_map(|folder| identity(&folder.path(home)));
     let private: Vec<_> = private.collect();
-    let is_inside = |path: &Path| identity(path).is_some_and(|found| private.contains(&found));
+    let is_inside = |path: &Path| identity(path).is_some_and(|id| private.contains(&id));
     // A table that cannot be read prevents isolation. Without isolation, the mount is not the only way to the folders.
     let aliases =
         fs::canonicalize(home).and_then(|home| mount_table::find_aliases(&home)).unwrap_or_default();
@@ -120,7 +120,7 @@ pub fn contains_home_folder(home: &Path, directory: &Path) -> bool {
 
 /// Returns device and inode.
 fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+    fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 #[cfg(test)]

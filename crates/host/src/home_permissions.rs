@@ -30,7 +30,7 @@ pub fn prepare_home(path: &Path) -> Result<HomeAccess, HostError> {
     // The home may be a link; the mode of its target is checked.
     let resolved = fs::canonicalize(path);
     let path = resolved.as_deref().unwrap_or(path);
-    let mode = fs::metadata(path).map_or(0, |found| found.mode());
+    let mode = fs::metadata(path).map_or(0, |metadata| metadata.mode());
     if mode & STICKY_BIT != 0 || path.parent().is_none() {
         return Err(HostError::SharedHome { path: path.to_owned() });
     }
@@ -44,8 +44,8 @@ pub fn prepare_home(path: &Path) -> Result<HomeAccess, HostError> {
 }
 
 /// Returns whether this user owns the file.
-pub fn is_own_file(found: &Metadata) -> bool {
-    found.uid() == rustix::process::geteuid().as_raw()
+pub fn is_own_file(metadata: &Metadata) -> bool {
+    metadata.uid() == rustix::process::geteuid().as_raw()
 }
 
 /// Name prefixes of Abide's own files in a home.
@@ -80,7 +80,7 @@ const MAX_REPAIR_DEPTH: u32 = 16;
 
 fn restrict_all(path: &Path, levels: u32) {
     restrict(path);
-    if levels > 0 && fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
+    if levels > 0 && fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
         for entry in fs::read_dir(path).into_iter().flatten().flatten() {
             restrict_all(&entry.path(), levels - 1);
         }
@@ -89,9 +89,9 @@ fn restrict_all(path: &Path, levels: u32) {
 
 fn restrict(path: &Path) {
     // Links are skipped, because their targets may be outside of the home.
-    let Ok(found) = fs::symlink_metadata(path) else { return };
-    if !found.is_symlink() && found.mode() & MODE_OTHERS != 0 {
-        let mode = found.mode() & 0o777 & !MODE_OTHERS;
+    let Ok(metadata) = fs::symlink_metadata(path) else { return };
+    if !metadata.is_symlink() && metadata.mode() & MODE_OTHERS != 0 {
+        let mode = metadata.mode() & 0o777 & !MODE_OTHERS;
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).ok();
     }
 }

@@ -84,7 +84,7 @@ pub(crate) fn contains(folders: &[PathBuf], directory: &Path) -> bool {
 
 /// Compares directories by device and inode.
 fn is_same(one: &Path, other: &Path) -> bool {
-    let identity = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    let identity = |path: &Path| fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
     identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 

@@ -33,7 +33,6 @@ pub struct FramedSocket {
 /// The result of [`FramedSocket::receive_up_to`].
 #[derive(Debug)]
 pub enum ReceiveOutcome<M> {
-    /// A complete message.
     Message(M),
     /// No data, or the beginning of a message.
     Incomplete,
@@ -262,7 +261,6 @@ fn frame_length(bytes: &[u8]) -> usize {
     header.map_or(0, |header| usize::try_from(u32::from_le_bytes(*header)).unwrap_or(usize::MAX - 4))
 }
 
-/// Appends one frame.
 pub fn encode(message: &impl Serialize, out: &mut Vec<u8>) -> Result<(), KeeperError> {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);

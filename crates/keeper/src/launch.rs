@@ -26,7 +26,7 @@ use crate::protocol::{KeeperRefusal, KeeperSpec, KeeperStatus, default_if_missin
 pub struct KeeperLauncher {
     /// The path of the program; normally the running one.
     pub program: PathBuf,
-    /// The hidden subcommand.
+    /// The hidden subcommand that starts a keeper, without the program's path.
     pub arguments: Vec<String>,
     /// Where children get their control groups; None if they get none.
     pub groups: Option<ControlGroupConfig>,

@@ -27,7 +27,6 @@ impl PeriodicTimer {
         Ok(Self { timer, initial_period_us, period_us: 0 })
     }
 
-    /// Starts the timer.
     pub fn start(&mut self) {
         if self.period_us == 0 {
             self.set(self.initial_period_us);

@@ -275,7 +275,6 @@ impl ShellDriver {
         !self.unsent.is_empty() && self.commands[self.pipe_index].writer.is_some()
     }
 
-    /// The report pipe.
     pub(crate) fn report_fd(&self) -> BorrowedFd<'_> {
         self.report_reader.as_fd()
     }

@@ -24,7 +24,6 @@ use abide_ports::store::{
 
 /// Intercepts calls to a store.
 pub trait StoreInterceptor: Send + Sync {
-    /// The wrapped store.
     fn store(&self) -> &dyn Store;
 
     /// Called before every call except [`StoreInterceptor::commit`].

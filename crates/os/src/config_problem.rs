@@ -5,7 +5,6 @@
 
 use std::{borrow::Cow, fmt, path::PathBuf};
 
-/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigProblem {
     pub origin: ConfigOrigin,
@@ -51,7 +50,6 @@ pub struct FileExcerpt {
     pub marked_chars: usize,
 }
 
-/// A proposed correction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigSuggestion {
     /// The name that was probably meant.
@@ -91,7 +89,6 @@ impl ConfigProblem {
         self.with_suggestion(name.map(ConfigSuggestion::Name))
     }
 
-    /// Suggests a remedy.
     pub fn with_advice(self, advice: Option<String>) -> Self {
         self.with_suggestion(advice.map(ConfigSuggestion::Advice))
     }
@@ -111,7 +108,7 @@ impl ConfigProblem {
 }
 
 impl ConfigOrigin {
-    /// The whole file.
+    /// A problem that concerns the whole file and no position.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self::File { path: path.into(), position: None }
     }

@@ -42,7 +42,7 @@ pub fn find_aliases(directory: &Path) -> io::Result<Vec<MountAlias>> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct MountEntry {
     id: u64,
-    /// `MAJOR:MINOR`.
+    /// The device as `MAJOR:MINOR`.
     device: Vec<u8>,
     /// The directory or file of the file system that appears at the mount point.
     root: PathBuf,

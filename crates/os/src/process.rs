@@ -21,7 +21,7 @@ use crate::poll::wait_ready;
 pub struct ProcessStat {
     /// One letter, such as `R`, `S`, `T` (stopped) or `Z` (zombie).
     pub state: u8,
-    /// A pid.
+    /// The pid of the parent; 0 if it is outside the PID namespace.
     pub parent: u32,
     pub group: u32,
     pub session: u32,

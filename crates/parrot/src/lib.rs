@@ -94,8 +94,8 @@ fn run_one_turn(options: &ParrotOptions, dirs: &ParrotDirs) -> anyhow::Result<Ex
     let mut process = new_process(workspace)?;
     let mut script = ParrotScript::default();
     let Some(prompt) = next_prompt(&mut process, &mut script) else { bail!("no prompt") };
-    let (left, reply) = session.take_state()?;
-    let open = match left {
+    let (state, reply) = session.take_state()?;
+    let open = match state {
         ParrotSessionState::Idle | ParrotSessionState::Lost => None,
         ParrotSessionState::Asked { rest } => Some(rest),
     };

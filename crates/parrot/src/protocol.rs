@@ -104,11 +104,11 @@ pub(crate) fn send_output(bytes: u64) -> std::io::Result<u64> {
     let mut out = std::io::BufWriter::with_capacity(1 << 16, stdout().lock());
     out.write_all(b"{\"type\":\"output\",\"text\":\"")?;
     let block = DIGITS.repeat(1 << 10);
-    let mut left = piece;
-    while left > 0 {
-        let length = left.min(block.len() as u64);
+    let mut remaining_bytes = piece;
+    while remaining_bytes > 0 {
+        let length = remaining_bytes.min(block.len() as u64);
         out.write_all(block.get(..length as usize).unwrap_or_default())?;
-        left -= length;
+        remaining_bytes -= length;
     }
     out.write_all(b"\"}\n")?;
     out.flush()?;

@@ -69,7 +69,6 @@ impl ParrotScript {
         Self { lines: lines.into(), reply }
     }
 
-    /// Appends instructions.
     pub(crate) fn add(&mut self, text: &str) {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         self.lines.extend(lines.map(str::to_owned));
@@ -83,7 +82,6 @@ impl ParrotScript {
         self.lines.is_empty()
     }
 
-    /// Records a reply.
     pub(crate) fn set_reply(&mut self, reply: &str) {
         reply.clone_into(&mut self.reply);
     }
@@ -219,9 +217,9 @@ mod tests {
         else {
             panic!("no question")
         };
-        let heard = recognise(&asking.block());
-        assert_eq!(heard.warning, None);
-        let TurnOutcome::Asked { question, .. } = heard.outcome else { panic!("not recognised") };
+        let recognized = recognise(&asking.block());
+        assert_eq!(recognized.warning, None);
+        let TurnOutcome::Asked { question, .. } = recognized.outcome else { panic!("not recognised") };
         assert_eq!(question.prompt, "Which \"db\"?");
         let labels: Vec<_> =
             question.options.iter().map(|option| (option.label.as_str(), option.safe)).collect();

@@ -97,9 +97,9 @@ impl ParrotTurn<'_> {
             ParrotInstruction::Progress(text) => send(&ParrotOutput::Progress { text: &text })?,
             ParrotInstruction::Sleep(time) => self.pause(time)?,
             ParrotInstruction::Print(bytes) => {
-                let mut left = bytes;
-                while left > 0 {
-                    left -= send_output(left)?;
+                let mut remaining_bytes = bytes;
+                while remaining_bytes > 0 {
+                    remaining_bytes -= send_output(remaining_bytes)?;
                     self.handle_pending_inputs()?;
                 }
             }
@@ -167,8 +167,9 @@ impl ParrotTurn<'_> {
     #[expect(clippy::disallowed_methods, reason = "the script requests this pause")]
     fn pause(&mut self, time: Duration) -> Result<(), ParrotStop> {
         let start = Instant::now();
-        while let Some(left) = time.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
-            if let Some(input) = self.process.inbox.next_within(left) {
+        while let Some(remaining) = time.checked_sub(start.elapsed()).filter(|remaining| !remaining.is_zero())
+        {
+            if let Some(input) = self.process.inbox.next_within(remaining) {
                 self.handle_input(input)?;
             }
         }

@@ -93,7 +93,7 @@ impl ParrotWorkspace {
 
 /// Returns whether both paths lead to the same directory, by any link or mount.
 fn is_same_directory(one: &Path, other: &Path) -> bool {
-    let identity = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    let identity = |path: &Path| fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
     identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 

@@ -36,7 +36,6 @@ pub enum ContentError {
     /// Its SHA-256 does not match.
     #[error("the content was changed after it was kept")]
     Damaged,
-    /// Reading it failed.
     #[error("the content cannot be read: {0}")]
     Unreadable(#[from] io::Error),
 }

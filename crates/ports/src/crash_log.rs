@@ -9,7 +9,6 @@ pub trait CrashLog: Send + Sync {
     /// Records the name of an operation that begins. Returns its slot for [`CrashLog::end`].
     fn begin(&self, item: &str) -> usize;
 
-    /// Clears a slot.
     fn end(&self, slot: usize);
 
     /// Replaces the state that the next daemon reads.

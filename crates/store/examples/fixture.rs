@@ -200,9 +200,9 @@ fn dump_schema(url: &str) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).expect("a dump is text");
     // Commands of psql and settings of the server are omitted.
-    let wanted =
+    let is_data =
         |line: &&str| !line.starts_with(['\\', '-']) && !line.starts_with("SET ") && !line.is_empty();
-    text.lines().filter(wanted).map(|line| format!("{line}\n")).collect()
+    text.lines().filter(is_data).map(|line| format!("{line}\n")).collect()
 }
 
 #[expect(clippy::disallowed_methods, reason = "the caller says where a server is")]

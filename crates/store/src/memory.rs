@@ -40,7 +40,7 @@ pub struct MemoryStore {
 /// The point at which a simulated crash interrupts a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashPoint {
-    /// Nothing is written.
+    /// The commit fails before anything is written.
     BeforeWrite,
     /// Everything is written, but the caller receives no acknowledgement.
     AfterWrite,

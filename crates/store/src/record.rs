@@ -279,8 +279,9 @@ impl StoredEntry<'_> {
 
     /// The entry, if its checksum is correct.
     pub(crate) fn check(&self) -> Result<JournalEntry, StoreError> {
-        let damaged =
-            |how: &str| StoreError::Damaged { detail: format!("entry {} of the journal {how}", self.seq) };
+        let damaged = |problem: &str| StoreError::Damaged {
+            detail: format!("entry {} of the journal {problem}", self.seq),
+        };
         if !self.has_valid_checksum() {
             return Err(damaged("does not match its checksum"));
         }
@@ -335,8 +336,8 @@ pub(crate) fn parse_status(name: &str) -> Result<RunStatus, StoreError> {
     serde_json::from_value(word).map_err(|_| damaged_row("runs", name, "has an invalid status"))
 }
 
-fn damaged_row(table: &str, id: &str, how: &str) -> StoreError {
-    StoreError::Damaged { detail: format!("row {id} of {table} {how}") }
+fn damaged_row(table: &str, id: &str, problem: &str) -> StoreError {
+    StoreError::Damaged { detail: format!("row {id} of {table} {problem}") }
 }
 
 /// A count as a database integer. Counts never reach its limit.

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use abide_ports::store::{Store, StoreError, StoreFuture};
+use abide_ports::store::{Store, StoreError, StoreFuture, StoreInputError};
 
 #[cfg(feature = "_records")]
 use crate::witness::LossPolicy;
@@ -65,7 +65,7 @@ pub async fn open_with(url: &str, store_options: StoreOptions) -> Result<OpenedS
             // The URL is not included in the message, because it may contain a password.
             let examples: Vec<_> = STORE_KINDS.iter().map(|kind| kind.example).collect();
             let detail = format!("the store's URL is invalid; write one such as {}", examples.join(" or "));
-            Err(StoreError::Invalid { detail })
+            Err(StoreError::Invalid(StoreInputError::Location { detail }))
         }
     }
 }
@@ -86,10 +86,10 @@ fn sqlite(url: String, store_options: StoreOptions) -> StoreFuture<'static, Open
     Box::pin(async move {
         let path = url.strip_prefix("sqlite:").unwrap_or(&url);
         if path.is_empty() {
-            return Err(StoreError::Invalid {
+            return Err(StoreError::Invalid(StoreInputError::Location {
                 detail: "the store's URL has no path; write one such as sqlite:/var/lib/abide/abide.db"
                     .to_owned(),
-            });
+            }));
         }
         let path = std::path::Path::new(path);
         let options = SqliteOptions { loss: store_options.loss, ..SqliteOptions::default() };

@@ -6,7 +6,7 @@
 use std::{fmt::Display, io::Write, ops::Index};
 
 use abide_domain::{delivery::Delivery, inbound::Inbound, interaction::Interaction, turn::Turn};
-use abide_ports::store::{RunChange, StoreError};
+use abide_ports::store::{RunChange, StoreError, StoreInputError};
 use serde::Serialize;
 
 use crate::record::{DeliveryKeys, EntryRow, InteractionKeys, hash_entry, to_db_integer};
@@ -14,7 +14,6 @@ use crate::record::{DeliveryKeys, EntryRow, InteractionKeys, hash_entry, to_db_i
 /// The initial capacity in bytes, sufficient for most commits without growing.
 const INITIAL_CAPACITY_BYTES: usize = 8 << 10;
 
-/// The encoded texts.
 #[derive(Debug)]
 pub(crate) struct RowText(String);
 
@@ -105,5 +104,5 @@ impl RowBuffer {
 
 /// The error for a value that cannot be encoded.
 pub(crate) fn encoding_error(detail: &str) -> StoreError {
-    StoreError::Invalid { detail: detail.to_owned() }
+    StoreError::Invalid(StoreInputError::Unencodable { detail: detail.to_owned() })
 }

@@ -36,9 +36,12 @@ pub enum VerificationFinding {
     /// The journal ends before the position of its recorded head.
     #[error("the journal ends at {found}, but its head is {expected}")]
     JournalTruncated { expected: u64, found: u64 },
-    /// An entry or row cannot be read.
+    /// An entry of the journal cannot be read. Only a backup has it.
     #[error("{detail}")]
-    Damaged { detail: String },
+    DamagedEntry { detail: String },
+    /// A row of a table cannot be read. It can be derived from the journal again.
+    #[error("{detail}")]
+    DamagedRow { detail: String },
     /// The tables differ from those derived from the journal.
     #[error(transparent)]
     Difference(JournalMismatch),
@@ -154,7 +157,7 @@ async fn walk_journal(
                 continue;
             }
             Err(StoreError::Damaged { detail }) => {
-                verification.add_finding(VerificationFinding::Damaged { detail });
+                verification.add_finding(VerificationFinding::DamagedEntry { detail });
                 at = JournalSeq(at.0 + 1);
                 continue;
             }
@@ -185,14 +188,14 @@ async fn compare_run(store: &dyn Store, run: RunId) -> Result<Option<Verificatio
             Ok(None) => {}
             Ok(Some(difference)) => return Ok(Some(VerificationFinding::Difference(difference))),
             Err(StoreError::Damaged { detail }) => {
-                return Ok(Some(VerificationFinding::Damaged { detail }));
+                return Ok(Some(VerificationFinding::DamagedEntry { detail }));
             }
             Err(other) => return Err(other),
         }
         let stored = match store.tables_of(run).await {
             Ok(stored) => stored,
             Err(StoreError::Damaged { detail }) => {
-                return Ok(Some(VerificationFinding::Damaged { detail }));
+                return Ok(Some(VerificationFinding::DamagedRow { detail }));
             }
             Err(other) => return Err(other),
         };

@@ -256,10 +256,10 @@ mod tests {
             let mut bytes = after.clone();
             bytes[slot + torn..slot + SLOT_BYTES].copy_from_slice(&before[slot + torn..slot + SLOT_BYTES]);
             fs::write(&path, &bytes).unwrap();
-            let found = read(&path);
+            let reading = read(&path);
             assert!(
-                [WitnessReading::Head(head(7)), WitnessReading::Head(head(8))].contains(&found),
-                "{torn}: {found:?}"
+                [WitnessReading::Head(head(7)), WitnessReading::Head(head(8))].contains(&reading),
+                "{torn}: {reading:?}"
             );
         }
     }

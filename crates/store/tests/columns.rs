@@ -149,8 +149,8 @@ async fn a_row_that_an_index_of_a_file_does_not_find_is_found_and_repaired() {
             continue;
         }
         damaged += 1;
-        let found = file_findings(&path).await;
-        assert!(found.iter().any(|finding| finding.contains(index.as_str())), "{index}: {found:?}");
+        let findings = file_findings(&path).await;
+        assert!(findings.iter().any(|finding| finding.contains(index.as_str())), "{index}: {findings:?}");
         let store = SqliteStore::open_for_inspection(&path).unwrap();
         verification::rebuild(&store, |_| {}).await.unwrap();
         assert_eq!(verification_findings(&store).await, Vec::<String>::new(), "{index}");
@@ -235,8 +235,8 @@ async fn a_row_that_an_index_on_a_server_does_not_find_is_found_and_repaired() {
     );
     client.batch_execute(&copied).await.unwrap();
     client.batch_execute(&ready("true")).await.unwrap();
-    let found = verification_findings(&*store).await;
-    assert!(found.iter().any(|finding| finding.contains("interactions_of_run")), "{found:?}");
+    let findings = verification_findings(&*store).await;
+    assert!(findings.iter().any(|finding| finding.contains("interactions_of_run")), "{findings:?}");
     verification::rebuild(&*store, |_| {}).await.unwrap();
     assert_eq!(verification_findings(&*store).await, Vec::<String>::new());
 }
@@ -270,8 +270,8 @@ async fn a_server_that_lost_acknowledged_input_is_refused_and_can_be_accepted() 
     assert!(error.to_string().contains(&format!("entry {} as acknowledged", head.0)), "{error}");
     let looked = registry::StoreOptions { read_only: true, ..opening(abide_store::LossPolicy::Refuse) };
     let looked = registry::open_with(&url, looked).await.unwrap();
-    let found = verification_findings(&*looked.store).await;
-    assert!(found[0].contains("acknowledged input is missing"), "{found:?}");
+    let findings = verification_findings(&*looked.store).await;
+    assert!(findings[0].contains("acknowledged input is missing"), "{findings:?}");
     let accepted = open(abide_store::LossPolicy::Accept).await.unwrap();
     assert!(accepted.notes[0].contains("--accept-loss"), "{:?}", accepted.notes);
     accepted.store.commit(HistoryGenerator::new(9, 7).commit()).await.expect("it continues");

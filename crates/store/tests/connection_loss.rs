@@ -146,8 +146,8 @@ async fn a_commit_whose_answer_is_lost_has_an_unknown_outcome_and_may_be_there()
 #[tokio::test]
 async fn an_unreachable_server_is_unavailable() {
     // The listener is dropped immediately, so the port is closed.
-    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let url = format!("postgres://abide@{gone}/postgres");
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let url = format!("postgres://abide@{address}/postgres");
     let error = registry::open(&url).await.err().unwrap();
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
 }

@@ -33,12 +33,12 @@ async fn after_kill_9_everything_acknowledged_is_there_once() {
         let mut child = committer(&path, round);
         let line_count = dice.below(300);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut said: Vec<String> = lines.by_ref().take(line_count).map(Result::unwrap).collect();
+        let mut printed_lines: Vec<String> = lines.by_ref().take(line_count).map(Result::unwrap).collect();
         // At the moment of the last line, other writers are in the middle of their commits.
         child.kill().unwrap();
         child.wait().unwrap();
-        said.extend(lines.map_while(Result::ok));
-        check(&path, round, &acknowledged(&said)).await;
+        printed_lines.extend(lines.map_while(Result::ok));
+        check(&path, round, &acknowledged(&printed_lines)).await;
     }
 }
 
@@ -51,16 +51,17 @@ async fn a_write_that_fails_anywhere_loses_nothing_acknowledged() {
         let limited = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"");
         let mut child =
             spawn("sh", &["-c", &limited, "sh", executable().to_str().unwrap(), &url(&path), "1", "8", "60"]);
-        let mut said = String::new();
-        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        let mut output = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
         child.wait().unwrap();
-        let said: Vec<_> = said.lines().map(str::to_owned).collect();
-        assert!(!said.is_empty(), "the committer said nothing at all");
-        for line in said.iter().filter(|line| line.starts_with("error")) {
-            let known = ["not available", "is full", "unknown"].iter().any(|words| line.contains(words));
-            assert!(known, "{line}");
+        let output: Vec<_> = output.lines().map(str::to_owned).collect();
+        assert!(!output.is_empty(), "the committer printed nothing");
+        for line in output.iter().filter(|line| line.starts_with("error")) {
+            let is_expected =
+                ["not available", "is full", "unknown"].iter().any(|words| line.contains(words));
+            assert!(is_expected, "{line}");
         }
-        check(&path, 1, &acknowledged(&said)).await;
+        check(&path, 1, &acknowledged(&output)).await;
     }
 }
 
@@ -161,10 +162,10 @@ async fn check(path: &Path, seed: u64, acknowledged: &AcknowledgedCommits) {
         for (count, commit) in author.commits(COMMITS).iter().enumerate() {
             let Some(last) = acknowledged.get(&(writer, count)) else { continue };
             let expected = commit.changes.last().unwrap();
-            let found = &entries[*last as usize - 1];
-            assert_eq!((&found.event, found.revision), (&expected.event, expected.run.revision));
+            let entry = &entries[*last as usize - 1];
+            assert_eq!((&entry.event, entry.revision), (&expected.event, expected.run.revision));
             let times =
-                entries.iter().filter(|it| (it.run_id, it.revision) == (found.run_id, found.revision));
+                entries.iter().filter(|it| (it.run_id, it.revision) == (entry.run_id, entry.revision));
             assert_eq!(times.count(), 1, "none twice");
         }
     }
@@ -172,9 +173,9 @@ async fn check(path: &Path, seed: u64, acknowledged: &AcknowledgedCommits) {
     store.commit(commit).await.expect("it continues");
 }
 
-fn acknowledged(said: &[String]) -> AcknowledgedCommits {
+fn acknowledged(lines: &[String]) -> AcknowledgedCommits {
     let mut acknowledged = AcknowledgedCommits::new();
-    for line in said {
+    for line in lines {
         let words: Vec<_> = line.split(' ').collect();
         if let ["ack", writer, count, seq] = words[..] {
             let key = (writer.parse().unwrap(), count.parse().unwrap());

@@ -4,7 +4,10 @@
 
 use abide_domain::{id::RunId, time::Timestamp};
 use abide_ports::store::{PageRequest, Store};
-use abide_store::registry;
+use abide_store::{
+    registry,
+    verification::{self, VerificationFinding},
+};
 use abide_testkit::history::HistoryGenerator;
 
 /// The runs of each list that the daemon's loops use.
@@ -53,4 +56,29 @@ async fn a_damaged_run_hides_no_other() {
         assert!(list.iter().all(|run| !named.contains(&run.to_string())));
     }
     assert!(damaged.iter().any(|run| named.contains(&run.to_string())), "{named:?}");
+}
+
+#[tokio::test]
+async fn a_damaged_row_is_distinguished_from_a_damaged_entry_and_rebuilt() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("abide.db");
+    let store = registry::open(&format!("sqlite:{}", path.display())).await.unwrap();
+    for commit in HistoryGenerator::new(12, 1).with_runs(4).commits(40) {
+        store.commit(commit).await.unwrap();
+    }
+    let beside = rusqlite::Connection::open(&path).unwrap();
+    beside.execute("UPDATE runs SET body = '{' WHERE run_id = (SELECT min(run_id) FROM runs)", []).unwrap();
+    let report = verification::verify(&*store, |_| {}).await.unwrap();
+    assert!(matches!(report.findings[..], [VerificationFinding::DamagedRow { .. }]), "{:?}", report.findings);
+    verification::rebuild(&*store, |_| {}).await.unwrap();
+    let report = verification::verify(&*store, |_| {}).await.unwrap();
+    assert!(report.is_clean(), "{:?}", report.findings);
+
+    beside.execute("UPDATE journal SET event = '{' WHERE seq = 1", []).unwrap();
+    let report = verification::verify(&*store, |_| {}).await.unwrap();
+    assert!(
+        report.findings.iter().any(|finding| matches!(finding, VerificationFinding::DamagedEntry { .. })),
+        "{:?}",
+        report.findings
+    );
 }

@@ -85,8 +85,8 @@ async fn harm_is_noticed_within_seconds_without_a_commit() {
         fs::create_dir(&home).unwrap();
         let (store, _, old) = open_filled(&home.join("abide.db")).await;
         harm(&home.join("abide.db"), &old);
-        let said = wait::until_some(name, || store.health().err()).to_string();
-        assert!(said.contains(expected), "{name}: {said}");
+        let message = wait::until_some(name, || store.health().err()).to_string();
+        assert!(message.contains(expected), "{name}: {message}");
     }
 }
 

@@ -80,12 +80,12 @@ async fn a_copy_made_under_load_verifies_and_has_everything_acknowledged_before_
     for round in 0..3_u64 {
         busy.wait_for_seq(50 + 200 * round).await;
         let before = busy.acknowledged.load(Ordering::Acquire);
-        let known = busy.store.entries(JournalSeq(0), usize::MAX >> 1).await.unwrap();
+        let entries = busy.store.entries(JournalSeq(0), usize::MAX >> 1).await.unwrap();
         let copy = folder.path().join(format!("copy-{round}.db"));
         beside.backup(&copy).await.unwrap();
         let copied = SqliteStore::open(&copy).unwrap();
         assert!(copied.head().await.unwrap() >= JournalSeq(before));
-        for entry in known.iter().filter(|entry| entry.seq.0 <= before) {
+        for entry in entries.iter().filter(|entry| entry.seq.0 <= before) {
             assert!(copied.run(entry.run_id).await.unwrap().is_some(), "{} is missing", entry.run_id);
         }
         let verification = verification::verify(&copied, |_| {}).await.unwrap();

@@ -216,8 +216,8 @@ async fn damage_from_before_the_migration_is_still_found_after_it() {
         let (_folder, path) = copy_of_fixture();
         Connection::open(&path).unwrap().execute(sql, []).unwrap();
         let store = SqliteStore::open(&path).unwrap();
-        let found = findings(&store).await;
-        assert!(found.iter().any(|finding| finding.contains(expected)), "{sql}: {found:?}");
+        let findings = findings(&store).await;
+        assert!(findings.iter().any(|finding| finding.contains(expected)), "{sql}: {findings:?}");
     }
 }
 

@@ -153,11 +153,11 @@ async fn a_daemon_that_lost_its_connection_to_another_one_says_whose_it_is_and_w
     // The refusal persists after the other daemon is gone, because this daemon's knowledge of its runs is outdated.
     let head = second.head().await.unwrap();
     drop(second);
-    let gone = async || {
+    let is_gone = async || {
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1";
         operator.query_one(sql, &[&backend(&operator).await]).await.unwrap().get::<_, i64>(0) == 0
     };
-    until("the other one is gone", gone).await;
+    until("the other one is gone", is_gone).await;
     let refused = first.commit(author.commit()).await;
     assert!(matches!(refused, Err(StoreError::InUse { .. })), "{refused:?}");
     assert_eq!(first.head().await.unwrap(), head, "reading is still possible, and nothing was written");

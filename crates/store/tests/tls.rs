@@ -101,15 +101,15 @@ async fn clear_text_leaves_the_machine_only_if_it_is_written() {
 async fn serve_without_tls() -> (u16, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let told = Arc::clone(&heard);
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let writer = Arc::clone(&received);
     tokio::spawn(async move {
         while let Ok((mut client, _)) = listener.accept().await {
-            let told = Arc::clone(&told);
+            let writer = Arc::clone(&writer);
             tokio::spawn(async move {
                 let mut bytes = [0; 4096];
                 while let Ok(count @ 1..) = client.read(&mut bytes).await {
-                    told.lock().unwrap().extend_from_slice(&bytes[..count]);
+                    writer.lock().unwrap().extend_from_slice(&bytes[..count]);
                     // Refuses a request for TLS. Asks for the password in plain text at sign-in.
                     let is_request = bytes[..count] == [0, 0, 0, 8, 4, 210, 22, 47];
                     let answer: &[u8] = if is_request { b"N" } else { b"R\x00\x00\x00\x08\x00\x00\x00\x03" };
@@ -120,12 +120,12 @@ async fn serve_without_tls() -> (u16, Arc<Mutex<Vec<u8>>>) {
             });
         }
     });
-    (port, heard)
+    (port, received)
 }
 
 #[tokio::test]
 async fn a_server_in_the_middle_that_denies_tls_gets_no_password() {
-    let (port, heard) = serve_without_tls().await;
+    let (port, received) = serve_without_tls().await;
     let secret = "a-password-that-is-secret";
     let address = format!("postgres://abide:{secret}@{NAME}:{port}/postgres?hostaddr=127.0.0.1");
     for mode in ["", "&sslmode=prefer", "&sslmode=require", "&sslmode=verify-ca", "&sslmode=verify-full"] {
@@ -134,8 +134,8 @@ async fn a_server_in_the_middle_that_denies_tls_gets_no_password() {
         assert!(error.contains("does not offer TLS") && error.contains("sslmode=disable"), "{mode}: {error}");
         assert!(!error.contains(secret), "{error}");
     }
-    let heard = heard.lock().unwrap().clone();
-    assert_eq!(heard, [0, 0, 0, 8, 4, 210, 22, 47].repeat(5), "nothing but requests for TLS was sent");
+    let received = received.lock().unwrap().clone();
+    assert_eq!(received, [0, 0, 0, 8, 4, 210, 22, 47].repeat(5), "nothing but requests for TLS was sent");
 }
 
 #[tokio::test]

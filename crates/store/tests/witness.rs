@@ -98,9 +98,9 @@ async fn an_emptied_or_cut_log_is_refused_and_can_be_accepted() {
         let kept = (whole.len() as f64 * keep) as usize;
         fs::write(&log, &whole[..kept]).unwrap();
         let before = killed.bytes();
-        let said = refused(&killed.path);
+        let message = refused(&killed.path);
         for part in ["abide.db", &format!("entry {}", killed.head.0), "abide restore FILE", "--accept-loss"] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(message.contains(part), "{part}: {message}");
         }
         assert_eq!(killed.bytes(), before, "a database that is refused is left as it was found");
         // With its log restored, everything is present again.
@@ -127,8 +127,8 @@ async fn an_emptied_or_cut_log_is_refused_and_can_be_accepted() {
 async fn a_deleted_log_is_refused_and_can_be_accepted() {
     let killed = KilledDatabase::with_commits(30).await;
     fs::remove_file(killed.file("abide.db-wal")).unwrap();
-    let said = SqliteStore::open(&killed.path).unwrap_err().to_string();
-    assert!(said.contains("abide.db-wal is missing") && said.contains("--accept-loss"), "{said}");
+    let message = SqliteStore::open(&killed.path).unwrap_err().to_string();
+    assert!(message.contains("abide.db-wal is missing") && message.contains("--accept-loss"), "{message}");
     let store = SqliteStore::open_with(&killed.path, &accept_loss_options()).unwrap();
     check_commit_and_verify(&store).await;
 }
@@ -175,8 +175,8 @@ async fn an_older_or_another_copy_in_its_place_is_refused() {
     fs::copy(&longer, &path).unwrap();
     assert!(refused(&path).contains("another copy"));
     fs::remove_file(&path).unwrap();
-    let said = SqliteStore::open(&path).unwrap_err().to_string();
-    assert!(said.contains("is missing or empty") && said.contains("--accept-loss"), "{said}");
+    let message = SqliteStore::open(&path).unwrap_err().to_string();
+    assert!(message.contains("is missing or empty") && message.contains("--accept-loss"), "{message}");
     // Even without the lock file, a missing database is not treated as a new one.
     fs::remove_file(path.with_file_name("abide.db.lock")).unwrap();
     refused(&path);

@@ -9,7 +9,7 @@ use crate::error::{TerminalError, TerminalErrorCode};
 use crate::response_budget::AnswerPermit;
 use crate::screen::ScreenSource;
 use crate::session::{SessionId, SessionMeta};
-use crate::ticket::{CallId, CallResult, FailureEvent, Ticket};
+use crate::ticket::{CallId, CallTicket, FailureEvent, TerminalCallResult};
 
 /// The number of a command in its session, from 1, as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,40 +35,39 @@ impl std::str::FromStr for ExecId {
 /// A call to the runtime, with the ticket for its result.
 #[derive(Debug)]
 pub enum TerminalCall {
-    Create(CreateSessionRequest, Ticket<SessionInfo>),
+    Create(CreateSessionRequest, CallTicket<SessionInfo>),
     /// Returns the state of a session.
-    Info(SessionId, Ticket<SessionInfo>),
+    Info(SessionId, CallTicket<SessionInfo>),
     /// Returns the state of all sessions.
-    List(Ticket<Vec<SessionInfo>>),
-    /// Ends a session.
+    List(CallTicket<Vec<SessionInfo>>),
     Destroy {
         session: SessionId,
         /// Skips the grace period.
         force: bool,
-        ticket: Ticket<DestroyedSession>,
+        ticket: CallTicket<DestroyedSession>,
     },
     /// Runs a command; the result follows its end.
-    Run(ExecRequest, Ticket<ExecResult>),
+    Run(ExecRequest, CallTicket<ExecResult>),
     /// Runs a command; the result comes at once, then chunks of output.
-    Stream(ExecRequest, Ticket<StartedStream>),
+    Stream(ExecRequest, CallTicket<StartedStream>),
     /// Writes input to the running command.
     Input {
         session: SessionId,
         bytes: Vec<u8>,
         /// Closes the input after these bytes.
         eof: bool,
-        ticket: Ticket<RequestDone>,
+        ticket: CallTicket<RequestDone>,
     },
     /// Stops the running command.
-    Cancel(SessionId, Ticket<StopRequested>),
+    Cancel(SessionId, CallTicket<StopRequested>),
     /// Reads output of a command.
-    Output(SessionId, JobOutputRange, Ticket<OutputPiece>),
+    Output(SessionId, JobOutputRange, CallTicket<OutputPiece>),
     /// Returns the screen of the terminal.
-    Screen(SessionId, Ticket<ScreenSource>),
+    Screen(SessionId, CallTicket<ScreenSource>),
     /// Changes the size of the terminal.
-    Resize(SessionId, TerminalSize, Ticket<RequestDone>),
+    Resize(SessionId, TerminalSize, CallTicket<RequestDone>),
     /// Returns statistics of the runtime.
-    Stats(Ticket<RuntimeStats>),
+    Stats(CallTicket<RuntimeStats>),
 }
 
 impl TerminalCall {
@@ -205,13 +204,13 @@ pub enum TerminalEvent {
     Output(CallReply<OutputPiece>),
     Screen(CallReply<ScreenSource>),
     Stats(CallReply<RuntimeStats>),
-    Chunk(Ticket<StartedStream>, ExecChunk),
+    Chunk(CallTicket<StartedStream>, ExecChunk),
 }
 
 /// The reply to a call.
 #[derive(Debug)]
 pub struct CallReply<R> {
-    pub ticket: Ticket<R>,
+    pub ticket: CallTicket<R>,
     pub result: Box<Result<R, TerminalError>>,
 }
 
@@ -345,7 +344,6 @@ pub struct SessionInfo {
     pub session: SessionId,
     pub state: SessionState,
     pub meta: SessionMeta,
-    /// The shell's pid.
     pub pid: u32,
     pub created_at: u64,
     pub last_activity_at: u64,
@@ -471,7 +469,7 @@ pub struct RuntimeStats {
 /// Pairs results with the events that deliver them.
 macro_rules! call_results {
     ($($event:ident: $result:ty,)*) => {$(
-        impl CallResult for $result {
+        impl TerminalCallResult for $result {
             fn event(reply: CallReply<Self>) -> TerminalEvent {
                 TerminalEvent::$event(reply)
             }

@@ -82,16 +82,16 @@ pub fn list_sessions(keepers: &Path) -> Vec<SessionInfo> {
 impl DirectSession {
     /// Finds a session by its id, or by its name if it is unique.
     pub fn find(keepers: &Path, session: &str) -> Result<Self, DirectSessionError> {
-        let mut found = Vec::new();
+        let mut same_name = Vec::new();
         for (id, keeper, status) in connections(keepers) {
             if id == session {
                 return Ok(Self { keeper });
             }
             if meta(&status).name.as_deref() == Some(session) {
-                found.push(keeper);
+                same_name.push(keeper);
             }
         }
-        match (found.pop(), found.is_empty()) {
+        match (same_name.pop(), same_name.is_empty()) {
             (Some(keeper), true) => Ok(Self { keeper }),
             (Some(_), false) => Err(DirectSessionError::Ambiguous),
             (None, _) => Err(DirectSessionError::NotFound),

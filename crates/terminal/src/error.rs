@@ -51,7 +51,7 @@ impl TerminalErrorCode {
 #[error("{message}")]
 pub struct TerminalError {
     pub code: TerminalErrorCode,
-    /// For display.
+    /// For people, a lower-case fragment.
     pub message: String,
 }
 
@@ -88,11 +88,11 @@ impl From<KeeperError> for TerminalError {
                 Self::new(TerminalErrorCode::SessionTerminated, error.to_string())
             }
             KeeperError::Unresponsive { .. } => Self::new(TerminalErrorCode::Internal, error.to_string()),
-            KeeperError::System { action: what, source } => {
+            KeeperError::System { action: operation, source } => {
                 let full = matches!(source.raw_os_error(), Some(11 | 12 | 23 | 24 | 28));
                 let code =
                     if full { TerminalErrorCode::ResourcePressure } else { TerminalErrorCode::Internal };
-                Self::new(code, format!("{what}: {source}"))
+                Self::new(code, format!("{operation}: {source}"))
             }
             KeeperError::Protocol(_) => Self::new(TerminalErrorCode::Internal, error.to_string()),
         }

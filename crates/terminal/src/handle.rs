@@ -15,7 +15,7 @@ use crate::call::{TerminalCall, TerminalEvent};
 use crate::error::{TerminalError, TerminalErrorCode};
 use crate::runtime::{TerminalConfig, TerminalRuntime};
 use crate::session::SessionId;
-use crate::ticket::{CallId, CallResult, Ticket};
+use crate::ticket::{CallId, CallTicket, TerminalCallResult};
 
 type ReplyCallback = Box<dyn FnOnce(TerminalEvent) + Send>;
 
@@ -68,12 +68,12 @@ impl RuntimeHandle {
 
     /// Makes a call with the ticket that it gets; `then` is called with the result, on the thread of the runtime. Chunks
     /// of streams need a listener.
-    pub fn call<R: CallResult>(
+    pub fn call<R: TerminalCallResult>(
         &self,
-        call: impl FnOnce(Ticket<R>) -> TerminalCall,
+        call: impl FnOnce(CallTicket<R>) -> TerminalCall,
         then: impl FnOnce(Result<R, TerminalError>) + Send + 'static,
     ) {
-        let call = call(Ticket::new(CallId { client: self.register_client(), number: 0 }));
+        let call = call(CallTicket::new(CallId { client: self.register_client(), number: 0 }));
         let take = |event| {
             if let Some(result) = R::from_event(event) {
                 then(result);
@@ -165,7 +165,6 @@ struct ClientReads {
     queue: VecDeque<(TerminalCall, EventListener)>,
 }
 
-/// All unfinished calls.
 #[derive(Default)]
 struct PendingCalls {
     callbacks: BTreeMap<CallId, ReplyCallback>,

@@ -38,7 +38,7 @@ pub use screen::{ScreenSource, ScreenText, draw};
 pub use session::{SessionId, SessionMeta, session_dirs};
 pub use shell::ShellProgram;
 pub use text::{Utf8Pieces, complete_utf8_prefix};
-pub use ticket::{CallId, CallResult, Ticket};
+pub use ticket::{CallId, CallTicket, TerminalCallResult};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -56,7 +56,6 @@ impl AnswerRoom {
         Some(AnswerPermit { bytes, room: Arc::clone(self) })
     }
 
-    /// Resets the eventfd.
     pub(crate) fn reset_wakeup(&self) {
         // The read fails if the eventfd was not signalled.
         rustix::io::read(&self.wakeup, &mut [0; 8]).ok();

@@ -178,7 +178,7 @@ impl TerminalRuntime {
         {
             // The session cannot even be ended. Its keeper is adopted or swept later.
             self.sessions.remove(id);
-            self.session_by_key.retain(|_, known| known != id);
+            self.session_by_key.retain(|_, session_id| session_id != id);
         }
         result
     }
@@ -192,7 +192,8 @@ impl TerminalRuntime {
                 keeper.flush().ok();
             }
         }
-        let number = self.session_by_key.iter().find(|(_, known)| *known == id).map(|(number, _)| *number);
+        let number =
+            self.session_by_key.iter().find(|(_, session_id)| *session_id == id).map(|(number, _)| *number);
         if let Some(number) = number {
             self.handle_lost_keeper(id, number);
         }
@@ -406,7 +407,7 @@ impl TerminalRuntime {
         if wants_room {
             flags |= epoll::EventFlags::OUT;
         }
-        if let Some((number, _)) = self.session_by_key.iter().find(|(_, known)| *known == id) {
+        if let Some((number, _)) = self.session_by_key.iter().find(|(_, session_id)| *session_id == id) {
             // A lost keeper is detected at the next read.
             epoll::modify(&self.poller, keeper, epoll::EventData::new_u64(*number), flags).ok();
         }

@@ -21,7 +21,7 @@ use crate::clock::{boottime_millis, unix_micros};
 use crate::error::{TerminalError, TerminalErrorCode};
 use crate::response_budget::AnswerPermit;
 use crate::screen::ScreenSource;
-use crate::ticket::Ticket;
+use crate::ticket::CallTicket;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(String);
@@ -107,17 +107,17 @@ pub(crate) enum KeeperCheck {
 /// The call that waits for a keeper's response, and the type of its result.
 #[derive(Debug)]
 pub(crate) enum PendingReply {
-    Create(Ticket<SessionInfo>),
-    Info(Ticket<SessionInfo>),
-    Destroy(Ticket<DestroyedSession>),
-    Run(Ticket<ExecResult>),
-    Stream(Ticket<StartedStream>),
-    Done(Ticket<RequestDone>),
-    Cancel(Ticket<StopRequested>),
-    Output(Ticket<OutputPiece>),
+    Create(CallTicket<SessionInfo>),
+    Info(CallTicket<SessionInfo>),
+    Destroy(CallTicket<DestroyedSession>),
+    Run(CallTicket<ExecResult>),
+    Stream(CallTicket<StartedStream>),
+    Done(CallTicket<RequestDone>),
+    Cancel(CallTicket<StopRequested>),
+    Output(CallTicket<OutputPiece>),
     /// Asks for the length of a terminal's output, before its end is read.
-    ScreenEnd(Ticket<ScreenSource>),
-    Screen(Ticket<ScreenSource>),
+    ScreenEnd(CallTicket<ScreenSource>),
+    Screen(CallTicket<ScreenSource>),
     /// A command of an earlier runtime. No call waits for it.
     Inherited,
     /// No call waits for the response.
@@ -171,7 +171,7 @@ impl RuntimeSession {
     }
 
     /// Waits for the first response of a new keeper.
-    pub(crate) fn expect_status(&mut self, ticket: Ticket<SessionInfo>) {
+    pub(crate) fn expect_status(&mut self, ticket: CallTicket<SessionInfo>) {
         self.pending_replies.insert(FIRST_RESPONSE_TAG, PendingReply::Create(ticket));
     }
 
@@ -181,13 +181,13 @@ impl RuntimeSession {
         request: KeeperRequest,
         pending_reply: PendingReply,
     ) -> Result<(), TerminalError> {
-        let gone = || {
+        let terminated_error = || {
             TerminalError::new(
                 TerminalErrorCode::SessionTerminated,
                 format!("session {} has ended", self.info.session),
             )
         };
-        let keeper = self.keeper.as_mut().ok_or_else(gone)?;
+        let keeper = self.keeper.as_mut().ok_or_else(terminated_error)?;
         if matches!(request, KeeperRequest::Run(_)) {
             self.info.last_activity_at = unix_micros();
         }
@@ -373,7 +373,7 @@ impl RuntimeSession {
         }
         let shell_restarted = std::mem::take(&mut self.shell_restarted);
         match outcome.lost {
-            Some(why) => Err(TerminalError::new(TerminalErrorCode::ShellFailed, why)),
+            Some(reason) => Err(TerminalError::new(TerminalErrorCode::ShellFailed, reason)),
             None => Ok(CommandExit { outcome, shell_restarted }),
         }
     }
@@ -388,13 +388,13 @@ impl RuntimeSession {
             ""
         };
         for waiting in std::mem::take(&mut self.pending_replies).into_values() {
-            let gone = TerminalError::new(
+            let error = TerminalError::new(
                 TerminalErrorCode::SessionTerminated,
                 format!("session {} has ended{reason}", self.info.session),
             );
             let event = match waiting {
                 PendingReply::Stream(ticket) => {
-                    Some(TerminalEvent::Chunk(ticket, ExecChunk::Exit(Err(gone))))
+                    Some(TerminalEvent::Chunk(ticket, ExecChunk::Exit(Err(error))))
                 }
                 PendingReply::Destroy(ticket) => {
                     Some(ticket.reply(Ok(DestroyedSession(self.info.session.clone()))))
@@ -414,7 +414,7 @@ impl RuntimeSession {
                 | PendingReply::ScreenEnd(_)
                 | PendingReply::Screen(_)
                 | PendingReply::Inherited
-                | PendingReply::Housekeeping) => other.failure(gone),
+                | PendingReply::Housekeeping) => other.failure(error),
             };
             out.extend(event);
         }

@@ -1,4 +1,4 @@
-//! Tickets: they pair a call with the type of its result, so that a reply of another type does not compile.
+//! Call tickets: they pair a call with the type of its result, so that a reply of another type does not compile.
 
 use std::marker::PhantomData;
 
@@ -15,12 +15,12 @@ pub struct CallId {
 }
 
 /// Identifies a call whose result is an `R`.
-pub struct Ticket<R> {
+pub struct CallTicket<R> {
     id: CallId,
     result: PhantomData<fn() -> R>,
 }
 
-impl<R> Ticket<R> {
+impl<R> CallTicket<R> {
     pub fn new(id: CallId) -> Self {
         Self { id, result: PhantomData }
     }
@@ -30,7 +30,7 @@ impl<R> Ticket<R> {
     }
 }
 
-impl<R: CallResult> Ticket<R> {
+impl<R: TerminalCallResult> CallTicket<R> {
     pub(crate) fn reply(self, result: Result<R, TerminalError>) -> TerminalEvent {
         R::event(CallReply { ticket: self, result: Box::new(result) })
     }
@@ -43,30 +43,30 @@ impl<R: CallResult> Ticket<R> {
 /// Makes the event of a failed call.
 pub(crate) type FailureEvent = fn(CallId, TerminalError) -> TerminalEvent;
 
-impl<R> Clone for Ticket<R> {
+impl<R> Clone for CallTicket<R> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<R> Copy for Ticket<R> {}
+impl<R> Copy for CallTicket<R> {}
 
-impl<R> PartialEq for Ticket<R> {
+impl<R> PartialEq for CallTicket<R> {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id
     }
 }
 
-impl<R> Eq for Ticket<R> {}
+impl<R> Eq for CallTicket<R> {}
 
-impl<R> std::fmt::Debug for Ticket<R> {
+impl<R> std::fmt::Debug for CallTicket<R> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.id.fmt(formatter)
     }
 }
 
 /// The result of a call.
-pub trait CallResult: Sized + 'static {
+pub trait TerminalCallResult: Sized + 'static {
     /// The event that delivers the reply.
     fn event(reply: CallReply<Self>) -> TerminalEvent;
 

@@ -26,17 +26,17 @@ fn main() -> io::Result<()> {
 }
 
 fn line(exchange: &ModelExchange) -> String {
-    let heard = &exchange.request;
-    let results: Vec<String> = heard.new_tool_results().into_iter().map(|result| result.text).collect();
-    let faults = faults(heard);
+    let request = &exchange.request;
+    let results: Vec<String> = request.new_tool_results().into_iter().map(|result| result.text).collect();
+    let faults = faults(request);
     format!(
         "#{} {:?} {:?} model={} stream={} tools={} users={:?} returned={results:?} faults={faults:?}",
-        heard.index,
-        heard.protocol,
+        request.index,
+        request.protocol,
         exchange.answer_source,
-        heard.model,
-        heard.streaming,
-        heard.tools.len(),
-        heard.user_texts(),
+        request.model,
+        request.streaming,
+        request.tools.len(),
+        request.user_texts(),
     )
 }

@@ -14,7 +14,7 @@ use std::{fs::File, io::Write, path::Path};
 /// If skips are treated as failures.
 #[track_caller]
 pub fn skip(reason: &str) {
-    let variable = |name: &str| std::env::vars_os().find(|(known, _)| known == name).map(|(_, value)| value);
+    let variable = |name: &str| std::env::vars_os().find(|(key, _)| key == name).map(|(_, value)| value);
     let line = format!("{}: {reason}", test_name());
     assert!(variable("ABIDE_TEST_NO_SKIPS").is_none_or(|value| value != "1"), "skipped: {line}");
     eprintln!("skipped: {line}");

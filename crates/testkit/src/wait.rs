@@ -11,27 +11,27 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Polls a condition until it holds; panics with `what` after [`LIMIT`].
 #[track_caller]
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    until_some(what, || holds().then_some(()));
+pub fn until(condition: &str, mut holds: impl FnMut() -> bool) {
+    until_some(condition, || holds().then_some(()));
 }
 
 /// Polls until `probe` returns a value; panics with `what` after [`LIMIT`].
 #[track_caller]
-pub fn until_some<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
+pub fn until_some<T>(condition: &str, probe: impl FnMut() -> Option<T>) -> T {
     match poll(LIMIT, probe) {
         Some(value) => value,
-        None => panic!("not within {LIMIT:?}: {what}"),
+        None => panic!("not within {LIMIT:?}: {condition}"),
     }
 }
 
 /// Like [`until`], for an asynchronous condition.
-pub async fn until_async(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+pub async fn until_async(condition: &str, mut holds: impl AsyncFnMut() -> bool) {
     let waited = tokio::time::timeout(LIMIT, async {
         while !holds().await {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     });
-    assert!(waited.await.is_ok(), "not within {LIMIT:?}: {what}");
+    assert!(waited.await.is_ok(), "not within {LIMIT:?}: {condition}");
 }
 
 /// Sleeps, for a caller that bounds its own number of polls.

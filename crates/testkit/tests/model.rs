@@ -79,8 +79,8 @@ fn the_default_answer_proves_what_was_remembered() {
 #[test]
 fn rules_come_before_the_queue_and_the_queue_before_the_default() {
     let script = ModelScript::new()
-        .when_once(|heard| heard.prompt_contains("a"), ScriptedAnswer::say("once"))
-        .when(|heard| heard.prompt_contains("b"), ScriptedAnswer::say("always"))
+        .when_once(|request| request.prompt_contains("a"), ScriptedAnswer::say("once"))
+        .when(|request| request.prompt_contains("b"), ScriptedAnswer::say("always"))
         .then(ScriptedAnswer::say("first"))
         .then(ScriptedAnswer::say("second"))
         .with_default(ScriptedAnswer::say("rest"));
@@ -150,7 +150,7 @@ fn a_held_answer_comes_when_its_gate_opens() {
     let gate = TestGate::new();
     let server = ModelServer::start(ModelScript::new().then(ScriptedAnswer::say("late").held_by(&gate)));
     let stream = send(&server, "/v1/chat/completions", "k", &chat("hello"));
-    assert_eq!(server.wait_for(|heard| heard.prompt_contains("hello")).index, 0);
+    assert_eq!(server.wait_for(|request| request.prompt_contains("hello")).index, 0);
     gate.wait_reached();
     assert_eq!(server.exchanges()[0].end, AnswerEnd::Open);
     gate.open();
@@ -242,7 +242,7 @@ async fn a_test_with_async_can_wait_as_well() {
     let gate = TestGate::new();
     let server = ModelServer::start(ModelScript::new().then(ScriptedAnswer::say("late").held_by(&gate)));
     let stream = send(&server, "/v1/chat/completions", "k", &chat("hello"));
-    assert!(server.wait_for_async(|heard| heard.prompt_contains("hello")).await.offers("bash"));
+    assert!(server.wait_for_async(|request| request.prompt_contains("hello")).await.offers("bash"));
     gate.wait_reached_async().await;
     gate.open();
     assert_eq!(answer_text(&receive(stream).1), "late");

@@ -210,7 +210,7 @@ fn add_round(
     now: &[(String, f64, String)],
 ) {
     for (name, new, unit) in now {
-        let Some((_, old, _)) = before.iter().find(|(known, _, _)| known == name) else { continue };
+        let Some((_, old, _)) = before.iter().find(|(old_name, _, _)| old_name == name) else { continue };
         match figures.iter_mut().find(|figure| figure.name == *name) {
             Some(figure) => figure.pairs.push((*old, *new)),
             None => figures.push(PairedFigure {

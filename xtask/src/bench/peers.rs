@@ -203,8 +203,8 @@ const CONTROLS: &[PeerProgram] = &[
     },
 ];
 
-pub(super) fn run(workspace: &CargoWorkspace, wanted: PeerSelection) -> Result<()> {
-    if wanted.part == PeerPart::OwnFigures {
+pub(super) fn run(workspace: &CargoWorkspace, selection: PeerSelection) -> Result<()> {
+    if selection.part == PeerPart::OwnFigures {
         return Ok(());
     }
     let binary = workspace.target.join("release/abide");
@@ -220,7 +220,7 @@ pub(super) fn run(workspace: &CargoWorkspace, wanted: PeerSelection) -> Result<(
         controls,
     };
     println!("\n{}", report.for_terminal());
-    match wanted.write {
+    match selection.write {
         PeerOutput::Nothing => {}
         PeerOutput::Document => {
             let path = workspace.root.join("docs/benchmarks.md");
@@ -298,10 +298,10 @@ mod tests {
 
     #[test]
     fn our_flags_are_taken_out_and_the_rest_is_passed_on() {
-        let (wanted, rest) = split(&["--rounds", "--only-peers", "5", "--write"]).unwrap();
-        assert_eq!(wanted, PeerSelection { part: PeerPart::Peers, write: PeerOutput::Document });
+        let (selection, rest) = split(&["--rounds", "--only-peers", "5", "--write"]).unwrap();
+        assert_eq!(selection, PeerSelection { part: PeerPart::Peers, write: PeerOutput::Document });
         assert_eq!(rest, ["--rounds", "5"]);
-        assert!(!wanted.own_figures());
+        assert!(!selection.own_figures());
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl NpmInstaller {
     ) -> Result<PathBuf> {
         let folder = self.cache.join(engine.name);
         let stamp = stamp(engine, pin);
-        if fs::read_to_string(folder.join(STAMP)).is_ok_and(|found| found == stamp) {
+        if fs::read_to_string(folder.join(STAMP)).is_ok_and(|stored| stored == stamp) {
             return Ok(folder.join(PACKAGES));
         }
         let Some(npm) = which("npm").filter(|_| which("node").is_some()) else {
@@ -190,8 +190,8 @@ mod tests {
         let place = cache.path().join("codex");
         fs::create_dir(&place).unwrap();
         fs::write(place.join("stamp"), stamp(engine("codex"), &pin("{}"))).unwrap();
-        let found = NpmInstaller::new(cache.path()).ensure_installed(engine("codex"), &pin("{}")).unwrap();
-        assert_eq!(found, place.join("node_modules"));
+        let folder = NpmInstaller::new(cache.path()).ensure_installed(engine("codex"), &pin("{}")).unwrap();
+        assert_eq!(folder, place.join("node_modules"));
     }
 
     #[test]

@@ -117,12 +117,12 @@ fn run_doctor(
 
 fn render(record: &ScenarioDates, doctor: &DoctorOutput) -> String {
     let mut text = String::from(HEAD);
-    let found: BTreeMap<&str, &DoctorEngine> =
+    let by_name: BTreeMap<&str, &DoctorEngine> =
         doctor.engines.iter().map(|one| (one.name.as_str(), one)).collect();
     text.push_str("| engine | version | last tested | wait mode | abilities |\n|---|---|---|---|---|\n");
     for (engine, scenarios) in record {
         let seen = scenarios.values().max().map_or_else(|| "never".to_owned(), |seconds| day(*seconds));
-        let one = found.get(engine.as_str());
+        let one = by_name.get(engine.as_str());
         let real = one.is_some_and(|one| one.verified);
         let version = match one.and_then(|one| one.version.as_deref()) {
             Some(version) if real => version,

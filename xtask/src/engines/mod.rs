@@ -93,15 +93,20 @@ impl InstalledEngines {
     /// Like [`InstalledEngines::prepare`] for one engine, which gets a list of its own.
     pub(crate) fn prepare_one(workspace: &CargoWorkspace, name: &str) -> Result<Self> {
         if !ENGINES.iter().any(|engine| engine.name == name) {
-            let known: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
-            bail!("there is no engine {name} to install; known are {}", known.join(", "));
+            let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
+            bail!("there is no engine {name} to install; known are {}", names.join(", "));
         }
-        let engines = Self::prepare_some(workspace, &format!("found-{name}.json"), |known| known == name)?;
+        let engines =
+            Self::prepare_some(workspace, &format!("found-{name}.json"), |candidate| candidate == name)?;
         engines.check(MissingPolicy::Required)?;
         Ok(engines)
     }
 
-    fn prepare_some(workspace: &CargoWorkspace, list: &str, wanted: impl Fn(&str) -> bool) -> Result<Self> {
+    fn prepare_some(
+        workspace: &CargoWorkspace,
+        list: &str,
+        is_selected: impl Fn(&str) -> bool,
+    ) -> Result<Self> {
         let cache = workspace.root.join(".cache/engines");
         fs::create_dir_all(&cache).with_context(|| format!("could not create {}", cache.display()))?;
         // Two commands in one checkout wait for each other; the second finds everything installed.
@@ -110,8 +115,8 @@ impl InstalledEngines {
         let watch = Stopwatch::start();
         let mut installer = NpmInstaller::new(&cache);
         let mut rows: Vec<InstallRow> = Vec::new();
-        let wanted = ENGINES.iter().filter(|engine| wanted(engine.name));
-        for engine in [&NODE].into_iter().chain(wanted) {
+        let selected = ENGINES.iter().filter(|engine| is_selected(engine.name));
+        for engine in [&NODE].into_iter().chain(selected) {
             let pin = PinnedPackage::load(&workspace.root.join("xtask/engines").join(engine.name))?;
             let tried = install_engine(engine, &pin, &rows, &mut installer);
             if shell::interrupted() {
@@ -120,11 +125,11 @@ impl InstalledEngines {
             let state = tried.unwrap_or_else(|error| InstallState::Missing(format!("{error:#}")));
             rows.push(InstallRow { engine: engine.name, package: pin.package, wanted: pin.version, state });
         }
-        let found = cache.join(list);
+        let list_path = cache.join(list);
         // Node is not an engine, so it is not in the list for tests.
-        write_atomically(&found, &report::json(&rows[1..])?)?;
+        write_atomically(&list_path, &report::json(&rows[1..])?)?;
         eprintln!("engines: ready after {}", watch.read());
-        Ok(Self { rows, list_path: found, root: workspace.root.clone() })
+        Ok(Self { rows, list_path, root: workspace.root.clone() })
     }
 
     pub(crate) fn list_path(&self) -> &Path {
@@ -279,13 +284,13 @@ mod tests {
 
     #[test]
     fn a_version_is_parsed_from_surrounding_text() {
-        for (said, version) in [
+        for (output, version) in [
             ("codex-cli 0.166.0\n", "0.166.0"),
             ("2.1.325 (Claude Code)\n", "2.1.325"),
             ("v22.23.3\n", "22.23.3"),
             ("@agentclientprotocol/codex-acp 2.6.0", "2.6.0"),
         ] {
-            assert_eq!(parse_version(said), Some(version));
+            assert_eq!(parse_version(output), Some(version));
         }
         assert_eq!(parse_version("usage: v 1.2"), None);
     }
@@ -304,10 +309,10 @@ mod tests {
 
     #[test]
     fn engines_are_required_by_a_one_and_by_nothing_else() {
-        let said = |value: Option<&str>| MissingPolicy::parse(value.map(OsStr::new));
-        assert_eq!(said(Some("1")), MissingPolicy::Required);
+        let parse = |value: Option<&str>| MissingPolicy::parse(value.map(OsStr::new));
+        assert_eq!(parse(Some("1")), MissingPolicy::Required);
         for value in [None, Some(""), Some("0")] {
-            assert_eq!(said(value), MissingPolicy::Reported);
+            assert_eq!(parse(value), MissingPolicy::Reported);
         }
     }
 

@@ -53,7 +53,7 @@ mod tests {
     use super::PinnedPackage;
     use crate::engines::list::{ENGINES, NODE};
 
-    fn asked(manifest: &str) -> Result<(String, String), String> {
+    fn read_pin(manifest: &str) -> Result<(String, String), String> {
         match PinnedPackage::parse(manifest.to_owned(), String::new()) {
             Ok(pin) => Ok((pin.package, pin.version)),
             Err(error) => Err(error.to_string()),
@@ -62,19 +62,19 @@ mod tests {
 
     #[test]
     fn a_list_asks_for_one_package_at_one_version() {
-        let pin = asked(r#"{"dependencies": {"@a/b": "1.2.3"}}"#);
+        let pin = read_pin(r#"{"dependencies": {"@a/b": "1.2.3"}}"#);
         assert_eq!(pin, Ok(("@a/b".to_owned(), "1.2.3".to_owned())));
     }
 
     #[test]
     fn a_range_is_not_a_version() {
-        let error = asked(r#"{"dependencies": {"a": "^1.2.3"}}"#);
+        let error = read_pin(r#"{"dependencies": {"a": "^1.2.3"}}"#);
         assert_eq!(error, Err("a is wanted at ^1.2.3, which is not one version".to_owned()));
     }
 
     #[test]
     fn two_packages_in_one_list_are_refused() {
-        let error = asked(r#"{"dependencies": {"a": "1.0.0", "b": "1.0.0"}}"#);
+        let error = read_pin(r#"{"dependencies": {"a": "1.0.0", "b": "1.0.0"}}"#);
         assert_eq!(error, Err("a list names exactly one package".to_owned()));
     }
 

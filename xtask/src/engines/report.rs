@@ -19,7 +19,7 @@ pub(super) struct InstallRow {
 pub(super) enum InstallState {
     /// The program ran and reported the pinned version.
     Ready { version: String, command: Vec<String>, env: BTreeMap<String, String> },
-    /// Contains the reason.
+    /// Not installed, with the reason.
     Missing(String),
 }
 
@@ -59,7 +59,6 @@ fn command_line(command: &[String], root: &Path) -> String {
     command.iter().map(short).collect::<Vec<_>>().join(" ")
 }
 
-/// Formats `found.json`.
 pub(super) fn json(rows: &[InstallRow]) -> Result<String> {
     let entries: Vec<InstallEntry<'_>> = rows.iter().map(InstallEntry::of).collect();
     let text = serde_json::to_string_pretty(&entries).context("could not encode the list as JSON")?;

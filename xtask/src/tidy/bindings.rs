@@ -57,8 +57,8 @@ mod tests {
     #[test]
     fn a_sentence_is_found() {
         let text = "if x { let _it_is_gone = end(); }\nlet mut there_is_nothing_to_do = true;\n";
-        let said = findings_of(check, &[("a.rs", text)]);
-        let heads: Vec<_> = said.iter().filter_map(|said| said.split(';').next()).collect();
+        let findings = findings_of(check, &[("a.rs", text)]);
+        let heads: Vec<_> = findings.iter().filter_map(|finding| finding.split(';').next()).collect();
         let expected = [
             "a.rs:1: the binding _it_is_gone is a sentence",
             "a.rs:2: the binding there_is_nothing_to_do is a sentence",

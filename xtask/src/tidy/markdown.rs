@@ -37,7 +37,7 @@ pub(super) fn spans(line: &str) -> impl Iterator<Item = &str> {
 /// Returns the targets of the links in a line of prose: `[text](target)` and `[name]: target`.
 pub(super) fn targets(line: &str) -> Vec<String> {
     let prose: String = line.split('`').step_by(2).collect();
-    let mut found: Vec<String> = prose
+    let mut paths: Vec<String> = prose
         .split("](")
         .skip(1)
         .filter_map(|rest| rest.split([')', ' ']).next())
@@ -47,9 +47,9 @@ pub(super) fn targets(line: &str) -> Vec<String> {
         && name.starts_with('[')
         && !name.starts_with("[^")
     {
-        found.extend(target.split_whitespace().next().map(str::to_owned));
+        paths.extend(target.split_whitespace().next().map(str::to_owned));
     }
-    found
+    paths
 }
 
 #[cfg(test)]

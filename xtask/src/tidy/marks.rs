@@ -5,7 +5,7 @@ use super::TidyFinding;
 use super::source::{RustSource, is_name};
 use super::tree::FileTree;
 
-/// Forbidden in code.
+/// Macros that may not be in committed code.
 const MACROS: &[&str] = &["todo", "unimplemented", "dbg"];
 /// Forbidden in comments, as whole words.
 const COMMENT_MARKS: &[&str] = &["TODO", "XXX", "HACK", "WIP"];
@@ -57,7 +57,7 @@ mod tests {
     fn lines(text: &str) -> Vec<String> {
         findings_of(check, &[("a.rs", text)])
             .iter()
-            .filter_map(|said| said.split(';').next().map(str::to_owned))
+            .filter_map(|finding| finding.split(';').next().map(str::to_owned))
             .collect()
     }
 

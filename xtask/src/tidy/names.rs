@@ -129,7 +129,7 @@ impl<'a> NameIndex<'a> {
     fn contains(&self, named: &NamedItem<'_>) -> bool {
         match named {
             NamedItem::Path(path) => {
-                expand(path).iter().all(|path| self.tree.paths().any(|known| matches(path, known)))
+                expand(path).iter().all(|path| self.tree.paths().any(|existing| matches(path, existing)))
             }
             NamedItem::Type(name) => self.files_by_name.contains_key(*name),
             NamedItem::Member(None, name, _) => self.files_by_name.contains_key(*name),
@@ -179,11 +179,11 @@ fn expand(path: &str) -> Vec<String> {
 }
 
 /// Whether a known file is the named path, or is in it. A placeholder stands for any one part.
-fn matches(path: &str, known: &str) -> bool {
-    let mut known = known.split('/');
+fn matches(path: &str, existing: &str) -> bool {
+    let mut existing = existing.split('/');
     path.trim_end_matches('/')
         .split('/')
-        .all(|part| known.next().is_some_and(|there| part == there || is_placeholder(part)))
+        .all(|part| existing.next().is_some_and(|there| part == there || is_placeholder(part)))
 }
 
 #[cfg(test)]
@@ -199,8 +199,8 @@ mod tests {
             ("crates/domain/src/run/apply.rs", "//! `GoneType`\npub fn apply() -> Step { \"Quoted\" }\n"),
             ("crates/domain/src/reply.rs", "pub struct Reply; impl Reply { fn late(&self) {} }\n"),
         ];
-        let said = findings_of(check, &files);
-        said.iter().filter_map(|said| said.split(';').next().map(str::to_owned)).collect()
+        let findings = findings_of(check, &files);
+        findings.iter().filter_map(|finding| finding.split(';').next().map(str::to_owned)).collect()
     }
 
     #[test]
@@ -233,10 +233,10 @@ mod tests {
 
     #[test]
     fn a_function_that_is_gone_or_belongs_to_another_module_is_found() {
-        let gone = ["run::refuse", "reply::apply", "refuse()", "Reply::apply"];
-        let says = gone.map(|name| format!("`{name}`")).join("\n");
+        let removed = ["run::refuse", "reply::apply", "refuse()", "Reply::apply"];
+        let says = removed.map(|name| format!("`{name}`")).join("\n");
         let expected: Vec<_> = (1..)
-            .zip(gone)
+            .zip(removed)
             .map(|(line, name)| format!("ARCHITECTURE.md:{line}: no source has a `{name}`"))
             .collect();
         assert_eq!(findings_for(&says), expected);

@@ -186,15 +186,15 @@ mod tests {
     /// Returns each passage as its words, with a bar between sentences.
     fn texts(path: &str, text: &str) -> Vec<String> {
         let passage = |passage: &super::TextPassage| {
-            let mut said = String::new();
+            let mut marked_text = String::new();
             let mut sentence = 0;
             for word in &passage.words {
-                let space = if said.is_empty() { "" } else { " " };
+                let space = if marked_text.is_empty() { "" } else { " " };
                 let bar = if word.sentence == sentence { "" } else { "| " };
                 sentence = word.sentence;
-                said = format!("{said}{space}{bar}{}", word.text);
+                marked_text = format!("{marked_text}{space}{bar}{}", word.text);
             }
-            said
+            marked_text
         };
         passages(path, text).iter().map(passage).collect()
     }

@@ -82,7 +82,7 @@ mod tests {
     fn lines(path: &str, text: &str) -> Vec<String> {
         findings_of(check, &[(path, text)])
             .iter()
-            .filter_map(|said| said.split(';').next().map(str::to_owned))
+            .filter_map(|finding| finding.split(';').next().map(str::to_owned))
             .collect()
     }
 
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_replaced_registry_is_found() {
-        let said = lines(".cargo/config.toml", "[net]\n[source.mirror]\n");
-        assert_eq!(said, [".cargo/config.toml:2: a registry is replaced for all users"]);
+        let findings = lines(".cargo/config.toml", "[net]\n[source.mirror]\n");
+        assert_eq!(findings, [".cargo/config.toml:2: a registry is replaced for all users"]);
     }
 }

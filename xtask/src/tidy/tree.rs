@@ -66,8 +66,8 @@ impl FileTree {
     pub(super) fn has(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         path.is_empty()
-            || self.paths().any(|known| {
-                known.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            || self.paths().any(|existing| {
+                existing.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             })
     }
 }
@@ -82,8 +82,8 @@ mod tests {
         for there in ["", "crates", "crates/domain/", "crates/domain/src/lib.rs"] {
             assert!(tree.has(there), "{there}");
         }
-        for gone in ["crates/dom", "crates/domain/src/lib", "domain"] {
-            assert!(!tree.has(gone), "{gone}");
+        for missing in ["crates/dom", "crates/domain/src/lib", "domain"] {
+            assert!(!tree.has(missing), "{missing}");
         }
     }
 }

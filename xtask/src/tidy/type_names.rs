@@ -51,7 +51,7 @@ struct TypeDeclaration<'a> {
 
 /// Returns the declared types with their lines. An indented `type` belongs to a trait or an implementation.
 fn declared_types(code: &str) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
+    let mut names = Vec::new();
     for (index, line) in code.lines().enumerate() {
         let mut words = line.split(|c: char| !is_name(c)).filter(|word| !word.is_empty());
         let keyword =
@@ -62,10 +62,10 @@ fn declared_types(code: &str) -> Vec<(usize, String)> {
             && KEYWORDS.contains(&keyword)
             && !is_associated
         {
-            found.push((index + 1, name.to_owned()));
+            names.push((index + 1, name.to_owned()));
         }
     }
-    found
+    names
 }
 
 /// Whether both files have the same path below two adapters of the same kind.
@@ -144,7 +144,7 @@ mod tests {
     fn a_single_word_outside_the_glossary_is_found() {
         let tree =
             [GLOSSARY, ("crates/a/src/lib.rs", "pub struct Trouble;\npub struct Turn;\ntype Daemon = u8;\n")];
-        let said: Vec<String> = findings_of(check, &tree);
+        let findings: Vec<String> = findings_of(check, &tree);
         let words = ["Daemon", "Trouble", "Turn"];
         let lines = [3, 1, 2];
         let expected = words.iter().zip(lines).map(|(name, line)| {
@@ -152,6 +152,6 @@ mod tests {
                 "crates/a/src/lib.rs:{line}: the type name {name} is a single word that is not in the glossary; add its noun"
             )
         });
-        assert_eq!(said, expected.collect::<Vec<_>>());
+        assert_eq!(findings, expected.collect::<Vec<_>>());
     }
 }

@@ -63,8 +63,11 @@ mod tests {
 
     /// Returns the problems without their remedies.
     fn problems(path: &str, text: &str) -> Vec<String> {
-        let said = findings_of(check, &[(path, text)]);
-        said.iter().filter_map(|said| said.rsplit_once("; ").map(|(problem, _)| problem.to_owned())).collect()
+        let findings = findings_of(check, &[(path, text)]);
+        findings
+            .iter()
+            .filter_map(|finding| finding.rsplit_once("; ").map(|(problem, _)| problem.to_owned()))
+            .collect()
     }
 
     #[test]

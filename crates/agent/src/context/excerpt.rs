@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 /// The size to which the largest of these must be cut so that their sum is at most `room`.
 pub(super) fn largest_allowed_size(mut sizes: Vec<usize>, room: usize) -> usize {
     sizes.sort_unstable();
-    let (mut left, mut count) = (room, sizes.len());
+    let (mut remaining_room, mut remaining_sizes) = (room, sizes.len());
     for size in sizes {
-        if size > left / count {
-            return left / count;
+        if size > remaining_room / remaining_sizes {
+            return remaining_room / remaining_sizes;
         }
-        left -= size;
-        count -= 1;
+        remaining_room -= size;
+        remaining_sizes -= 1;
     }
     usize::MAX
 }

@@ -177,19 +177,19 @@ impl ContextWindow {
             .iter()
             .filter(|p| matches!(p.kind, ContextMessageKind::ToolResult { batch, .. } if batch == newest));
         let results: Vec<usize> = results.map(|piece| piece.json.len() + 1).collect();
-        let (mut bytes, mut left) = (self.message_bytes, calls.len());
+        let (mut bytes, mut remaining_calls) = (self.message_bytes, calls.len());
         let mut old = vec![false; calls.len()];
         for is_person in [false, true] {
             for (index, call) in calls.iter().enumerate() {
                 let of_person = call["function"]["name"] == ask_human::TOOL_NAME;
-                if bytes > target_bytes && left > 1 && of_person == is_person {
+                if bytes > target_bytes && remaining_calls > 1 && of_person == is_person {
                     old[index] = true;
-                    left -= 1;
+                    remaining_calls -= 1;
                     bytes -= call.to_string().len() + 1 + results.get(index).unwrap_or(&0);
                 }
             }
         }
-        self.omitted.calls += (calls.len() - left) as u64;
+        self.omitted.calls += (calls.len() - remaining_calls) as u64;
         let mut each = old.iter();
         calls.retain(|_| !each.next().unwrap_or(&false));
         self.messages[at].json = excerpt::with_calls(&self.messages[at].json, calls);
@@ -240,7 +240,7 @@ impl OmittedCounts {
         let counts: Vec<String> = counts
             .iter()
             .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("{count} {what}"))
+            .map(|(count, kind)| format!("{count} {kind}"))
             .collect();
         format!(
             "{} {} are left out here to make room; {state}/journal.jsonl has them whole.",

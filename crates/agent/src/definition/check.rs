@@ -141,7 +141,7 @@ impl SchemaCheck<'_> {
         let kinds: Vec<&str> =
             alternatives(schema).into_iter().map(kind_name).filter(|kind| !kind.is_empty()).collect();
         let expected = kinds.join(" or ");
-        let found = match &node.value {
+        let actual = match &node.value {
             YamlValue::Null => "nothing".to_owned(),
             YamlValue::Bool(is) => is.to_string(),
             YamlValue::Integer(number) => number.to_string(),
@@ -165,7 +165,7 @@ impl SchemaCheck<'_> {
         };
         let advice = suggestion.or_else(|| suggest_example(schema).map(str::to_owned));
         let name = if name.is_empty() { "the file" } else { name };
-        let reason = format!("expected {expected}, not {found}");
+        let reason = format!("expected {expected}, not {actual}");
         self.report(node.location, name, reason, advice.map(ConfigSuggestion::Advice));
     }
 

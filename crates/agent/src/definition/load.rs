@@ -75,12 +75,12 @@ impl AgentDefinition {
 
     /// The API key, if one is configured. The error for an unset variable contains the remedy.
     pub fn api_key(&self, environment: EnvironmentLookup<'_>) -> Result<Option<ApiKey>, ConfigError> {
-        let given = |name: &str| environment(name).filter(|key| !key.trim().is_empty());
-        if let Some(key) = given(API_KEY_VARIABLE) {
+        let nonblank_variable = |name: &str| environment(name).filter(|key| !key.trim().is_empty());
+        if let Some(key) = nonblank_variable(API_KEY_VARIABLE) {
             return Ok(Some(ApiKey::new(&key, API_KEY_VARIABLE)));
         }
         let Some(name) = &self.model.api_key_env else { return Ok(None) };
-        match given(name) {
+        match nonblank_variable(name) {
             Some(key) => Ok(Some(ApiKey::new(&key, name.as_str()))),
             None => {
                 let message = format!("the variable {name} is not set");

@@ -111,7 +111,7 @@ impl RuleCheck<'_> {
                 self.report_key(command.location, "command", message, Some(suggestion));
             }
             (YamlValue::List(words), true) if words.len() > 1 => {
-                let message = "with shell: true it is one text for sh";
+                let message = "with shell: true, it must be one text for sh";
                 let suggestion = "write it as one text, or remove shell: true";
                 self.report_key(command.location, "command", message, Some(suggestion.to_owned()));
             }
@@ -143,7 +143,7 @@ impl RuleCheck<'_> {
             if inject == Some(ParameterInjection::Stdin) {
                 if let Some(first) = stdin_parameter {
                     let message = format!(
-                        "a program reads one input, and {} is it already",
+                        "only one parameter can be the input, and {} already is",
                         name_or_placeholder(first)
                     );
                     self.report(

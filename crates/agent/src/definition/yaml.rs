@@ -67,8 +67,8 @@ impl<'a> YamlDocument<'a> {
 impl YamlNode {
     /// The value of a key; `None` if it is absent or null, or if this is not a map.
     pub(super) fn get(&self, key: &str) -> Option<&YamlNode> {
-        let found = self.entries().iter().find(|(name, _)| name.value == key).map(|(_, node)| node);
-        found.filter(|node| !matches!(node.value, YamlValue::Null))
+        let node = self.entries().iter().find(|(name, _)| name.value == key).map(|(_, node)| node);
+        node.filter(|node| !matches!(node.value, YamlValue::Null))
     }
 
     /// The location of a key.
@@ -196,9 +196,9 @@ fn explain_parse_error(error: &serde_saphyr::Error) -> (String, Option<String>) 
         ("expected string scalar", "a key is one word"),
         ("null into string", "a key needs a name"),
     ];
-    let found = advice.iter().find(|(words, _)| message.contains(words));
+    let remedy = advice.iter().find(|(words, _)| message.contains(words));
     let message = message.split("; use ").next().unwrap_or(message);
-    (format!("invalid YAML: {message}"), found.map(|(_, advice)| (*advice).to_owned()))
+    (format!("invalid YAML: {message}"), remedy.map(|(_, advice)| (*advice).to_owned()))
 }
 
 fn position(text: &str, at: Location) -> FilePosition {

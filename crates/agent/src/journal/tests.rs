@@ -57,9 +57,9 @@ fn a_batch_truncated_anywhere_is_discarded() {
     let first = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     // Without the final newline the last event is still complete.
     for cut in first + 1..bytes.len() - 1 {
-        let found = parse(&path, &bytes[..cut]).unwrap();
-        let offset = found.torn_tail.map(|torn| torn.offset);
-        assert_eq!((found.entries.len(), offset), (1, Some(first as u64)), "cut at {cut}");
+        let journal = parse(&path, &bytes[..cut]).unwrap();
+        let offset = journal.torn_tail.map(|torn| torn.offset);
+        assert_eq!((journal.entries.len(), offset), (1, Some(first as u64)), "cut at {cut}");
     }
     for cut in [first + 1, first + 120, bytes.len() - 2] {
         std::fs::write(&path, &bytes[..cut]).unwrap();

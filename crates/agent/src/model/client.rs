@@ -124,7 +124,7 @@ impl ModelClient {
             // The timer must be created inside the runtime.
             let slept =
                 self.runtime.block_on(or_stopped(&self.stop, async { tokio::time::sleep(wait).await }));
-            slept.map_err(|StopRequested| ModelError::Interrupted)?;
+            slept.map_err(|ModelCallStopped| ModelError::Interrupted)?;
         }
     }
 
@@ -137,7 +137,7 @@ impl ModelClient {
         let stop = Arc::clone(&self.stop);
         let outcome = self.runtime.block_on(or_stopped(&stop, self.exchange(body, on_delta)));
         match outcome {
-            Err(StopRequested) => Err(AttemptFailure::Final(ModelError::Interrupted)),
+            Err(ModelCallStopped) => Err(AttemptFailure::Final(ModelError::Interrupted)),
             Ok(Ok(reply)) => {
                 self.endpoint.keep_chosen();
                 Ok(reply)
@@ -395,11 +395,11 @@ fn new_call_id() -> String {
     format!("call_{}", random::name(16))
 }
 
-/// The interrupt flag was set.
-struct StopRequested;
+/// The interrupt flag was set before the model responded.
+struct ModelCallStopped;
 
 /// Waits for a future or for the interrupt flag.
-async fn or_stopped<T>(stop: &AtomicBool, future: impl Future<Output = T>) -> Result<T, StopRequested> {
+async fn or_stopped<T>(stop: &AtomicBool, future: impl Future<Output = T>) -> Result<T, ModelCallStopped> {
     let stopped = async {
         while !stop.load(Ordering::Relaxed) {
             tokio::time::sleep(STOP_POLL_INTERVAL).await;
@@ -407,7 +407,7 @@ async fn or_stopped<T>(stop: &AtomicBool, future: impl Future<Output = T>) -> Re
     };
     tokio::select! {
         biased;
-        () = stopped => Err(StopRequested),
+        () = stopped => Err(ModelCallStopped),
         done = future => Ok(done),
     }
 }

@@ -152,13 +152,13 @@ mod tests {
     #[test]
     fn messages_are_written_as_servers_want_them() {
         assert_eq!(sent(&ChatMessage::User("hi".to_owned())), json!({ "role": "user", "content": "hi" }));
-        let said = ChatMessage::Assistant { text: None, calls: vec![call("sh", r#"{"a": 1}"#)] };
+        let message = ChatMessage::Assistant { text: None, calls: vec![call("sh", r#"{"a": 1}"#)] };
         let function = json!({ "name": "sh", "arguments": r#"{"a":1}"# });
         let expected = json!({
             "role": "assistant", "content": null,
             "tool_calls": [{ "id": "c1", "type": "function", "function": function }],
         });
-        assert_eq!(sent(&said), expected);
+        assert_eq!(sent(&message), expected);
         let result = ChatMessage::Tool { call_id: "c1".to_owned(), text: "ok".to_owned() };
         assert_eq!(sent(&result), json!({ "role": "tool", "tool_call_id": "c1", "content": "ok" }));
     }
@@ -166,8 +166,8 @@ mod tests {
     #[test]
     fn invalid_calls_are_sent_as_similar_valid_ones() {
         for arguments in [r#"{"a": "#, "[1]", "hello", "null"] {
-            let said = ChatMessage::Assistant { text: None, calls: vec![call("session.end", arguments)] };
-            let function = &sent(&said)["tool_calls"][0]["function"];
+            let message = ChatMessage::Assistant { text: None, calls: vec![call("session.end", arguments)] };
+            let function = &sent(&message)["tool_calls"][0]["function"];
             assert_eq!(function, &json!({ "name": "session_end", "arguments": "{}" }));
         }
         assert_eq!(wire_name(&"ü".repeat(100)), "_".repeat(64));
@@ -182,8 +182,8 @@ mod tests {
             let call = call("t", &nested(depth));
             let refused = call.parsed_arguments().unwrap_err().to_string();
             assert_eq!(refused, "it is nested more than 64 levels deep");
-            let said = ChatMessage::Assistant { text: None, calls: vec![call] };
-            assert_eq!(sent(&said)["tool_calls"][0]["function"]["arguments"], "{}");
+            let message = ChatMessage::Assistant { text: None, calls: vec![call] };
+            assert_eq!(sent(&message)["tool_calls"][0]["function"]["arguments"], "{}");
         }
         assert!(call("t", &format!(r#"{{"a":"{}"}}"#, r#"[{\"["#.repeat(1000))).parsed_arguments().is_ok());
     }

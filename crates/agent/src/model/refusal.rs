@@ -36,7 +36,7 @@ pub(super) enum RateLimited {
 /// A field that some servers refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldSupport {
-    /// `stream_options` is refused.
+    /// The server refuses `stream_options`, so a stream reports no token usage.
     NoUsage,
     /// `max_completion_tokens` is required instead of `max_tokens`.
     MaxCompletionTokens,
@@ -240,19 +240,19 @@ mod tests {
 
     #[test]
     fn messages_are_found_wherever_servers_put_them() {
-        let told = |body: &str| {
+        let message_of = |body: &str| {
             let verdict = classify_response(418, body, None);
             let ErrorVerdict::Final(ModelError::Refused { message, .. }) = verdict else {
                 panic!("{verdict:?}")
             };
             message
         };
-        assert_eq!(told(r#"{"error":{"message":"a\n  b"}}"#), "a b");
-        assert_eq!(told(r#"{"message":"b"}"#), "b");
-        assert_eq!(told(r#"{"detail":[{"loc":1}]}"#), r#"{"detail":[{"loc":1}]}"#);
-        assert_eq!(told("<html><title>Oops</title></html>"), "an HTML page, \"Oops\"");
-        assert_eq!(told("  "), "no reason given");
-        assert_eq!(told(&"é".repeat(700)).chars().count(), 601);
+        assert_eq!(message_of(r#"{"error":{"message":"a\n  b"}}"#), "a b");
+        assert_eq!(message_of(r#"{"message":"b"}"#), "b");
+        assert_eq!(message_of(r#"{"detail":[{"loc":1}]}"#), r#"{"detail":[{"loc":1}]}"#);
+        assert_eq!(message_of("<html><title>Oops</title></html>"), "an HTML page, \"Oops\"");
+        assert_eq!(message_of("  "), "no reason given");
+        assert_eq!(message_of(&"é".repeat(700)).chars().count(), 601);
     }
 
     #[test]
@@ -274,11 +274,14 @@ mod tests {
 
     #[test]
     fn an_error_object_is_classified_by_its_code() {
-        let told = json!({ "error": { "message": "busy", "code": 429 } });
+        let error_object = json!({ "error": { "message": "busy", "code": 429 } });
         let expected =
             ErrorVerdict::Retry { reason: "429: busy".to_owned(), wait: None, limited: RateLimited::Yes };
-        assert_eq!(classify_error_object(&told), expected);
-        let told = json!({ "error": { "message": "it broke" } });
-        assert!(matches!(classify_error_object(&told), ErrorVerdict::Retry { limited: RateLimited::No, .. }));
+        assert_eq!(classify_error_object(&error_object), expected);
+        let error_object = json!({ "error": { "message": "it broke" } });
+        assert!(matches!(
+            classify_error_object(&error_object),
+            ErrorVerdict::Retry { limited: RateLimited::No, .. }
+        ));
     }
 }

@@ -37,7 +37,7 @@ pub enum FinishReason {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenUsage {
     pub input_tokens: u64,
-    /// Includes reasoning.
+    /// Includes the tokens of the model's reasoning.
     pub output_tokens: u64,
     /// The cached part of the input, if the server reports it.
     #[serde(default, skip_serializing_if = "is_zero")]

@@ -65,7 +65,7 @@ impl ToolCallAssembler {
     /// The index of the call that a piece belongs to; a new one if the piece begins a call.
     fn index_for(&mut self, index: Option<u64>, id: &str, name: &str) -> usize {
         let same_id = |slot: &PartialToolCall| !id.is_empty() && slot.id == id;
-        let found = match index {
+        let position = match index {
             Some(_) => self.0.iter().rposition(|slot| slot.index == index).filter(|at| {
                 let slot = &self.0[*at];
                 // A different id with a name under the same index is another call. A different id without a name is
@@ -78,7 +78,7 @@ impl ToolCallAssembler {
                 None => None,
             },
         };
-        found.unwrap_or_else(|| {
+        position.unwrap_or_else(|| {
             self.0.push(PartialToolCall { index, ..PartialToolCall::default() });
             self.0.len() - 1
         })
@@ -96,14 +96,14 @@ mod tests {
         for piece in pieces {
             calls.push_delta(piece);
         }
-        let mut made = 0;
+        let mut id_count = 0;
         let calls = calls.finish(|| {
-            made += 1;
-            format!("fresh{made}")
+            id_count += 1;
+            format!("fresh{id_count}")
         });
-        let told: Vec<(&str, &str, &str)> =
+        let calls: Vec<(&str, &str, &str)> =
             calls.iter().map(|c| (c.id.as_str(), c.name.as_str(), c.arguments.as_str())).collect();
-        assert_eq!(told, expected);
+        assert_eq!(calls, expected);
     }
 
     fn piece(index: Value, id: Value, name: Value, arguments: Value) -> Value {

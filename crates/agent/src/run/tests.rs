@@ -24,7 +24,6 @@ use crate::{
 /// A state folder, a script, and the recorded requests and calls.
 struct AgentLoopFixture {
     folder: tempfile::TempDir,
-    /// The home's records.
     records: tempfile::TempDir,
     origin: Cell<StateOrigin>,
     definition: AgentDefinition,
@@ -189,15 +188,15 @@ struct FakeToolRunner<'a>(&'a AgentLoopFixture);
 
 impl ToolRunner for FakeToolRunner<'_> {
     fn execute(&mut self, _: &str, tool: &ToolDefinition, arguments: &RawArguments) -> ActionOutcome {
-        let told = format!("{} {}", tool.name, Value::Object(arguments.values.clone()));
-        self.0.executed_calls.borrow_mut().push(told.clone());
+        let call = format!("{} {}", tool.name, Value::Object(arguments.values.clone()));
+        self.0.executed_calls.borrow_mut().push(call.clone());
         self.0.exact_numbers.borrow_mut().extend(arguments.exact_numbers.values().cloned());
         if self.0.executed_calls.borrow().len() == self.0.interrupt_at_action.get() {
             self.0.interrupted.store(true, Ordering::Relaxed);
             return ActionOutcome { status: ActionStatus::Interrupted, ..ActionOutcome::refused("stopped") };
         }
         let done =
-            ActionOutcome { status: ActionStatus::Success, ..ActionOutcome::refused(format!("did {told}")) };
+            ActionOutcome { status: ActionStatus::Success, ..ActionOutcome::refused(format!("did {call}")) };
         if !tool.stateful || arguments.values.contains_key("session_id") {
             return done;
         }
@@ -230,8 +229,8 @@ impl ToolRunner for FakeToolRunner<'_> {
         None
     }
 
-    fn end_sessions_except(&mut self, known: &[&str]) {
-        self.0.living_sessions.borrow_mut().retain(|id| known.contains(&id.as_str()));
+    fn end_sessions_except(&mut self, kept_ids: &[&str]) {
+        self.0.living_sessions.borrow_mut().retain(|id| kept_ids.contains(&id.as_str()));
     }
 
     fn redact(&mut self, _: Vec<String>) {}
@@ -381,8 +380,8 @@ fn a_sensitive_answer_reaches_model_and_tools_and_never_the_journal() {
 fn truncate_journal_before(fixture: &AgentLoopFixture, kind: &str, skip: usize) {
     let journal = fixture.journal();
     let lines: Vec<&str> = journal.split_inclusive('\n').collect();
-    let mut found = lines.iter().enumerate().filter(|(_, line)| line.contains(&format!("\"{kind}\"")));
-    let (index, _) = found.nth(skip).unwrap();
+    let mut entries = lines.iter().enumerate().filter(|(_, line)| line.contains(&format!("\"{kind}\"")));
+    let (index, _) = entries.nth(skip).unwrap();
     fixture.write_journal(&lines[..index].concat());
 }
 
@@ -573,7 +572,7 @@ fn an_interrupted_batch_has_a_result_for_each_call_and_continues() {
     assert_eq!(fixture.message("go"), completed("I see"));
     let requests = fixture.last_request();
     assert_eq!(requests[4], "tool: stopped");
-    assert_eq!(requests[5], "tool: not carried out: the person stopped the run before it was begun");
+    assert_eq!(requests[5], "tool: not carried out: the person stopped the run before this call was started");
     assert_eq!(fixture.executed_calls.borrow().len(), 2);
 }
 

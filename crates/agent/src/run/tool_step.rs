@@ -131,7 +131,7 @@ impl AgentRunner<'_> {
             .cloned()
             .collect();
         for request in open {
-            let text = "not carried out: the person stopped the run before it was begun";
+            let text = "not carried out: the person stopped the run before this call was started";
             self.record_result(
                 &request,
                 ActionOutcome { status: ActionStatus::Interrupted, ..ActionOutcome::refused(text) },
@@ -179,7 +179,7 @@ fn parse_arguments(request: &ActionRequest) -> Result<RawArguments, String> {
 
 /// The result of `ask_human` if no person is available.
 const NO_PERSON_RESULT: &str = "No person is available to answer. Decide yourself: choose the option that changes the least and can be undone, \
-                      continue, and say in your final answer what you decided and reason.";
+                      continue, and say in your final answer what you decided and why.";
 
 /// Maximum number of bytes of invalid arguments in the error text for the model.
 const MAX_SHOWN_ARGUMENT_CHARS: usize = 500;
@@ -199,7 +199,7 @@ pub(super) fn session_end_tool_json() -> String {
                  until the run is over.";
     let parameters = json!({
         "type": "object",
-        "properties": { "session_id": { "type": "string", "description": "The session, as a result named it" } },
+        "properties": { "session_id": { "type": "string", "description": "The id of the session, from the result that started it" } },
         "required": ["session_id"],
         "additionalProperties": false,
     });

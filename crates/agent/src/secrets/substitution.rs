@@ -30,9 +30,9 @@ impl SecretSubstitution {
         let (mut rest, mut at) = (0, 0);
         while at < bytes.len() {
             let fits = |(from, _): &&(String, String)| bytes[at..].starts_with(from.as_bytes());
-            let found =
+            let pair =
                 self.first_bytes[usize::from(bytes[at])].then(|| self.pairs.iter().find(fits)).flatten();
-            match found {
+            match pair {
                 Some((from, to)) => {
                     replaced.push_str(&text[rest..at]);
                     replaced.push_str(to);

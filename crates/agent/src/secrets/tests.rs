@@ -41,9 +41,9 @@ fn an_answer_is_hidden_in_all_texts_and_restored_exactly() {
     });
     let broken =
         r#"{"with": "pä\"ss/w\nord", "p\u00e4\"ss/w\nord", "pä\"ss\/w\nord", "{\"a\": \"pä\\\"ss/w\\nord\"}"#;
-    let told = format!("{:?}", assert_hidden(&secrets, folder.path(), &request(arguments, Some(broken))));
+    let text = format!("{:?}", assert_hidden(&secrets, folder.path(), &request(arguments, Some(broken))));
     for part in ["ss/w", "ss\\\\/w", "1234"] {
-        assert!(!told.contains(part), "{told}");
+        assert!(!text.contains(part), "{text}");
     }
     let result = AgentEvent::ActionResult(ActionResult {
         action_id: "act_1".to_owned(),
@@ -143,8 +143,8 @@ fn tokens_of_an_earlier_version_are_restored_and_hidden_again() {
     secrets.reveal(&mut event);
     assert_eq!(event, request(json!({ "with": "x hun\"ter y", "pin": 1234 }), Some("hun\\\"ter")));
     secrets.store("act_3", "new").unwrap();
-    let told = assert_hidden(&secrets, folder.path(), &user_message("hun\"ter [secret act_1] new"));
-    assert!(!format!("{told:?}").contains("ter"), "{told:?}");
+    let message = assert_hidden(&secrets, folder.path(), &user_message("hun\"ter [secret act_1] new"));
+    assert!(!format!("{message:?}").contains("ter"), "{message:?}");
 }
 
 #[test]
@@ -170,10 +170,10 @@ fn a_question_can_be_read_from_the_journal_whatever_the_answers_are() {
     if let AgentEvent::ActionRequest(request) = &mut event {
         request.tool_name = ask_human::TOOL_NAME.to_owned();
     }
-    let AgentEvent::ActionRequest(told) = assert_hidden(&secrets, folder.path(), &event) else {
+    let AgentEvent::ActionRequest(request) = assert_hidden(&secrets, folder.path(), &event) else {
         unreachable!()
     };
-    let question = ask_human::HumanQuestion::from_request(&told).unwrap();
+    let question = ask_human::HumanQuestion::from_request(&request).unwrap();
     assert!(question.sensitive && question.options.len() == 2);
     assert!(!question.question.contains("question"), "{question:?}");
 }

@@ -50,13 +50,13 @@ pub(crate) struct SessionCall<'a> {
 
 /// The observation of a call, and the keeper if one was started.
 #[derive(Debug)]
-pub(crate) struct CallResult {
+pub(crate) struct SessionCallResult {
     pub(crate) observation: ToolCallResult,
     /// Set if the call started the session.
     pub(crate) keeper: Option<KeeperConnection>,
 }
 
-impl From<ToolCallResult> for CallResult {
+impl From<ToolCallResult> for SessionCallResult {
     fn from(observation: ToolCallResult) -> Self {
         Self { observation, keeper: None }
     }
@@ -70,7 +70,7 @@ enum SessionTarget {
 }
 
 impl SessionCall<'_> {
-    pub(crate) fn execute(&self) -> Result<CallResult, ToolError> {
+    pub(crate) fn execute(&self) -> Result<SessionCallResult, ToolError> {
         let text = match text_to_send(self.tool, self.arguments) {
             Ok(text) => text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
             Err(error) => return Ok(ToolCallResult::refused(error.to_string()).into()),
@@ -118,7 +118,7 @@ impl SessionCall<'_> {
         if let Err(error) = execution.write_exit_record(&exit) {
             observation.note_missing_record(&error);
         }
-        Ok(CallResult { observation, keeper })
+        Ok(SessionCallResult { observation, keeper })
     }
 
     fn resolve_target(&self) -> SessionTarget {

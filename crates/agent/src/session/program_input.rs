@@ -183,8 +183,9 @@ fn exchange(
             Some(TaggedResponse { tag, news: KeeperResponse::Output(output) }) if tag == follow => {
                 let seen = &mut read_offsets[output.stream.index()];
                 // Output that was followed earlier on this connection may be repeated.
-                let known = usize::try_from(seen.saturating_sub(output.offset)).unwrap_or(usize::MAX);
-                let Some(fresh) = output.bytes.get(known..).filter(|fresh| !fresh.is_empty()) else {
+                let repeated_bytes =
+                    usize::try_from(seen.saturating_sub(output.offset)).unwrap_or(usize::MAX);
+                let Some(fresh) = output.bytes.get(repeated_bytes..).filter(|fresh| !fresh.is_empty()) else {
                     continue;
                 };
                 recorder.record_loss(output.stream, output.offset.saturating_sub(*seen));
@@ -244,20 +245,22 @@ fn hide_prompts(progress: &OutputProgress, from: [u64; 2], recorder: &mut Output
     }
     let mut continues = false;
     let prompts = [progress.prompt.as_bytes(), CONTINUATION_PROMPT.as_bytes()];
-    for stream in
-        OutputStream::ALL.into_iter().filter(|one| progress.prompt_stream.is_none_or(|known| known == *one))
+    for stream in OutputStream::ALL
+        .into_iter()
+        .filter(|one| progress.prompt_stream.is_none_or(|prompt_stream| prompt_stream == *one))
     {
         let recorded = recorder.stream(stream);
         let all = recorded.head_and_tail();
         let Some(last) = prompts.iter().find(|prompt| all.ends_with(prompt)) else { continue };
         let since = usize::try_from(from[stream.index()]).unwrap_or(usize::MAX);
-        let said = all.get(since..).filter(|_| recorded.is_complete()).unwrap_or_default();
-        let count =
-            if count_repetitions(said, &prompts).is_some_and(|count| count <= progress.lines_sent.max(1)) {
-                said.len()
-            } else {
-                last.len()
-            };
+        let new_output = all.get(since..).filter(|_| recorded.is_complete()).unwrap_or_default();
+        let count = if count_repetitions(new_output, &prompts)
+            .is_some_and(|count| count <= progress.lines_sent.max(1))
+        {
+            new_output.len()
+        } else {
+            last.len()
+        };
         continues |= *last == CONTINUATION_PROMPT.as_bytes();
         recorder.hide_tail(stream, count);
     }

@@ -97,8 +97,8 @@ pub fn check_arguments(tool: &ToolDefinition, raw: &RawArguments) -> Result<Tool
         }
     }
     for parameter in own_parameters(tool) {
-        let given = values.get(&parameter.name).is_some_and(|value| !value.is_null());
-        if !parameter.required || given {
+        let has_value = values.get(&parameter.name).is_some_and(|value| !value.is_null());
+        if !parameter.required || has_value {
             continue;
         }
         let missing =

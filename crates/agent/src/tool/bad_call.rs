@@ -42,9 +42,9 @@ mod tests {
 
     #[test]
     fn a_misspelt_name_is_answered_with_the_one_that_was_meant() {
-        let known = ["read_file", "write_file", "session_end"];
-        assert_eq!(suggestion("readFile", known), " (did you mean \"read_file\"?)");
-        assert_eq!(suggestion("sesion_end", known), " (did you mean \"session_end\"?)");
-        assert_eq!(suggestion("quux", known), "");
+        let tool_names = ["read_file", "write_file", "session_end"];
+        assert_eq!(suggestion("readFile", tool_names), " (did you mean \"read_file\"?)");
+        assert_eq!(suggestion("sesion_end", tool_names), " (did you mean \"session_end\"?)");
+        assert_eq!(suggestion("quux", tool_names), "");
     }
 }

@@ -137,7 +137,6 @@ impl ToolExecution {
         }
     }
 
-    /// Writes `exit.json`.
     pub fn write_exit_record(&self, exit: &ExitRecord) -> io::Result<()> {
         write_record(&self.record_dir.join(EXIT_FILE), exit)?;
         self.folder.replace(EXIT_FILE, &to_json_line(exit)?)

@@ -108,9 +108,9 @@ fn is_dashed(parameter: &ToolParameter, value: &str) -> bool {
 fn push_words(
     argv: &mut Vec<String>,
     values: &[(&ToolParameter, String)],
-    wanted: impl Fn(&ToolParameter) -> bool,
+    includes: impl Fn(&ToolParameter) -> bool,
 ) {
-    for (parameter, value) in values.iter().filter(|(parameter, _)| wanted(parameter)) {
+    for (parameter, value) in values.iter().filter(|(parameter, _)| includes(parameter)) {
         match parameter.inject_as {
             ParameterInjection::Argument => argv.push(value.clone()),
             ParameterInjection::Option => push_option(argv, parameter, value),

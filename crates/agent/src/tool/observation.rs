@@ -105,8 +105,8 @@ pub fn render_output(recorder: &OutputRecorder, view: OutputView<'_>) -> String 
 fn split_budget(budget: usize, printed: [u64; 2]) -> [usize; 2] {
     let wants = printed.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
     let half = budget / 2;
-    let left = |other: usize| budget.saturating_sub(other.min(half)).max(half);
-    [wants[0].min(left(wants[1])), wants[1].min(left(wants[0]))]
+    let share_beside = |other: usize| budget.saturating_sub(other.min(half)).max(half);
+    [wants[0].min(share_beside(wants[1])), wants[1].min(share_beside(wants[0]))]
 }
 
 fn push_stream(text: &mut String, recorded: &RecordedStream, view: OutputView<'_>) {
@@ -209,8 +209,8 @@ mod tests {
     fn long_output_shows_its_beginning_end_and_path() {
         let numbers: String = (0..1000).map(|n| format!("{n}\n")).collect();
         let text = shown(numbers.as_bytes(), b"", 40);
-        let told = "[… 3850 of 3890 bytes left out here; everything is in E/stdout …]";
-        assert_eq!(text, format!("0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n\n{told}\n995\n996\n997\n998\n999\n"));
+        let omission = "[… 3850 of 3890 bytes left out here; everything is in E/stdout …]";
+        assert_eq!(text, format!("0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n\n{omission}\n995\n996\n997\n998\n999\n"));
         let both = shown(numbers.as_bytes(), numbers.as_bytes(), 40);
         assert!(both.len() < 250 && both.contains("E/stdout") && both.contains("E/stderr"), "{both}");
     }

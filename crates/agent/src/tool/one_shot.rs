@@ -37,13 +37,12 @@ pub struct OneShotCommand<'a> {
     pub timeout_ms: u64,
     /// See [`KeeperSpec::confinement`].
     pub confinement: Vec<Vec<u8>>,
-    /// The keeper's directory.
     pub keeper_path: &'a Path,
 }
 
 /// The end of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CommandEnd {
+pub enum OneShotEnd {
     /// The program exited by itself or was stopped.
     Exit {
         /// 128 + n for death by signal n.
@@ -95,7 +94,7 @@ impl OneShotCommand<'_> {
         launcher: &KeeperLauncher,
         recorder: &mut OutputRecorder,
         stop: &StopFlag,
-    ) -> Result<CommandEnd, ToolError> {
+    ) -> Result<OneShotEnd, ToolError> {
         let on_terminal = matches!(self.mode, ChildMode::Pty { .. });
         let spec = KeeperSpec {
             argv: self.argv,
@@ -121,18 +120,18 @@ impl OneShotCommand<'_> {
                 let Ok(end) = run_to_end(&mut keeper, input, self.timeout_ms, &mut consumer);
                 (keeper, end)
             }
-            ChildStart::Refused(refusal) => return Ok(CommandEnd::NotStarted(start_failure_text(&refusal))),
+            ChildStart::Refused(refusal) => return Ok(OneShotEnd::NotStarted(start_failure_text(&refusal))),
             ChildStart::Unknown(keeper) => (keeper, ChildEnd::Lost),
         };
         keeper.await_exit();
         remove_dead_keeper(&keeper);
         Ok(match end {
-            ChildEnd::Exited { code, stop } => CommandEnd::Exit {
+            ChildEnd::Exited { code, stop } => OneShotEnd::Exit {
                 code,
                 timed_out: stop == Some(RunStop::TimedOut),
                 interrupted: stop == Some(RunStop::Interrupted),
             },
-            ChildEnd::Lost => CommandEnd::Lost,
+            ChildEnd::Lost => OneShotEnd::Lost,
         })
     }
 }

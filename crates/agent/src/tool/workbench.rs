@@ -22,11 +22,11 @@ use super::clock::{monotonic_millis, now};
 use super::execution::{CallRecord, ExitRecord, MARK_VARIABLE, ToolExecution, mark_entry, new_mark};
 use super::invocation::ToolInvocation;
 use super::observation::{OutputView, ToolCallResult, ToolSessionChange, ToolStatus, render_output};
-use super::one_shot::{CommandEnd, OneShotCommand, read_output_and_end, recover_command};
+use super::one_shot::{OneShotCommand, OneShotEnd, read_output_and_end, recover_command};
 use super::recorder::OutputRecorder;
 use super::script::DashGuard;
 use crate::definition::ToolDefinition;
-use crate::session::call::{CallResult, SessionCall};
+use crate::session::call::{SessionCall, SessionCallResult};
 use crate::session::interrupted_call::{InterruptedCall, recover_interrupted_call};
 use crate::session::lookup::{self, SessionLookup, all_sessions, find_session};
 use crate::session::output_copies::SessionCopies;
@@ -76,7 +76,7 @@ pub enum FormerSessions {
 pub enum OrphanPolicy {
     /// This process, which has no other children than keepers: see [`abide_keeper::orphans::adopt_orphans`].
     Adopted,
-    /// Another process.
+    /// Orphans are adopted by another process.
     NotAdopted,
 }
 
@@ -244,7 +244,6 @@ impl ToolWorkbench {
         &mut self.setup
     }
 
-    /// Executes a call.
     pub fn run(
         &mut self,
         action: &str,
@@ -263,7 +262,7 @@ impl ToolWorkbench {
             };
         }
         let call = SessionCall { setup: &self.setup, action, tool, arguments: &arguments };
-        let CallResult { observation, keeper } = call.execute()?;
+        let SessionCallResult { observation, keeper } = call.execute()?;
         if let Some(process) = keeper.and_then(|mut keeper| keeper.take_process()) {
             self.children.insert(process.id(), process);
         }
@@ -320,7 +319,7 @@ impl ToolWorkbench {
             keeper_path: &execution.keeper_path(),
         };
         let ended = command.run(&setup.launcher, &mut recorder, &setup.stop_flag)?;
-        if ended == CommandEnd::Lost {
+        if ended == OneShotEnd::Lost {
             self.end_leftovers(&mark);
         }
         recorder.finish();
@@ -352,9 +351,9 @@ impl ToolWorkbench {
     /// Ends a session at the model's request.
     pub fn end_session(&mut self, id: &str) -> ToolCallResult {
         let folders = SessionFolders::new(&self.setup);
-        let is_ours = |(known, record): &(String, _)| {
+        let is_ours = |(session_id, record): &(String, _)| {
             let record: &crate::session::record::SessionRecord = record;
-            known == id && record.run == self.setup.run_id
+            session_id == id && record.run == self.setup.run_id
         };
         if !all_sessions(&folders).iter().any(is_ours) {
             let open: Vec<String> = self.sessions().into_iter().map(|session| session.id).collect();
@@ -519,17 +518,17 @@ fn render_screen(recorder: &OutputRecorder, size: TerminalSize) -> String {
     format!("{}\n", lines.join("\n").trim_end())
 }
 
-fn compose_result(output: &str, ended: &CommandEnd, timeout_sec: u64) -> ToolCallResult {
+fn compose_result(output: &str, ended: &OneShotEnd, timeout_sec: u64) -> ToolCallResult {
     let (code, timed_out, interrupted) = match ended {
-        CommandEnd::NotStarted(reason) => {
+        OneShotEnd::NotStarted(reason) => {
             return ToolCallResult::refused(format!("the tool could not be started: {reason}"));
         }
-        CommandEnd::Lost => {
+        OneShotEnd::Lost => {
             return ToolCallResult::refused(format!(
                 "{output}[the process that supervises the program was killed, and the program was ended; its progress is unknown]"
             ));
         }
-        CommandEnd::Exit { code, timed_out, interrupted } => (*code, *timed_out, *interrupted),
+        OneShotEnd::Exit { code, timed_out, interrupted } => (*code, *timed_out, *interrupted),
     };
     let mut text = output.to_owned();
     if timed_out {

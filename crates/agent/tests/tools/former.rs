@@ -70,15 +70,15 @@ fn output_of_an_earlier_versions_interpreter_is_continued() {
     let folder = fixture.folder.path().to_owned();
     let python = stateful_tool("python", &["python3", "-i", "-q"]);
     let mut old = ToolWorkbench::open(earlier_setup(&folder));
-    let said = |text: &str| json!({ "text": text }).as_object().cloned().unwrap().into();
-    old.run("act_1", &python, &said("y = 8; print('before')")).unwrap();
+    let arguments = |text: &str| json!({ "text": text }).as_object().cloned().unwrap().into();
+    old.run("act_1", &python, &arguments("y = 8; print('before')")).unwrap();
     let session = folder.join(".abide/sessions").join(ids(&old).remove(0));
     old.close();
     // The name of the file in earlier versions.
     fs::rename(session.join("progress.json"), session.join("heard.json")).unwrap();
     fixture.workbench = ToolWorkbench::open(current_setup(&folder));
     for (action, text, seen) in [("act_2", "y", "8"), ("act_3", "y + 1", "9")] {
-        assert_eq!(fixture.workbench.run(action, &python, &said(text)).unwrap().text, seen);
+        assert_eq!(fixture.workbench.run(action, &python, &arguments(text)).unwrap().text, seen);
     }
 }
 
@@ -182,11 +182,11 @@ fn a_call_of_an_earlier_version_that_still_runs_is_ended_and_a_forged_one_ends_n
     }
     fixture.workbench = ToolWorkbench::open(current_setup(&folder));
     let pid = fs::read_to_string(folder.join("pid")).unwrap().trim().parse().unwrap();
-    let found = fixture.workbench.recover("act_2").unwrap();
-    assert!(found.was_started && !found.was_running, "{found:?}");
+    let recovered_call = fixture.workbench.recover("act_2").unwrap();
+    assert!(recovered_call.was_started && !recovered_call.was_running, "{recovered_call:?}");
     assert!(ProcessIdentity::of(pid).is_some() && forged.exists(), "a forged record was acted on");
-    let found = fixture.workbench.recover("act_9").unwrap();
-    assert!(found.was_running && found.output == "so far", "{found:?}");
+    let recovered_call = fixture.workbench.recover("act_9").unwrap();
+    assert!(recovered_call.was_running && recovered_call.output == "so far", "{recovered_call:?}");
     assert!(ProcessIdentity::of(pid).is_none(), "the program was left");
     assert!(!held.exists());
 }

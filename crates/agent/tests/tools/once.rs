@@ -100,8 +100,8 @@ fn a_gigabyte_of_output_is_truncated_with_a_path() {
     assert_eq!(result.exit_code, Some(0));
     assert!(result.text.len() < 17 << 10, "{} bytes are shown", result.text.len());
     assert!(result.text.starts_with("first\nxxx") && result.text.ends_with("xxx\nlast\n[exit code 0]"));
-    let told = "the first 268435456 bytes are in .abide/executions/act_1/stdout, the last in .abide/executions/act_1/stdout.tail";
-    assert!(result.text.contains(told), "{}", result.text.replace('x', ""));
+    let omission = "the first 268435456 bytes are in .abide/executions/act_1/stdout, the last in .abide/executions/act_1/stdout.tail";
+    assert!(result.text.contains(omission), "{}", result.text.replace('x', ""));
     assert_eq!(fixture.read_call_file("stdout").len(), 256 << 20);
     assert!(fixture.read_call_file("stdout.tail").ends_with(b"x\nlast\n"));
 }
@@ -152,10 +152,10 @@ fn a_call_of_a_dead_agent_is_ended_and_its_output_kept() {
     let mut agent = start_agent_process(fixture.folder.path());
     agent.kill().unwrap();
     agent.wait().unwrap();
-    let found = fixture.workbench.recover("act_9").unwrap();
-    assert!(found.was_started && found.was_running, "{found:?}");
-    assert_eq!((found.output.as_str(), found.exit_code), ("so far", None));
-    assert_eq!(found.execution_ref.as_deref(), Some("executions/act_9"));
+    let recovered_call = fixture.workbench.recover("act_9").unwrap();
+    assert!(recovered_call.was_started && recovered_call.was_running, "{recovered_call:?}");
+    assert_eq!((recovered_call.output.as_str(), recovered_call.exit_code), ("so far", None));
+    assert_eq!(recovered_call.execution_ref.as_deref(), Some("executions/act_9"));
     assert!(pids_running("sleep 71906").is_empty());
     assert!(!fixture.workbench.recover("act_10").unwrap().was_started);
 }

@@ -31,8 +31,13 @@ fn the_sessions_of_a_killed_agent_are_adopted_and_what_it_ran_in_them_is_stopped
     agent.wait().unwrap();
     let ids: Vec<String> = fixture.workbench.sessions().into_iter().map(|open| open.id).collect();
     assert!(ids.len() == 2 && ids.iter().all(|id| fixture.workbench.is_alive(id)), "{ids:?}");
-    let found = fixture.workbench.recover("act_3").unwrap();
-    assert!(found.was_running && found.output == "so far" && found.ended_session.is_none(), "{found:?}");
+    let recovered_call = fixture.workbench.recover("act_3").unwrap();
+    assert!(
+        recovered_call.was_running
+            && recovered_call.output == "so far"
+            && recovered_call.ended_session.is_none(),
+        "{recovered_call:?}"
+    );
     let (shell, python) =
         (stateful_tool("shell", &["bash"]), stateful_tool("python", &["python3", "-i", "-q"]));
     assert_eq!(fixture.call(&shell, json!({"text": "echo $x"})).text, "7\n[exit code 0]");
@@ -48,12 +53,15 @@ fn b8_a_busy_interpreter_of_a_killed_agent_is_reported_busy_and_continues() {
     let mut agent = start_agent_process(fixture.folder.path());
     agent.kill().unwrap();
     agent.wait().unwrap();
-    let found = fixture.workbench.recover("act_2").unwrap();
+    let recovered_call = fixture.workbench.recover("act_2").unwrap();
     assert_eq!(
-        (found.program_state, found.was_running, found.exit_code),
+        (recovered_call.program_state, recovered_call.was_running, recovered_call.exit_code),
         (Some(ProgramState::Busy), false, None)
     );
-    assert!(found.output.starts_with("so far") && found.session.is_some(), "{found:?}");
+    assert!(
+        recovered_call.output.starts_with("so far") && recovered_call.session.is_some(),
+        "{recovered_call:?}"
+    );
     fs::write(fixture.folder.path().join("go"), "").unwrap();
     let python = stateful_tool("python", &["python3", "-i", "-q"]);
     let done = fixture.folder.path().join("done");
@@ -91,10 +99,10 @@ fn interrupting_the_agent_stops_the_command_and_keeps_the_session() {
     fixture.call(&shell, json!({"text": "x=7"}));
     let stop = fixture.workbench.setup_mut().stop_flag.clone();
     let begun = fixture.folder.path().join("begun");
-    let asked = stop.clone();
+    let stop_flag = stop.clone();
     let person = std::thread::spawn(move || {
         wait::until("the command has begun", || begun.exists());
-        asked.0.store(true, std::sync::atomic::Ordering::Relaxed);
+        stop_flag.0.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     let result = fixture.call(&shell, json!({"text": "touch begun; sleep 71922"}));
     person.join().unwrap();
@@ -253,12 +261,15 @@ fn a_session_started_by_a_lost_call_is_ended_and_an_earlier_one_stays() {
     let id = fixture.workbench.sessions()[0].id.clone();
     fixture.call(&shell, json!({"text": "echo second"}));
     // The call that sent input to the session.
-    let found = fixture.workbench.recover("act_2").unwrap();
-    assert_eq!((found.output.as_str(), found.exit_code, found.ended_session), ("second", Some(0), None));
+    let recovered_call = fixture.workbench.recover("act_2").unwrap();
+    assert_eq!(
+        (recovered_call.output.as_str(), recovered_call.exit_code, recovered_call.ended_session),
+        ("second", Some(0), None)
+    );
     assert!(fixture.workbench.is_alive(&id));
     // The call that started the session.
-    let found = fixture.workbench.recover("act_1").unwrap();
-    assert_eq!((found.output.as_str(), found.ended_session.as_ref()), ("first", Some(&id)));
+    let recovered_call = fixture.workbench.recover("act_1").unwrap();
+    assert_eq!((recovered_call.output.as_str(), recovered_call.ended_session.as_ref()), ("first", Some(&id)));
     assert!(!fixture.workbench.is_alive(&id) && fixture.workbench.sessions().is_empty());
 }
 

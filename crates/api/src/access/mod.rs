@@ -307,7 +307,7 @@ impl AccessRegistry {
         };
         let token = record.to_wire();
         self.change(|document| {
-            if document.all_tokens().any(|known| known.name == record.name) {
+            if document.all_tokens().any(|existing| existing.name == record.name) {
                 return Err(AccessError::NameTaken(record.name));
             }
             if document.tokens.len() >= MAX_TOKENS {

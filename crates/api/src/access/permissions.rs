@@ -51,16 +51,16 @@ mod tests {
 
     #[test]
     fn admin_permits_everything_and_no_other_permission_includes_another() {
-        for given in Permission::ALL {
-            let set = TokenPermissions::from(vec![given]);
+        for permission in Permission::ALL {
+            let set = TokenPermissions::from(vec![permission]);
             for needed in Permission::ALL {
                 assert_eq!(
                     set.includes(needed),
-                    given == needed || given == Permission::Admin,
-                    "{given:?} {needed:?}"
+                    permission == needed || permission == Permission::Admin,
+                    "{permission:?} {needed:?}"
                 );
             }
-            assert_eq!(set.to_vec(), [given]);
+            assert_eq!(set.to_vec(), [permission]);
         }
         assert!(Permission::ALL.into_iter().all(|needed| !TokenPermissions::default().includes(needed)));
     }

@@ -37,8 +37,8 @@ fn new(name: &str, permissions: &[Permission], expires_in_sec: Option<u32>) -> C
 fn a_token_is_known_until_it_expires_is_rotated_or_revoked_and_its_secret_is_not_kept() {
     let (registry, kept) = registry();
     let issued = registry.create_token(&new("ci", &[Permission::Read], Some(DAY)), START).unwrap();
-    let known = registry.authenticate_token(&issued.secret, START).unwrap();
-    assert_eq!((&*known.token, known.permissions.to_vec()), ("ci", vec![Permission::Read]));
+    let principal = registry.authenticate_token(&issued.secret, START).unwrap();
+    assert_eq!((&*principal.token, principal.permissions.to_vec()), ("ci", vec![Permission::Read]));
     for wrong in ["", "ci", &issued.secret[1..], &format!("{} ", issued.secret)] {
         assert_eq!(registry.authenticate_token(wrong, START), None, "{wrong}");
     }
@@ -99,22 +99,22 @@ fn a_cookie_is_worth_nothing_without_its_page_key() {
 #[test]
 fn a_sign_in_ends_without_use_in_the_end_and_when_it_is_revoked() {
     let (registry, _) = registry();
-    let known = |one: &NewSignIn, at: Timestamp| {
+    let is_valid = |one: &NewSignIn, at: Timestamp| {
         matches!(registry.check_cookie(&one.cookie, Some(&one.page_key), at), CookieVerdict::Valid(_))
     };
     let days = |count: u32| START.add_seconds(Seconds(count * DAY));
     let owner = registry.authenticate_token("first", START).unwrap();
     let idle = registry.sign_in(&owner, None, START).unwrap();
-    assert!(!known(&idle, days(14)));
+    assert!(!is_valid(&idle, days(14)));
     let used = registry.sign_in(&owner, None, START).unwrap();
     for day in (0..90).step_by(10) {
-        assert!(known(&used, days(day)), "day {day}");
+        assert!(is_valid(&used, days(day)), "day {day}");
     }
-    assert!(!known(&used, days(90)), "it was used, but it is old");
+    assert!(!is_valid(&used, days(90)), "it was used, but it is old");
     let revoked = registry.sign_in(&owner, None, START).unwrap();
     let id = registry.sign_ins(START).last().unwrap().sign_in_id.clone();
     registry.revoke(&id).unwrap();
-    assert!(!known(&revoked, START));
+    assert!(!is_valid(&revoked, START));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn credentials_outlive_a_restart_but_the_owners_sign_ins_end_when_the_token_file
     let one = registry.sign_in(&owner, None, START).unwrap();
     let name = registry.cookie_name();
     let document = kept.0.lock().unwrap().0.clone();
-    let known = |owner: &str| {
+    let verdict_for = |owner: &str| {
         let next = AccessRegistry::open(owner, Some(&document), Box::new(NoStorage)).unwrap();
         assert_eq!(next.cookie_name(), name);
         assert!(
@@ -161,8 +161,8 @@ fn credentials_outlive_a_restart_but_the_owners_sign_ins_end_when_the_token_file
         );
         next.check_cookie(&one.cookie, Some(&one.page_key), START)
     };
-    assert!(matches!(known("first"), CookieVerdict::Valid(_)));
-    assert_eq!(known("second"), CookieVerdict::Unknown);
+    assert!(matches!(verdict_for("first"), CookieVerdict::Valid(_)));
+    assert_eq!(verdict_for("second"), CookieVerdict::Unknown);
     let rotated = registry.rotate(OWNER, START).unwrap();
     assert_eq!(kept.0.lock().unwrap().1, rotated.secret, "the file has it");
     assert!(

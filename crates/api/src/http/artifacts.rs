@@ -223,9 +223,10 @@ fn artifact(path: String, metadata: &FileMetadata) -> wire::ArtifactInfo {
 /// length.
 fn stream_file(file: File, first: u64, length: u64) -> impl futures_util::Stream<Item = io::Result<Bytes>> {
     futures_util::stream::unfold(Some((file, first, length)), |state| async move {
-        let (mut file, at, left) = state.filter(|(_, _, left)| *left > 0)?;
+        let (mut file, at, remaining_bytes) = state.filter(|(_, _, remaining_bytes)| *remaining_bytes > 0)?;
         let read = blocking(move || {
-            let mut piece = vec![0; usize::try_from(left).unwrap_or(READ_CHUNK_BYTES).min(READ_CHUNK_BYTES)];
+            let mut piece =
+                vec![0; usize::try_from(remaining_bytes).unwrap_or(READ_CHUNK_BYTES).min(READ_CHUNK_BYTES)];
             file.seek(SeekFrom::Start(at))?;
             let count = file.read(&mut piece)?;
             piece.truncate(count);
@@ -234,7 +235,7 @@ fn stream_file(file: File, first: u64, length: u64) -> impl futures_util::Stream
         match read.await {
             Ok(Ok((file, piece))) if !piece.is_empty() => {
                 let count = piece.len() as u64;
-                Some((Ok(Bytes::from(piece)), Some((file, at + count, left - count))))
+                Some((Ok(Bytes::from(piece)), Some((file, at + count, remaining_bytes - count))))
             }
             Ok(Ok(_)) => Some((Err(io::ErrorKind::UnexpectedEof.into()), None)),
             Ok(Err(error)) => Some((Err(error), None)),

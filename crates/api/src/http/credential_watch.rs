@@ -51,8 +51,8 @@ impl CredentialWatch {
                 Ok(expires_at) => expires_at,
                 Err(end) => return end,
             };
-            let left = expires_at.map(|at| Duration::from_micros(now.span_until(at).0));
-            let wait = left.unwrap_or(MAX_CHECK_INTERVAL).min(MAX_CHECK_INTERVAL);
+            let lifetime = expires_at.map(|at| Duration::from_micros(now.span_until(at).0));
+            let wait = lifetime.unwrap_or(MAX_CHECK_INTERVAL).min(MAX_CHECK_INTERVAL);
             // On timeout the credential is checked too. The sender lives as long as the interface.
             timeout(wait, self.changes.changed()).await.ok();
         }

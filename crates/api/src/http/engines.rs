@@ -29,12 +29,12 @@ const CACHE_MAX_AGE: Duration = Duration::from_secs(60);
 pub(super) async fn list(
     State(interface): State<HttpState>,
 ) -> Result<Json<wire::ListResponse<wire::EngineView>>, HttpProblem> {
-    let mut found = interface.0.engines.0.lock().await;
-    let items = match found.as_ref().filter(|(at, _)| at.elapsed() < CACHE_MAX_AGE) {
+    let mut cache = interface.0.engines.0.lock().await;
+    let items = match cache.as_ref().filter(|(at, _)| at.elapsed() < CACHE_MAX_AGE) {
         Some((_, engines)) => engines.clone(),
         None => {
             let engines = probe_engines(&interface).await;
-            *found = Some((Instant::now(), engines.clone()));
+            *cache = Some((Instant::now(), engines.clone()));
             engines
         }
     };
@@ -74,7 +74,7 @@ fn engine_view(name: String, health: Option<EngineHealth>) -> wire::EngineView {
             .map(|ability| ability.name().to_owned())
             .collect(),
         probe: match &health.failure {
-            Some(trouble) => format!("{}: {}", translate::failure(trouble).code, trouble.message),
+            Some(failure) => format!("{}: {}", translate::failure(failure).code, failure.message),
             None => health.resume.detail,
         },
     }

@@ -38,7 +38,7 @@ use super::{
     runs::{load_run, parse_run_id},
 };
 
-/// From where events are told.
+/// The position after which events are returned.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

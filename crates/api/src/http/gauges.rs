@@ -8,7 +8,6 @@ use abide_ports::store::{PageRequest, StoreError};
 /// Maximum number of running runs that are checked for a stall. There are no more running runs than slots.
 const MAX_STALL_CHECKED_RUNS: usize = 10_000;
 
-/// Reads all gauges.
 pub(super) async fn read(daemon: &Daemon) -> Result<GaugeValues, StoreError> {
     let store = daemon.store();
     let oldest = store.open_interactions(PageRequest::first(1)).await?.items.into_iter().next();

@@ -186,8 +186,8 @@ pub(super) async fn content(
     let id_excerpt: String = id.chars().take(100).collect();
     let interaction_id: InteractionId =
         id.parse().map_err(|_| HttpProblem::interaction_not_found(&id_excerpt))?;
-    let found = interface.daemon().store().interaction(interaction_id).await?;
-    let interaction = found.ok_or_else(|| HttpProblem::interaction_not_found(&id_excerpt))?;
+    let stored = interface.daemon().store().interaction(interaction_id).await?;
+    let interaction = stored.ok_or_else(|| HttpProblem::interaction_not_found(&id_excerpt))?;
     let headers = [
         (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
         (header::CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox"),

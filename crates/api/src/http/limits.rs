@@ -18,7 +18,6 @@ pub(super) struct RateLimiter {
     buckets: Mutex<HashMap<RateLimitKey, TokenBucket>>,
 }
 
-/// Identifies a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RateLimitKey {
     /// A credential, used from an address.

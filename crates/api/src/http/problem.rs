@@ -5,7 +5,7 @@
 
 use abide_daemon::RequestError;
 use abide_domain::refused::RequestRefused;
-use abide_ports::store::StoreError;
+use abide_ports::store::{StoreError, StoreInputError};
 use abide_wire::service as wire;
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -201,8 +201,8 @@ impl HttpProblem {
     }
 
     /// An error caused by a defect in the daemon.
-    pub(super) fn internal(what: impl Into<String>) -> Self {
-        Self::new(ProblemCode::Internal, what)
+    pub(super) fn internal(detail: impl Into<String>) -> Self {
+        Self::new(ProblemCode::Internal, detail)
     }
 
     pub(super) fn to_wire(&self) -> wire::ProblemDetails {
@@ -251,11 +251,13 @@ impl From<StoreError> for HttpProblem {
             StoreError::FilesGone { .. } | StoreError::InputLost { .. } => ProblemCode::StoreGone,
             StoreError::InUse { .. } => ProblemCode::StoreInUse,
             StoreError::KeyTaken { .. } => ProblemCode::IdempotencyConflict,
-            StoreError::Invalid { .. } => {
+            StoreError::Invalid(StoreInputError::Cursor) => {
                 let advice = "use next_cursor unchanged, or leave it out to start from the beginning";
                 return Self::new(ProblemCode::InvalidCursor, format!("{error}; {advice}"));
             }
+            StoreError::Invalid(StoreInputError::KeyTooLong { .. }) => ProblemCode::InvalidRequest,
             StoreError::Unsupported { .. }
+            | StoreError::Invalid(StoreInputError::Location { .. } | StoreInputError::Unencodable { .. })
             | StoreError::Damaged { .. }
             | StoreError::IncompatibleVersion { .. } => ProblemCode::Internal,
         };
@@ -319,5 +321,32 @@ impl From<RequestError> for HttpProblem {
             RequestError::Workspace(error) => Self::new(ProblemCode::WorkspaceUnusable, error.to_string()),
             RequestError::Store(error) => error.into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code_of(error: StoreInputError) -> ProblemCode {
+        HttpProblem::from(StoreError::Invalid(error)).code
+    }
+
+    #[test]
+    fn only_a_bad_cursor_is_reported_as_one() {
+        let text = || "a text".to_owned();
+        assert_eq!(code_of(StoreInputError::Cursor), ProblemCode::InvalidCursor);
+        assert_eq!(code_of(StoreInputError::KeyTooLong { reason: text() }), ProblemCode::InvalidRequest);
+        assert_eq!(code_of(StoreInputError::Location { detail: text() }), ProblemCode::Internal);
+        assert_eq!(code_of(StoreInputError::Unencodable { detail: text() }), ProblemCode::Internal);
+    }
+
+    #[test]
+    fn a_bad_cursor_is_answered_with_the_remedy() {
+        let problem = HttpProblem::from(StoreError::Invalid(StoreInputError::Cursor));
+        assert_eq!(
+            problem.detail,
+            "the cursor is invalid; use next_cursor unchanged, or leave it out to start from the beginning"
+        );
     }
 }

@@ -344,15 +344,16 @@ fn validate_request(new: &wire::CreateRunRequest) -> Result<(), HttpProblem> {
 /// isolation can read the owner's token.
 fn check_isolation(
     principal: &Principal,
-    wanted: Option<wire::IsolationValue>,
+    requested: Option<wire::IsolationValue>,
     configured: IsolationMode,
 ) -> Result<(), HttpProblem> {
-    let wanted = wanted.map(translate::isolation).filter(|wanted| wanted.may_be_weaker_than(configured));
-    let Some(wanted) = wanted else { return Ok(()) };
+    let requested =
+        requested.map(translate::isolation).filter(|requested| requested.may_be_weaker_than(configured));
+    let Some(requested) = requested else { return Ok(()) };
     require(principal, Permission::Admin).map_err(|problem| HttpProblem {
         detail: format!(
             "options.isolation {:?} may protect less than the configured {:?}: {}",
-            wanted.name(),
+            requested.name(),
             configured.name(),
             problem.detail
         ),
@@ -407,10 +408,12 @@ fn write_canonical(value: &Value, text: &mut String) {
 /// Returns the canonical path of the workspace if a run can work there. Links are resolved only here, so that a link
 /// changed later cannot redirect the run.
 async fn resolve_workspace(workspace: String) -> Result<String, HttpProblem> {
-    let unusable = |why: &str| {
+    let unusable = |reason: &str| {
         HttpProblem::new(
             ProblemCode::WorkspaceUnusable,
-            format!("{why}; give the absolute path of a directory on the daemon's machine, or leave it out"),
+            format!(
+                "{reason}; give the absolute path of a directory on the daemon's machine, or leave it out"
+            ),
         )
     };
     if !workspace.starts_with('/') {
@@ -420,8 +423,8 @@ async fn resolve_workspace(workspace: String) -> Result<String, HttpProblem> {
         let resolved = std::fs::canonicalize(&workspace).ok().filter(|path| path.is_dir())?;
         Some(resolved.into_os_string().into_string())
     });
-    let found = resolution.await.map_err(|_| HttpProblem::internal("the workspace could not be read"))?;
-    let resolved = found.ok_or_else(|| unusable("the workspace does not exist or is not a directory"))?;
+    let directory = resolution.await.map_err(|_| HttpProblem::internal("the workspace could not be read"))?;
+    let resolved = directory.ok_or_else(|| unusable("the workspace does not exist or is not a directory"))?;
     resolved.map_err(|_| unusable("the workspace resolves to a path that is not UTF-8"))
 }
 

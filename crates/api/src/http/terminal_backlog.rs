@@ -53,9 +53,9 @@ impl ClientBacklog {
 
     /// Subtracts serialised bytes. Returns whether paused sessions may resume.
     pub(super) fn remove(&self, bytes: usize) -> bool {
-        let left = self.bytes.fetch_sub(bytes, Ordering::AcqRel) - bytes;
+        let remaining_bytes = self.bytes.fetch_sub(bytes, Ordering::AcqRel) - bytes;
         self.interface.0.unread.remove(bytes);
-        left < RESUME_AT && self.holds.swap(false, Ordering::AcqRel)
+        remaining_bytes < RESUME_AT && self.holds.swap(false, Ordering::AcqRel)
     }
 
     pub(super) fn takes_requests(&self) -> bool {

@@ -39,12 +39,12 @@ pub(super) async fn serve(interface: HttpState, mut watch: CredentialWatch, stre
     let terminals = interface.0.terminals.clone();
     let client = terminals.register_client();
     let load = Arc::new(ClientBacklog::new(interface.clone()));
-    let (say, said) = unbounded_channel();
+    let (sender, receiver) = unbounded_channel();
     let listener: EventListener = {
         let load = load.clone();
         Arc::new(move |event| {
             let (flow, bytes) = (load.add(&event), event.output_bytes());
-            if say.send(event).is_ok() {
+            if sender.send(event).is_ok() {
                 return flow;
             }
             // A disconnected client pauses no session; the output of its commands is in their spools.
@@ -59,7 +59,7 @@ pub(super) async fn serve(interface: HttpState, mut watch: CredentialWatch, stre
         credential: watch.principal().token.clone(),
     };
     let received = ReceivedMessages::start(input, limits, interface.clone());
-    let mut events = PendingEvents { said, next: None };
+    let mut events = PendingEvents { receiver, next: None };
     let mut writer = MessageWriter::new(output);
     let conversation = TerminalConversation {
         interface,
@@ -79,7 +79,7 @@ pub(super) async fn serve(interface: HttpState, mut watch: CredentialWatch, stre
         }
         () = conversation.run(&mut events, &mut writer) => {}
     }
-    events.said.close();
+    events.receiver.close();
     while let Some(event) = events.take() {
         load.remove(event.output_bytes());
     }
@@ -134,8 +134,8 @@ impl TerminalConversation {
                 Some(event) = events.next() => {
                     let Some(reserved) = self.reserve(events, event).await else { continue };
                     reservation = reserved.reservation;
-                    let told = serialise(&mut self.talk, reserved.event, events, reserved.bytes);
-                    if self.load.remove(told) {
+                    let output_bytes = serialise(&mut self.talk, reserved.event, events, reserved.bytes);
+                    if self.load.remove(output_bytes) {
                         terminals.resume_client(self.client);
                     }
                 }
@@ -191,7 +191,7 @@ async fn stopped(stop: &mut watch::Receiver<StopMode>) {
 
 /// Events that are not serialised yet.
 struct PendingEvents {
-    said: UnboundedReceiver<TerminalEvent>,
+    receiver: UnboundedReceiver<TerminalEvent>,
     /// Taken before the others.
     next: Option<TerminalEvent>,
 }
@@ -200,12 +200,12 @@ impl PendingEvents {
     async fn next(&mut self) -> Option<TerminalEvent> {
         match self.next.take() {
             Some(event) => Some(event),
-            None => self.said.recv().await,
+            None => self.receiver.recv().await,
         }
     }
 
     fn take(&mut self) -> Option<TerminalEvent> {
-        self.next.take().or_else(|| self.said.try_recv().ok())
+        self.next.take().or_else(|| self.receiver.try_recv().ok())
     }
 
     /// Cuts a chunk to a size that needs no reservation, so that a stream continues while there is no budget. Other
@@ -233,20 +233,20 @@ fn serialise(
     events: &mut PendingEvents,
     first_bytes: usize,
 ) -> usize {
-    let (mut told, mut written) = (first.output_bytes(), first_bytes);
+    let (mut output_bytes, mut total_bytes) = (first.output_bytes(), first_bytes);
     talk.on_event(first);
-    while written < SMALL_BYTES
+    while total_bytes < SMALL_BYTES
         && let Some(event) = events.take()
     {
-        written += serialized_bytes(&event);
-        if written > SMALL_BYTES {
+        total_bytes += serialized_bytes(&event);
+        if total_bytes > SMALL_BYTES {
             events.next = Some(event);
             break;
         }
-        told += event.output_bytes();
+        output_bytes += event.output_bytes();
         talk.on_event(event);
     }
-    told
+    output_bytes
 }
 
 /// Sends each line as one message.

@@ -2,7 +2,7 @@
 
 mod params;
 
-use abide_terminal::{CallResult, RuntimeHandle, SessionId, TerminalCall, TerminalError, Ticket};
+use abide_terminal::{CallTicket, RuntimeHandle, SessionId, TerminalCall, TerminalCallResult, TerminalError};
 use abide_wire::terminal as wire;
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::CallToolResult;
@@ -97,9 +97,9 @@ impl TerminalTools {
         self.call(TerminalCall::List, to_wire::sessions).await
     }
 
-    async fn call<R: CallResult + Send, W: Serialize>(
+    async fn call<R: TerminalCallResult + Send, W: Serialize>(
         &self,
-        call: impl FnOnce(Ticket<R>) -> TerminalCall,
+        call: impl FnOnce(CallTicket<R>) -> TerminalCall,
         to_wire: impl FnOnce(R) -> W,
     ) -> CallToolResult {
         let (sender, receiver) = tokio::sync::oneshot::channel();

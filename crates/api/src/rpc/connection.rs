@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::methods::{OutputFormat, RawRpcRequest, RequestIdOnly, parse};
+use super::methods::{RawRpcRequest, RequestIdOnly, RpcOutputFormat, parse};
 use super::streams::ExecStreamState;
 use crate::translate::to_wire;
 
@@ -36,7 +36,7 @@ pub(crate) struct RpcConnection {
 /// A request without a response so far.
 struct PendingRpcRequest {
     id: Option<Box<RawValue>>,
-    format: OutputFormat,
+    format: RpcOutputFormat,
     /// Counted in [`RpcConnection::waiting_bytes`].
     bytes: usize,
 }
@@ -164,7 +164,7 @@ impl RpcConnection {
             return;
         };
         self.waiting_bytes -= bytes;
-        let OutputFormat { encoding, stream } = format;
+        let RpcOutputFormat { encoding, stream } = format;
         match event {
             TerminalEvent::Session(reply) => self.send_reply(id, reply, to_wire::session),
             TerminalEvent::Sessions(reply) => self.send_reply(id, reply, to_wire::sessions),

@@ -1,7 +1,7 @@
 //! The JSON-RPC methods: the call that each makes, and the format of output in its response.
 
 use abide_terminal::{
-    CallId, SessionId, TerminalCall, TerminalError, TerminalErrorCode, TerminalSize, Ticket,
+    CallId, CallTicket, SessionId, TerminalCall, TerminalError, TerminalErrorCode, TerminalSize,
 };
 use abide_wire::{strict::StrictJson, terminal as wire};
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use crate::translate::from_wire;
 
 /// The format of output in a response. It has no meaning for methods that return no output.
 #[derive(Clone, Copy, Default)]
-pub(super) struct OutputFormat {
+pub(super) struct RpcOutputFormat {
     pub(super) encoding: wire::OutputEncoding,
     /// The stream that `exec.output` reads.
     pub(super) stream: wire::StreamName,
@@ -23,47 +23,54 @@ pub(super) fn parse(
     method: &str,
     params: Option<&RawValue>,
     id: CallId,
-) -> Result<Option<(TerminalCall, OutputFormat)>, TerminalError> {
+) -> Result<Option<(TerminalCall, RpcOutputFormat)>, TerminalError> {
     let session = || parse_params(params).map(|params| from_wire::session_id(&params));
-    let mut format = OutputFormat::default();
+    let mut format = RpcOutputFormat::default();
     let call = match method {
-        "session.create" => TerminalCall::Create(from_wire::create(parse_params(params)?), Ticket::new(id)),
-        "session.info" => TerminalCall::Info(session()?, Ticket::new(id)),
-        "session.list" => TerminalCall::List(Ticket::new(id)),
+        "session.create" => {
+            TerminalCall::Create(from_wire::create(parse_params(params)?), CallTicket::new(id))
+        }
+        "session.info" => TerminalCall::Info(session()?, CallTicket::new(id)),
+        "session.list" => TerminalCall::List(CallTicket::new(id)),
         "session.destroy" => {
             let params: wire::DestroySessionParams = parse_params(params)?;
             let session = SessionId::from_text(&params.session_id);
-            TerminalCall::Destroy { session, force: params.force, ticket: Ticket::new(id) }
+            TerminalCall::Destroy { session, force: params.force, ticket: CallTicket::new(id) }
         }
         "exec.run" => {
             let params: wire::ExecParams = parse_params(params)?;
             format.encoding = params.encoding;
-            TerminalCall::Run(from_wire::execute(params), Ticket::new(id))
+            TerminalCall::Run(from_wire::execute(params), CallTicket::new(id))
         }
         "exec.stream" => {
             let params: wire::ExecParams = parse_params(params)?;
             format.encoding = params.encoding;
-            TerminalCall::Stream(from_wire::execute(params), Ticket::new(id))
+            TerminalCall::Stream(from_wire::execute(params), CallTicket::new(id))
         }
         "exec.input" => {
             let params: wire::ExecInputParams = parse_params(params)?;
             let (session, eof) = (SessionId::from_text(&params.session_id), params.eof);
-            TerminalCall::Input { session, bytes: from_wire::input(params)?, eof, ticket: Ticket::new(id) }
+            TerminalCall::Input {
+                session,
+                bytes: from_wire::input(params)?,
+                eof,
+                ticket: CallTicket::new(id),
+            }
         }
-        "exec.cancel" => TerminalCall::Cancel(session()?, Ticket::new(id)),
+        "exec.cancel" => TerminalCall::Cancel(session()?, CallTicket::new(id)),
         "exec.output" => {
             let params: wire::ExecOutputParams = parse_params(params)?;
-            format = OutputFormat { encoding: params.encoding, stream: params.stream };
+            format = RpcOutputFormat { encoding: params.encoding, stream: params.stream };
             let session = SessionId::from_text(&params.session_id);
-            TerminalCall::Output(session, from_wire::output_range(&params)?, Ticket::new(id))
+            TerminalCall::Output(session, from_wire::output_range(&params)?, CallTicket::new(id))
         }
-        "session.screen" => TerminalCall::Screen(session()?, Ticket::new(id)),
+        "session.screen" => TerminalCall::Screen(session()?, CallTicket::new(id)),
         "session.resize" => {
             let params: wire::ResizeSessionParams = parse_params(params)?;
             let size = TerminalSize { rows: params.rows, cols: params.cols };
-            TerminalCall::Resize(SessionId::from_text(&params.session_id), size, Ticket::new(id))
+            TerminalCall::Resize(SessionId::from_text(&params.session_id), size, CallTicket::new(id))
         }
-        "system.stats" => TerminalCall::Stats(Ticket::new(id)),
+        "system.stats" => TerminalCall::Stats(CallTicket::new(id)),
         _ => return Ok(None),
     };
     Ok(Some((call, format)))

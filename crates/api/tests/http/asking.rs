@@ -56,11 +56,11 @@ async fn a_workspace_is_stored_without_the_links_that_led_to_it() {
     std::fs::create_dir(&real).unwrap();
     std::os::unix::fs::symlink(&real, &link).unwrap();
     let body = json!({ "engine": "any", "prompt": "x", "workspace": link.join("../link/.") });
-    let made = fixture.post("/v1/runs", body).await.json();
-    assert_eq!(made["workspace"], json!(real));
+    let run = fixture.post("/v1/runs", body).await.json();
+    assert_eq!(run["workspace"], json!(real));
     std::fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink("/", &link).unwrap();
-    let shown = fixture.get(&format!("/v1/runs/{}", made["run_id"].as_str().unwrap())).await.json();
+    let shown = fixture.get(&format!("/v1/runs/{}", run["run_id"].as_str().unwrap())).await.json();
     assert_eq!(shown["workspace"], json!(real));
 }
 
@@ -73,7 +73,7 @@ async fn a_run_is_shown_with_everything_that_it_was_asked_to_be() {
         "interactive_require_user_reply": false, "session_timeout_sec": 5, "turn_timeout_sec": 6,
         "on_busy": "steer", "model": "m", "sandbox": "read-only",
     });
-    let made = fixture
+    let run = fixture
         .post(
             "/v1/runs",
             json!({
@@ -83,9 +83,9 @@ async fn a_run_is_shown_with_everything_that_it_was_asked_to_be() {
         )
         .await
         .json();
-    let id = made["run_id"].as_str().unwrap();
+    let id = run["run_id"].as_str().unwrap();
     assert_eq!(
-        made,
+        run,
         json!({
             "run_id": id, "engine": "any", "workspace": workspace, "execution_mode": "chat", "status": "queued",
             "error": null, "turn_index": 0, "pending_interaction_id": null, "profile": null, "engine_session": null,
@@ -93,11 +93,11 @@ async fn a_run_is_shown_with_everything_that_it_was_asked_to_be() {
             "auto_decision_count": 0, "last_auto_decision_at": null, "conversation_ref": "c", "result": null,
             "labels": { "team": "red" }, "options": options, "skill": null, "queue_position": 1, "stalled_since": null,
             "blocked_reason": null,
-            "created_at": made["created_at"], "updated_at": made["created_at"],
+            "created_at": run["created_at"], "updated_at": run["created_at"],
         })
     );
-    assert!(made["created_at"].as_str().unwrap().starts_with("1970-01-01T00:00:00."));
-    assert_eq!(fixture.get(&format!("/v1/runs/{id}")).await.json(), made);
+    assert!(run["created_at"].as_str().unwrap().starts_with("1970-01-01T00:00:00."));
+    assert_eq!(fixture.get(&format!("/v1/runs/{id}")).await.json(), run);
     let second = fixture.create_queued_run("y").await;
     assert_eq!(fixture.get(&format!("/v1/runs/{second}")).await.json()["queue_position"], 2);
 }
@@ -105,9 +105,9 @@ async fn a_run_is_shown_with_everything_that_it_was_asked_to_be() {
 #[tokio::test]
 async fn lists_come_in_pages_and_by_status() {
     let fixture = HttpFixture::open().await;
-    let mut made = Vec::new();
+    let mut run_ids = Vec::new();
     for number in 0..5 {
-        made.insert(0, fixture.create_queued_run(&number.to_string()).await);
+        run_ids.insert(0, fixture.create_queued_run(&number.to_string()).await);
     }
     let (mut seen, mut path) = (Vec::new(), "/v1/runs?limit=2&status=queued".to_owned());
     loop {
@@ -118,7 +118,7 @@ async fn lists_come_in_pages_and_by_status() {
         let Some(next) = page["next_cursor"].as_str() else { break };
         path = format!("/v1/runs?limit=2&status=queued&cursor={next}");
     }
-    assert_eq!(seen, made);
+    assert_eq!(seen, run_ids);
     assert_eq!(
         fixture.get("/v1/runs?status=running").await.json(),
         json!({ "items": [], "next_cursor": null })
@@ -179,7 +179,7 @@ async fn a_message_is_taken_once_and_the_ledger_knows_it() {
 async fn stopping_a_finished_run_is_no_error() {
     let fixture = HttpFixture::open().await;
     let id = fixture.create_queued_run("x").await;
-    let order = |what: &str| fixture.send(TestRequest::method("POST", format!("/v1/runs/{id}/{what}")));
+    let order = |action: &str| fixture.send(TestRequest::method("POST", format!("/v1/runs/{id}/{action}")));
     assert_eq!(order("interrupt").await.json(), json!({ "accepted": false }));
     assert_eq!(order("cancel").await.json(), json!({ "accepted": true }));
     assert_eq!(order("cancel").await.json(), json!({ "accepted": false }));

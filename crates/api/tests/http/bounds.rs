@@ -24,10 +24,10 @@ async fn a_client_over_its_rate_is_limited() {
     let fixture = HttpFixture::with_config(|bounds| bounds.requests_per_second = 5).await;
     let mut refused = 0;
     for _ in 0..40 {
-        let said = TestRequest::get("/healthz").send(fixture.address).await;
-        if said.status != 200 {
-            assert_eq!(said.problem(), (429, "RATE_LIMITED".to_owned()));
-            assert_eq!(said.header("retry-after"), Some("1"));
+        let response = TestRequest::get("/healthz").send(fixture.address).await;
+        if response.status != 200 {
+            assert_eq!(response.problem(), (429, "RATE_LIMITED".to_owned()));
+            assert_eq!(response.header("retry-after"), Some("1"));
             refused += 1;
         }
     }
@@ -117,9 +117,9 @@ async fn a_stream_over_the_limit_is_refused() {
 async fn pages(fixture: &HttpFixture, path: &str) -> Vec<(usize, Vec<serde_json::Value>)> {
     let (mut pages, mut cursor) = (Vec::new(), String::new());
     loop {
-        let said = fixture.get(&format!("{path}?limit=500{cursor}")).await;
-        assert_eq!(said.status, 200, "{said:?}");
-        let page = said.json();
+        let response = fixture.get(&format!("{path}?limit=500{cursor}")).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        let page = response.json();
         let items = page["items"].as_array().cloned().expect("a page has items");
         pages.push((page.to_string().len(), items));
         match page["next_cursor"].as_str() {
@@ -133,12 +133,12 @@ async fn pages(fixture: &HttpFixture, path: &str) -> Vec<(usize, Vec<serde_json:
 #[tokio::test]
 async fn pages_of_lists_are_bounded_in_bytes_and_cursors_lead_to_the_rest() {
     let fixture = HttpFixture::open().await;
-    let (mut asked, mut last) = (Vec::new(), None);
+    let (mut question_ids, mut last) = (Vec::new(), None);
     for _ in 0..40 {
         let (run, question) = fixture
             .create_run_asking_text(InteractionKind::OpenText, &"?".repeat(60_000), &"s".repeat(50_000))
             .await;
-        asked.push(question.to_string());
+        question_ids.push(question.to_string());
         last = Some(run);
     }
     for _ in 0..6 {
@@ -152,7 +152,7 @@ async fn pages_of_lists_are_bounded_in_bytes_and_cursors_lead_to_the_rest() {
         .flat_map(|(_, items)| items)
         .map(|item| item["interaction_id"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(shown, asked, "whole, once and in order");
+    assert_eq!(shown, question_ids, "whole, once and in order");
     let runs = pages(&fixture, "/v1/runs").await;
     assert!(runs.len() >= 2, "queued runs hold their prompts");
     assert_eq!(runs.iter().map(|(_, items)| items.len()).sum::<usize>(), 46);
@@ -172,13 +172,13 @@ async fn an_unfinished_request_times_out() {
     let fixture = HttpFixture::with_config(|bounds| bounds.idle_timeout_sec = 1).await;
     let mut slow = TcpStream::connect(fixture.address).await.unwrap();
     slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: ").await.unwrap();
-    let mut said = Vec::new();
+    let mut response = Vec::new();
     // The connection ends because the daemon closes it, and not before the timeout.
     let start = Instant::now();
-    let ended = timeout(Duration::from_secs(60), slow.read_to_end(&mut said)).await;
+    let ended = timeout(Duration::from_secs(60), slow.read_to_end(&mut response)).await;
     assert!(ended.is_ok(), "the daemon still waits for the rest of the request");
     assert!(start.elapsed() >= Duration::from_millis(900), "{:?}", start.elapsed());
-    assert_eq!(String::from_utf8_lossy(&said), "", "a request that never was is not answered");
+    assert_eq!(String::from_utf8_lossy(&response), "", "a request that never was is not answered");
     assert_eq!(fixture.get("/healthz").await.status, 200);
 }
 
@@ -186,12 +186,12 @@ async fn an_unfinished_request_times_out() {
 async fn an_overlong_head_is_refused() {
     let fixture = HttpFixture::open().await;
     for (length, status) in [(30_000, 200), (200_000, 431), (2_000_000, 431)] {
-        let said = fixture.send(TestRequest::get("/healthz").header("x-long", &"x".repeat(length))).await;
-        assert_eq!(said.status, status, "{length}: {said:?}");
+        let response = fixture.send(TestRequest::get("/healthz").header("x-long", &"x".repeat(length))).await;
+        assert_eq!(response.status, status, "{length}: {response:?}");
     }
     let many: Vec<String> = (0..150).map(|number| format!("x-{number}")).collect();
-    let ask = many.iter().fold(TestRequest::get("/healthz"), |ask, name| ask.header(name, "x"));
-    assert_eq!(fixture.send(ask).await.status, 431, "too many lines");
+    let request = many.iter().fold(TestRequest::get("/healthz"), |request, name| request.header(name, "x"));
+    assert_eq!(fixture.send(request).await.status, 431, "too many lines");
     assert_eq!(fixture.get("/healthz").await.status, 200);
 }
 

@@ -160,8 +160,8 @@ impl HttpFixture {
     }
 
     /// Sends a request with the owner's token.
-    pub(crate) async fn send(&self, ask: TestRequest) -> TestResponse {
-        ask.token(TOKEN).send(self.address).await
+    pub(crate) async fn send(&self, request: TestRequest) -> TestResponse {
+        request.token(TOKEN).send(self.address).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> TestResponse {
@@ -178,9 +178,9 @@ impl HttpFixture {
 
     /// Creates a run that stays queued, because there are no slots.
     pub(crate) async fn create_queued_run(&self, prompt: &str) -> String {
-        let made = self.post("/v1/runs", json!({ "engine": "any", "prompt": prompt })).await;
-        assert_eq!(made.status, 201, "{made:?}");
-        made.json()["run_id"].as_str().expect("it has a name").to_owned()
+        let response = self.post("/v1/runs", json!({ "engine": "any", "prompt": prompt })).await;
+        assert_eq!(response.status, 201, "{response:?}");
+        response.json()["run_id"].as_str().expect("it has a name").to_owned()
     }
 
     /// Creates a run with an open question.
@@ -243,14 +243,14 @@ impl HttpFixture {
             self.store.run(run_id).await.expect("it can be read").expect("it is there").turns[0].turn_id;
         let ending = TurnOutcome::Asked { text: answer_text.into(), question };
         let aftermath = ProcessAfterTurn::Exited(ExitStatus::Code(0));
-        let asked = RunEvent::TurnEnded {
+        let turn_end = RunEvent::TurnEnded {
             attempt,
             turn_id,
             position: OutputPosition(2),
             outcome: ending,
             process_after: aftermath,
         };
-        let waiting = take(asked).await;
+        let waiting = take(turn_end).await;
         (run_id, waiting.pending_interaction_id().expect("it waits"))
     }
 }
@@ -381,13 +381,13 @@ impl Workspaces for NoopPorts {
 }
 
 /// Polls until the condition holds. Each poll is a request, so no delay is needed between two of them.
-pub(crate) async fn poll_until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
-    let asked = async {
+pub(crate) async fn poll_until<F: Future<Output = bool>>(condition: &str, holds: impl Fn() -> F) {
+    let polling = async {
         while !holds().await {
             tokio::task::yield_now().await;
         }
     };
-    if tokio::time::timeout(Duration::from_secs(60), asked).await.is_err() {
-        panic!("{what} did not happen");
+    if tokio::time::timeout(Duration::from_secs(60), polling).await.is_err() {
+        panic!("{condition} did not happen");
     }
 }

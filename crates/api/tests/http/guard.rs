@@ -26,10 +26,10 @@ const ROUTES: [&str; 11] = [
 #[tokio::test]
 async fn every_route_except_health_requires_the_token() {
     let fixture = HttpFixture::open().await;
-    let said = TestRequest::get("/healthz").send(fixture.address).await;
-    assert_eq!((said.status, said.json()), (200, json!({ "status": "ok" })));
+    let response = TestRequest::get("/healthz").send(fixture.address).await;
+    assert_eq!((response.status, response.json()), (200, json!({ "status": "ok" })));
     for path in ROUTES {
-        for ask in [
+        for request in [
             TestRequest::get(path),
             TestRequest::get(path).token("another"),
             TestRequest::get(path).token(""),
@@ -40,10 +40,10 @@ async fn every_route_except_health_requires_the_token() {
                 .header("cookie", &format!("abide_session={TOKEN}"))
                 .header("abide-session-key", TOKEN),
         ] {
-            let said = ask.send(fixture.address).await;
-            assert_eq!(said.problem(), (401, "UNAUTHORIZED".to_owned()), "{path}");
-            assert_eq!(said.header("www-authenticate"), Some("Bearer"));
-            assert!(!said.body.contains(TOKEN), "{said:?}");
+            let response = request.send(fixture.address).await;
+            assert_eq!(response.problem(), (401, "UNAUTHORIZED".to_owned()), "{path}");
+            assert_eq!(response.header("www-authenticate"), Some("Bearer"));
+            assert!(!response.body.contains(TOKEN), "{response:?}");
         }
     }
     assert_eq!(fixture.get("/readyz").await.status, 200);
@@ -83,10 +83,10 @@ impl TestBrowser {
     }
 
     /// Sends a request as the page would.
-    async fn send(&self, fixture: &HttpFixture, ask: TestRequest) -> crate::client::TestResponse {
+    async fn send(&self, fixture: &HttpFixture, request: TestRequest) -> crate::client::TestResponse {
         let origin = format!("http://{}", fixture.address);
-        let ask = ask.header("cookie", &self.cookie).header("origin", &origin);
-        ask.header("abide-session-key", &self.key).send(fixture.address).await
+        let request = request.header("cookie", &self.cookie).header("origin", &origin);
+        request.header("abide-session-key", &self.key).send(fixture.address).await
     }
 }
 
@@ -106,14 +106,15 @@ async fn a_browsers_cookie_counts_only_with_the_key_that_its_page_keeps() {
     // A server on another port of this host receives the cookie. It can forge any other header.
     let origin = format!("http://{}", fixture.address);
     for key in [None, Some(""), Some(TOKEN), Some(browser.cookie.as_str())] {
-        for ask in [
+        for request in [
             TestRequest::get("/v1/status"),
             new_run(),
             TestRequest::get("/v1/rpc"),
             TestRequest::get("/openapi.json"),
         ] {
-            let stolen = ask.header("cookie", &browser.cookie).header("origin", &origin);
-            let stolen = key.into_iter().fold(stolen, |ask, key| ask.header("abide-session-key", key));
+            let stolen = request.header("cookie", &browser.cookie).header("origin", &origin);
+            let stolen =
+                key.into_iter().fold(stolen, |request, key| request.header("abide-session-key", key));
             assert_eq!(
                 stolen.send(fixture.address).await.problem(),
                 (401, "UNAUTHORIZED".to_owned()),
@@ -160,9 +161,9 @@ async fn a_sign_in_ends_with_logout_with_its_token_and_when_it_is_revoked() {
 
 async fn token(fixture: &HttpFixture, name: &str, permissions: &[&str]) -> String {
     let new = json!({ "name": name, "permissions": permissions });
-    let made = fixture.post("/v1/tokens", new).await;
-    assert_eq!(made.status, 201, "{made:?}");
-    made.json()["secret"].as_str().expect("it has a secret").to_owned()
+    let response = fixture.post("/v1/tokens", new).await;
+    assert_eq!(response.status, 201, "{response:?}");
+    response.json()["secret"].as_str().expect("it has a secret").to_owned()
 }
 
 #[tokio::test]
@@ -189,14 +190,21 @@ async fn a_token_may_do_what_its_permissions_say_and_the_refusal_names_the_missi
         let secret = token(&fixture, permission, &[permission]).await;
         let browser = TestBrowser::sign_in(&fixture, &secret).await;
         for (number, (request, allowed)) in requests.iter().enumerate() {
-            let said = request().token(&secret).send(fixture.address).await;
+            let response = request().token(&secret).send(fixture.address).await;
             let signed_in = browser.send(&fixture, request()).await;
-            assert_eq!(said.status, signed_in.status, "a sign-in permits what its token permits: {number}");
+            assert_eq!(
+                response.status, signed_in.status,
+                "a sign-in permits what its token permits: {number}"
+            );
             if allowed.contains(&permission) {
-                assert!(said.status < 300, "{permission} {number}: {said:?}");
+                assert!(response.status < 300, "{permission} {number}: {response:?}");
             } else {
-                assert_eq!(said.problem(), (403, "PERMISSION_DENIED".to_owned()), "{permission} {number}");
-                let detail = said.json()["detail"].to_string();
+                assert_eq!(
+                    response.problem(),
+                    (403, "PERMISSION_DENIED".to_owned()),
+                    "{permission} {number}"
+                );
+                let detail = response.json()["detail"].to_string();
                 assert!(detail.contains(allowed[0]) && detail.contains(permission), "{detail}");
             }
         }
@@ -245,19 +253,19 @@ async fn only_admin_may_start_a_run_with_less_isolation_than_is_configured() {
         for secret in [TOKEN, &admin] {
             assert_eq!(new().token(secret).send(fixture.address).await.status, 201, "{isolation:?}");
         }
-        let said = new().token(&run_only).send(fixture.address).await;
+        let response = new().token(&run_only).send(fixture.address).await;
         let signed_in = browser.send(&fixture, new()).await;
         if is_weaker {
-            for said in [said, signed_in] {
-                assert_eq!(said.problem(), (403, "PERMISSION_DENIED".to_owned()), "{isolation:?}");
-                let detail = said.json()["detail"].as_str().unwrap().to_owned();
+            for response in [response, signed_in] {
+                assert_eq!(response.problem(), (403, "PERMISSION_DENIED".to_owned()), "{isolation:?}");
+                let detail = response.json()["detail"].as_str().unwrap().to_owned();
                 assert!(
                     detail.contains("options.isolation") && detail.contains("permission admin"),
                     "{detail}"
                 );
             }
         } else {
-            assert_eq!((said.status, signed_in.status), (201, 201), "{isolation:?}");
+            assert_eq!((response.status, signed_in.status), (201, 201), "{isolation:?}");
         }
     }
 }
@@ -290,8 +298,8 @@ async fn tokens_are_listed_without_secrets_rotated_and_revoked() {
     assert_eq!(status(rotated.as_str().unwrap()).await.status, 200);
     assert_eq!(fixture.send(TestRequest::method("DELETE", "/v1/tokens/ci")).await.status, 204);
     assert_eq!(status(rotated.as_str().unwrap()).await.status, 401);
-    let gone = fixture.send(TestRequest::method("DELETE", "/v1/tokens/ci")).await;
-    assert_eq!(gone.problem(), (404, "TOKEN_NOT_FOUND".to_owned()));
+    let response = fixture.send(TestRequest::method("DELETE", "/v1/tokens/ci")).await;
+    assert_eq!(response.problem(), (404, "TOKEN_NOT_FOUND".to_owned()));
     let owner = fixture.send(TestRequest::method("DELETE", "/v1/tokens/owner")).await;
     assert_eq!(owner.problem(), (409, "OWNER_TOKEN".to_owned()));
     let owner = fixture.post("/v1/tokens/owner/rotate", json!({})).await.json()["secret"].clone();
@@ -304,8 +312,8 @@ async fn tokens_are_listed_without_secrets_rotated_and_revoked() {
 async fn pages_of_other_ports_can_neither_ask_nor_embed() {
     let fixture = HttpFixture::open().await;
     for site in ["same-site", "cross-site"] {
-        let said = fixture.send(TestRequest::get("/v1/status").header("sec-fetch-site", site)).await;
-        assert_eq!(said.problem(), (403, "FORBIDDEN_ORIGIN".to_owned()), "{site}");
+        let response = fixture.send(TestRequest::get("/v1/status").header("sec-fetch-site", site)).await;
+        assert_eq!(response.problem(), (403, "FORBIDDEN_ORIGIN".to_owned()), "{site}");
     }
     for site in ["same-origin", "none"] {
         assert_eq!(
@@ -316,15 +324,15 @@ async fn pages_of_other_ports_can_neither_ask_nor_embed() {
     let followed = TestRequest::get("/docs").header("sec-fetch-site", "cross-site");
     let followed = followed.header("sec-fetch-mode", "navigate").header("sec-fetch-dest", "document");
     assert_eq!(followed.send(fixture.address).await.status, 401, "a link leads to the sign-in page");
-    for ask in [
+    for request in [
         TestRequest::get("/healthz"),
         TestRequest::get("/docs"),
         TestRequest::get("/v1/status"),
         TestRequest::get("/nowhere"),
     ] {
-        let said = ask.send(fixture.address).await;
-        assert_eq!(said.header("cross-origin-resource-policy"), Some("same-origin"));
-        assert_eq!(said.header("cross-origin-opener-policy"), Some("same-origin"));
+        let response = request.send(fixture.address).await;
+        assert_eq!(response.header("cross-origin-resource-policy"), Some("same-origin"));
+        assert_eq!(response.header("cross-origin-opener-policy"), Some("same-origin"));
     }
 }
 

@@ -78,11 +78,11 @@ async fn pages_are_bounded_in_bytes_and_nothing_is_left_out() {
     let first = |text: &Value| text.as_str().unwrap().split(' ').next().unwrap().to_owned();
     let (mut prompts, mut cursor, mut pages) = (Vec::new(), String::new(), 0);
     loop {
-        let ask =
+        let request =
             TestRequest::get(format!("/v1/events?limit=500{cursor}")).header("accept", "application/json");
-        let said = fixture.send(ask).await;
-        assert!(said.body.len() < (1 << 20) + 500_000, "a page has {} bytes", said.body.len());
-        let page = said.json();
+        let response = fixture.send(request).await;
+        assert!(response.body.len() < (1 << 20) + 500_000, "a page has {} bytes", response.body.len());
+        let page = response.json();
         prompts.extend(page["items"].as_array().unwrap().iter().map(|event| first(&event["data"]["prompt"])));
         pages += 1;
         match page["next_cursor"].as_str() {
@@ -122,27 +122,27 @@ async fn a_reader_that_does_not_read_is_disconnected() {
     let mut lively = fixture.event_stream("/v1/events").await;
     let prompt = "x".repeat(100_000);
     // 40 MB, far more than the socket buffers of a connection.
-    let told = async {
+    let reading = async {
         let mut count = 0;
         while count < RUNS {
             let event = lively.event().await.expect("the lively reader hears everything");
             count += usize::from(event["type"] == "run_created");
         }
     };
-    let made = async {
+    let writing = async {
         for _ in 0..RUNS {
             fixture.create_queued_run(&prompt).await;
         }
     };
-    tokio::join!(told, made);
+    tokio::join!(reading, writing);
     // The stream slot of a client is released when it is disconnected, and only then.
     poll_until("the stalled reader being cut off", async || {
         fixture.get("/v1/status").await.json()["streams"] == json!(1)
     })
     .await;
-    let mut heard = 0;
+    let mut event_count = 0;
     while stalled.event().await.is_some() {
-        heard += 1;
+        event_count += 1;
     }
-    assert!(heard < RUNS, "{heard}");
+    assert!(event_count < RUNS, "{event_count}");
 }

@@ -22,7 +22,7 @@ async fn every_error_is_a_problem_with_a_code() {
     let [forbidden, link_to_forbidden] = [FORBIDDEN, "link"].map(|name| fixture.temp_dir.path().join(name));
     std::fs::create_dir(&forbidden).unwrap();
     std::os::unix::fs::symlink(&forbidden, &link_to_forbidden).unwrap();
-    for (ask, status, code) in [
+    for (request, status, code) in [
         (TestRequest::get("/nowhere"), 404, "NOT_FOUND"),
         (TestRequest::method("DELETE", "/v1/runs"), 405, "METHOD_NOT_ALLOWED"),
         (TestRequest::method("TRACE", "/v1/runs"), 405, "METHOD_NOT_ALLOWED"),
@@ -95,30 +95,32 @@ async fn every_error_is_a_problem_with_a_code() {
         ),
         (TestRequest::post("/v1/rpc", &json!([])), 400, "INVALID_REQUEST"),
     ] {
-        let asked = format!("{ask:?}");
-        let said = fixture.send(ask).await;
-        assert_eq!(said.problem(), (status, code.to_owned()), "{asked}");
-        assert_eq!(said.header("x-content-type-options"), Some("nosniff"));
+        let request_text = format!("{request:?}");
+        let response = fixture.send(request).await;
+        assert_eq!(response.problem(), (status, code.to_owned()), "{request_text}");
+        assert_eq!(response.header("x-content-type-options"), Some("nosniff"));
     }
-    let said = fixture.send(TestRequest::method("DELETE", "/v1/runs")).await;
-    assert!(said.header("allow").is_some_and(|allowed| allowed.contains("GET") && allowed.contains("POST")));
-    let said = fixture.post("/v1/runs", json!({ "engine": "any", "prompt": "x", "workspce": "/" })).await;
-    assert!(said.json()["detail"].as_str().unwrap().contains("did you mean `workspace`?"));
+    let response = fixture.send(TestRequest::method("DELETE", "/v1/runs")).await;
+    assert!(
+        response.header("allow").is_some_and(|allowed| allowed.contains("GET") && allowed.contains("POST"))
+    );
+    let response = fixture.post("/v1/runs", json!({ "engine": "any", "prompt": "x", "workspce": "/" })).await;
+    assert!(response.json()["detail"].as_str().unwrap().contains("did you mean `workspace`?"));
 }
 
 #[tokio::test]
 async fn terminal_methods_answer_as_json_rpc_does() {
     let fixture = HttpFixture::open().await;
     let call = |body| fixture.post("/v1/rpc", body);
-    let said = call(json!({ "jsonrpc": "2.0", "id": "a", "method": "system.ping" })).await;
-    assert_eq!(said.json(), json!({ "jsonrpc": "2.0", "id": "a", "result": { "pong": true } }));
-    let said = call(json!({ "jsonrpc": "2.0", "id": 1, "method": "session.explode" })).await;
-    assert_eq!((said.status, said.json()["error"]["code"].clone()), (200, json!(-32601)));
-    let said = call(
+    let response = call(json!({ "jsonrpc": "2.0", "id": "a", "method": "system.ping" })).await;
+    assert_eq!(response.json(), json!({ "jsonrpc": "2.0", "id": "a", "result": { "pong": true } }));
+    let response = call(json!({ "jsonrpc": "2.0", "id": 1, "method": "session.explode" })).await;
+    assert_eq!((response.status, response.json()["error"]["code"].clone()), (200, json!(-32601)));
+    let response = call(
         json!({ "jsonrpc": "2.0", "id": 1, "method": "session.info", "params": { "session_id": "s-x" } }),
     );
-    assert_eq!(said.await.json()["error"]["data"]["code"], "SESSION_NOT_FOUND");
-    let said = call(json!({ "jsonrpc": "2.0", "id": 1, "method": "session.list" })).await;
-    assert_eq!(said.json()["result"], json!({ "sessions": [] }));
+    assert_eq!(response.await.json()["error"]["data"]["code"], "SESSION_NOT_FOUND");
+    let response = call(json!({ "jsonrpc": "2.0", "id": 1, "method": "session.list" })).await;
+    assert_eq!(response.json()["result"], json!({ "sessions": [] }));
     assert_eq!(call(json!({ "jsonrpc": "2.0", "method": "system.ping" })).await.status, 204);
 }

@@ -21,9 +21,9 @@ async fn an_array_is_no_object_in_any_request() {
             let mut body = sample.clone();
             let object = body.pointer_mut(&pointer).expect("it is there");
             *object = object.as_object().expect("it is an object").values().cloned().collect();
-            let said = fixture.send(TestRequest::post(&path, &body)).await;
-            assert_eq!(said.status, 400, "{path} {pointer}: {}", said.body);
-            assert!(said.body.contains("object"), "{path} {pointer}: {}", said.body);
+            let response = fixture.send(TestRequest::post(&path, &body)).await;
+            assert_eq!(response.status, 400, "{path} {pointer}: {}", response.body);
+            assert!(response.body.contains("object"), "{path} {pointer}: {}", response.body);
             tried += 1;
         }
     }

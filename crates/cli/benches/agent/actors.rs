@@ -103,10 +103,10 @@ impl ChatModel for LimitedModel {
     fn think(
         &mut self,
         request: &ModelRequest<'_>,
-        said: &mut dyn FnMut(ReplyDelta<'_>),
+        on_delta: &mut dyn FnMut(ReplyDelta<'_>),
     ) -> Result<ModelReply, ModelError> {
         self.requests_left = self.requests_left.checked_sub(1).ok_or(ModelError::Interrupted)?;
-        self.client.think(request, said)
+        self.client.think(request, on_delta)
     }
 }
 

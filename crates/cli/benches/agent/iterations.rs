@@ -84,9 +84,10 @@ fn round(
     times: &mut Vec<Duration>,
 ) -> usize {
     let took = fixture::continue_agent(definition, state, ITERATIONS + 1);
-    let asked: Vec<_> = (0..=ITERATIONS).map(|_| model.requests.recv().expect("as many requests")).collect();
-    for (pair, tool) in asked.windows(2).zip(took) {
+    let requests: Vec<_> =
+        (0..=ITERATIONS).map(|_| model.requests.recv().expect("as many requests")).collect();
+    for (pair, tool) in requests.windows(2).zip(took) {
         times.push((pair[1].read - pair[0].answered).saturating_sub(tool));
     }
-    asked.last().map_or(0, |last| last.bytes)
+    requests.last().map_or(0, |last| last.bytes)
 }

@@ -39,7 +39,7 @@ impl SocketModel {
     pub(crate) fn start(behaviour: ModelBehaviour) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let base_url = format!("http://{}/v1", listener.local_addr().expect("a bound port"));
-        let (sender, asked) = mpsc::channel();
+        let (sender, requests) = mpsc::channel();
         // The thread ends with the process.
         std::thread::spawn(move || {
             let mut words = TextGenerator::new(7);
@@ -49,7 +49,7 @@ impl SocketModel {
                 serve(stream, behaviour, &mut words, &sender);
             }
         });
-        Self { base_url, requests: asked }
+        Self { base_url, requests }
     }
 }
 
@@ -58,7 +58,7 @@ fn serve(
     mut stream: TcpStream,
     behaviour: ModelBehaviour,
     words: &mut TextGenerator,
-    asked: &Sender<ModelRequestTiming>,
+    timings: &Sender<ModelRequestTiming>,
 ) {
     let mut reader = BufReader::with_capacity(256 << 10, stream.try_clone().expect("a second handle"));
     let mut body = Vec::new();
@@ -78,7 +78,7 @@ fn serve(
         if behaviour == ModelBehaviour::Calls && stream.write_all(answer.as_bytes()).is_err() {
             return;
         }
-        if asked.send(ModelRequestTiming { read, answered, bytes: length }).is_err() {
+        if timings.send(ModelRequestTiming { read, answered, bytes: length }).is_err() {
             return;
         }
     }

@@ -92,10 +92,10 @@ impl<'a> KilledRun<'a> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let began = Instant::now();
         let mut child = command.spawn().expect("the binary starts");
-        let asked = model.requests.recv_timeout(RESTART_TIMEOUT).expect("the run continues");
+        let request = model.requests.recv_timeout(RESTART_TIMEOUT).expect("the run continues");
         let peak = peak_kib(Path::new(&format!("/proc/{}/status", child.id())));
         child.kill().and_then(|()| child.wait()).expect("a child that can be killed");
-        (asked.read - began, peak)
+        (request.read - began, peak)
     }
 }
 

@@ -89,8 +89,8 @@ pub(crate) fn turn(
         if count == 0 {
             break;
         }
-        for said in interpreter.feed(buffer.get(..count).unwrap_or_default()) {
-            match said.kind {
+        for fact in interpreter.feed(buffer.get(..count).unwrap_or_default()) {
+            match fact.kind {
                 FactKind::Session { .. } => named = named.or(Some(now())),
                 FactKind::WriteStdin(bytes) => {
                     if let Some(stdin) = stdin.as_mut() {

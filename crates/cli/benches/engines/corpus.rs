@@ -49,11 +49,12 @@ impl RecordedPassage {
         let mut named = false;
         for line in stdout.split_inclusive(|byte| *byte == b'\n') {
             let facts = interpreter.feed(line);
-            let has = |wanted: fn(&FactKind) -> bool| facts.iter().any(|facts| wanted(&facts.kind));
-            if has(|what| matches!(what, FactKind::TurnEnded { .. } | FactKind::OutputComplete)) {
+            let has =
+                |matches_kind: fn(&FactKind) -> bool| facts.iter().any(|facts| matches_kind(&facts.kind));
+            if has(|kind| matches!(kind, FactKind::TurnEnded { .. } | FactKind::OutputComplete)) {
                 break;
             }
-            named = named || has(|what| matches!(what, FactKind::Session { .. }));
+            named = named || has(|kind| matches!(kind, FactKind::Session { .. }));
             let talk = |facts: &EngineFact| matches!(facts.kind, FactKind::Text(_) | FactKind::Progress(_));
             if named && facts.iter().all(talk) && !passage.is_answer(line) {
                 passage.middle.push(line.to_vec());
@@ -161,7 +162,7 @@ fn longest_text(line: &[u8]) -> Option<(usize, usize)> {
         at = to + 1;
         if line.get(at) == Some(&b':') {
             key = line.get(from..to)?;
-        } else if TEXT_KEYS.iter().any(|told| told.as_bytes() == key)
+        } else if TEXT_KEYS.iter().any(|text_key| text_key.as_bytes() == key)
             && best.is_none_or(|(start, end)| to - from > end - start)
         {
             best = Some((from, to));

@@ -154,7 +154,7 @@ impl JudgedFigures {
     fn limits(&self, name: &str) -> String {
         let mut parts = self.parts.clone();
         parts.sort_by(|one, other| other.1.total_cmp(&one.1));
-        let text: Vec<String> = parts.iter().map(|(what, time)| format!("{what} {}", ms(*time))).collect();
+        let text: Vec<String> = parts.iter().map(|(label, time)| format!("{label} {}", ms(*time))).collect();
         format!(
             "{name}: limited by {}; while it runs, and not counted: input {} later than bare, the handle committed {} \
              after it was heard",

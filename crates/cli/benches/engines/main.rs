@@ -32,35 +32,35 @@ struct BenchSelection {
 }
 
 fn main() -> ExitCode {
-    let wanted = match BenchSelection::from_arguments(std::env::args().skip(1)) {
-        Ok(wanted) => wanted,
+    let selection = match BenchSelection::from_arguments(std::env::args().skip(1)) {
+        Ok(selection) => selection,
         Err(complaint) => {
             eprintln!("{complaint}");
             return ExitCode::FAILURE;
         }
     };
-    let chosen = |name: &str| wanted.only.as_deref().is_none_or(|only| only == name);
+    let chosen = |name: &str| selection.only.as_deref().is_none_or(|only| only == name);
     let reading = reading::bench(chosen);
-    let turns = turns::bench(chosen, wanted.rounds);
+    let turns = turns::bench(chosen, selection.rounds);
     if reading && turns { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 impl BenchSelection {
     fn from_arguments(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut wanted = Self { only: None, rounds: 9 };
+        let mut selection = Self { only: None, rounds: 9 };
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 // Cargo passes this argument to each benchmark.
                 "--bench" => {}
-                "--only" => wanted.only = Some(arguments.next().ok_or("--only wants an engine's name")?),
+                "--only" => selection.only = Some(arguments.next().ok_or("--only wants an engine's name")?),
                 "--rounds" => {
                     let rounds = arguments.next().and_then(|rounds| rounds.parse().ok());
-                    wanted.rounds =
+                    selection.rounds =
                         rounds.filter(|rounds| *rounds > 0).ok_or("--rounds wants a number of rounds")?;
                 }
                 other => return Err(format!("{other} is not known; there are --only NAME and --rounds N")),
             }
         }
-        Ok(wanted)
+        Ok(selection)
     }
 }

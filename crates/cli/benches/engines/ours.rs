@@ -192,17 +192,17 @@ fn split_turn_time(
     journal: &[JournalEntry],
     seen: &ProcessTimes,
 ) -> Option<DaemonTurnTimes> {
-    let when = |wanted: fn(&RunEvent) -> bool| {
-        journal.iter().find(|entry| wanted(&entry.event)).map(|entry| entry.stamp.at.0)
+    let when = |matches_event: fn(&RunEvent) -> bool| {
+        journal.iter().find(|entry| matches_event(&entry.event)).map(|entry| entry.stamp.at.0)
     };
     let created = when(|event| matches!(event, RunEvent::RunCreated(_)))?;
     let ordered = when(|event| matches!(event, RunEvent::ProfileResolved { .. }))?;
     let ended = when(|event| matches!(event, RunEvent::TurnEnded { .. }))?;
     // A time is taken before its commit, and output is requested only after the output before it was committed.
     let committed = |stamp: i64| {
-        let asked = seen.reads.iter().map(|piece| piece.called);
+        let read_times = seen.reads.iter().map(|piece| piece.called);
         let exited_at = when(|event| matches!(event, RunEvent::ProcessExited { .. }));
-        asked.chain(exited_at).chain([seen.end_called]).filter(|at| *at > stamp).min()
+        read_times.chain(exited_at).chain([seen.end_called]).filter(|at| *at > stamp).min()
     };
     let heard_before = |stamp: i64| {
         let before =

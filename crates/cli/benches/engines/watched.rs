@@ -148,9 +148,9 @@ struct TimedFollow {
 impl OutputFollower for TimedFollow {
     fn next(&mut self, timeout: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         let called = now();
-        let heard = self.inner.next(timeout);
+        let output = self.inner.next(timeout);
         let returned = now();
-        let kind = match &heard {
+        let kind = match &output {
             Ok(ProcessOutput::Stdout(_)) => OutputTimeKind::Stdout,
             Ok(ProcessOutput::Exited(_)) => OutputTimeKind::Exited,
             Ok(ProcessOutput::Stderr(_) | ProcessOutput::Gap(_) | ProcessOutput::TimedOut) | Err(_) => {
@@ -160,6 +160,6 @@ impl OutputFollower for TimedFollow {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = log.entry(self.name.clone()).or_default();
         seen.reads.push(OutputTime { called, returned, kind });
-        heard
+        output
     }
 }

@@ -139,15 +139,15 @@ impl GrowthDatabase {
         place.open().await;
         let (store, _) = place.open.as_ref().expect("it was just opened");
         let store = store.clone();
-        let mut left = runs;
-        while left > 0 {
+        let mut remaining_runs = runs;
+        while remaining_runs > 0 {
             let mut changes = Vec::new();
-            for _ in 0..left.min(RUNS_PER_COMMIT) {
+            for _ in 0..remaining_runs.min(RUNS_PER_COMMIT) {
                 let (history, run) = run_history(true);
                 changes.extend(history);
                 place.finished.push(run.run_id);
             }
-            left -= left.min(RUNS_PER_COMMIT);
+            remaining_runs -= remaining_runs.min(RUNS_PER_COMMIT);
             store.commit(JournalCommit { changes }).await.expect("it is written");
         }
         for _ in 0..WAITING {
@@ -265,8 +265,8 @@ fn run_history(finishes: bool) -> (Vec<RunChange>, Run) {
         context: None,
         hidden: None,
     };
-    let asked = TurnOutcome::Asked { text: String::new(), question };
-    let mut run = turn(&mut happens, Attempt(1), asked);
+    let outcome = TurnOutcome::Asked { text: String::new(), question };
+    let mut run = turn(&mut happens, Attempt(1), outcome);
     if finishes {
         let interaction_id = run.pending_interaction_id().expect("it asks");
         let by = ReplyAuthor::Person("ada".to_owned());

@@ -33,16 +33,16 @@ const MAX_COMMITS_PER_CYCLE: f64 = 6.0;
 const MIN_RATIO: f64 = 0.5;
 
 fn main() -> ExitCode {
-    let mut wanted = CycleBenchOptions { cycles: true, growth: true, runs: growth::MANY_RUNS };
+    let mut options = CycleBenchOptions { cycles: true, growth: true, runs: growth::MANY_RUNS };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             // Cargo passes this argument to each benchmark.
             "--bench" => {}
-            "--only-cycles" => wanted.growth = false,
-            "--only-growth" => wanted.cycles = false,
+            "--only-cycles" => options.growth = false,
+            "--only-growth" => options.cycles = false,
             "--runs" => match arguments.next().and_then(|runs| runs.parse().ok()) {
-                Some(runs) => wanted.runs = runs,
+                Some(runs) => options.runs = runs,
                 None => return usage_error("--runs wants a number"),
             },
             _ => return usage_error("known are --only-cycles, --only-growth and --runs N"),
@@ -51,8 +51,8 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");
     let passed = runtime.block_on(async {
-        let cycles = !wanted.cycles || cycles().await;
-        let growth = !wanted.growth || growth::bench(wanted.runs).await;
+        let cycles = !options.cycles || cycles().await;
+        let growth = !options.growth || growth::bench(options.runs).await;
         cycles && growth
     });
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -50,15 +50,17 @@ impl AgentAccount {
             return None;
         }
         let mut account = Self { state_dir: state.path().to_owned(), ..Self::default() };
-        let mut asked = Vec::new();
+        let mut question_ids = Vec::new();
         match AgentJournal::read(&state) {
-            Ok(found) => found.entries.iter().for_each(|entry| account.add_event(&entry.event, &mut asked)),
+            Ok(journal) => {
+                journal.entries.iter().for_each(|entry| account.add_event(&entry.event, &mut question_ids))
+            }
             Err(error) => account.journal_error = Some(error.to_string()),
         }
         Some(account)
     }
 
-    fn add_event(&mut self, event: &AgentEvent, asked: &mut Vec<String>) {
+    fn add_event(&mut self, event: &AgentEvent, question_ids: &mut Vec<String>) {
         match event {
             AgentEvent::RunStart(_) => {
                 self.runs += 1;
@@ -75,13 +77,14 @@ impl AgentAccount {
             }
             AgentEvent::ActionRequest(request) if request.tool_name == ask_human::TOOL_NAME => {
                 self.questions += 1;
-                asked.push(request.action_id.clone());
+                question_ids.push(request.action_id.clone());
             }
             AgentEvent::ActionRequest(request) => {
                 *self.calls.entry(request.tool_name.clone()).or_default() += 1
             }
             AgentEvent::ActionResult(result) => {
-                let is_answer = asked.contains(&result.action_id) && result.status == ActionStatus::Success;
+                let is_answer =
+                    question_ids.contains(&result.action_id) && result.status == ActionStatus::Success;
                 self.answers += u64::from(is_answer);
                 self.unknown_outcomes += u64::from(result.status == ActionStatus::Unknown);
                 self.session(result.session_id.as_deref(), result.session_event);

@@ -212,8 +212,8 @@ fn build_request(arguments: &AgentRun) -> anyhow::Result<AgentRunRequest> {
             CliError::usage("only one of --message and --answer can be read from standard input").into()
         );
     }
-    let text = |given: &Option<String>, what| {
-        given.as_deref().map(|text| read_text_argument(text, what)).transpose()
+    let text = |argument: &Option<String>, label| {
+        argument.as_deref().map(|text| read_text_argument(text, label)).transpose()
     };
     Ok(AgentRunRequest {
         message: text(message, "the message")?,

@@ -13,31 +13,31 @@ use crate::{args::AgentShow, error::CliError, exit::SUCCEEDED, table::ColourMode
 
 pub(super) fn run(arguments: &AgentShow) -> anyhow::Result<ExitCode> {
     let paths = AgentPaths::of(&arguments.paths)?;
-    let found = match paths.existing_state()? {
+    let journal = match paths.existing_state()? {
         Some(state) => AgentJournal::read(&state)?,
         None => ParsedJournal::default(),
     };
-    if found.entries.is_empty() && found.torn_tail.is_none() {
+    if journal.entries.is_empty() && journal.torn_tail.is_none() {
         let detail = format!("there is no run in {}; `abide agent run` starts one", paths.state.display());
         return Err(CliError::failure("NOT_FOUND", detail).into());
     }
     let mut out = std::io::stdout().lock();
     if arguments.output.json {
-        for entry in &found.entries {
+        for entry in &journal.entries {
             writeln!(out, "{}", entry.to_line()?)?;
         }
         return Ok(SUCCEEDED);
     }
     let colour = ColourMode::of_stdout();
     let mut journal_state = JournalState::default();
-    for entry in &found.entries {
+    for entry in &journal.entries {
         // An inconsistent entry is still printed; `run` reports it with its line number.
         journal_state.apply(&entry.event).ok();
         if let Some(line) = event_text::format_event(&entry.event, colour) {
             writeln!(out, "{line}")?;
         }
     }
-    if found.torn_tail.is_some() {
+    if journal.torn_tail.is_some() {
         writeln!(out, "(a crash truncated the last event; the next run moves it to another file)")?;
     }
     let open: Vec<&str> = journal_state.sessions().map(|(id, _)| id).collect();

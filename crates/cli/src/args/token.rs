@@ -91,8 +91,8 @@ pub(crate) struct TokenRevoke {
 }
 
 fn permission(text: &str) -> Result<Permission, String> {
-    let known = Permission::ALL.into_iter().find(|known| known.as_str() == text);
-    known.ok_or_else(|| "expected read, answer, approve, run or admin".to_owned())
+    let permission = Permission::ALL.into_iter().find(|permission| permission.as_str() == text);
+    permission.ok_or_else(|| "expected read, answer, approve, run or admin".to_owned())
 }
 
 /// Parses a duration such as `90s`, `15m`, `12h` or `30d` into seconds.

@@ -33,7 +33,7 @@ use socket::HomeConnector;
 #[derive(Clone, Debug)]
 pub(crate) struct DaemonClient {
     home: PathBuf,
-    given: Arc<[GivenSetting]>,
+    overrides: Arc<[GivenSetting]>,
     agent: Agent,
     /// As last read from the home.
     token: Arc<Mutex<String>>,
@@ -44,7 +44,6 @@ pub(crate) struct DaemonClient {
 struct DaemonRequest {
     path: String,
     action: RequestAction,
-    /// Idempotency key.
     key: Option<String>,
 }
 
@@ -68,22 +67,22 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl DaemonClient {
     /// Connects to the daemon of this home. Starts one in the background if there is none.
-    pub(crate) fn connect(given: &[GivenSetting]) -> anyhow::Result<Self> {
+    pub(crate) fn connect(overrides: &[GivenSetting]) -> anyhow::Result<Self> {
         let home = home::home()?;
-        let started = background::find_or_start(&home, given)?;
+        let started = background::find_or_start(&home, overrides)?;
         if started.started_now {
             eprint_line(format_args!("abide: started the daemon at {}", started.address.url()));
         }
-        Self::new(home, given, started.address)
+        Self::new(home, overrides, started.address)
     }
 
     /// Connects to the daemon of this home, if one is running.
-    pub(crate) fn connect_existing(given: &[GivenSetting]) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn connect_existing(overrides: &[GivenSetting]) -> anyhow::Result<Option<Self>> {
         let home = home::home()?;
-        DaemonAddress::find(&home).map(|address| Self::new(home, given, address)).transpose()
+        DaemonAddress::find(&home).map(|address| Self::new(home, overrides, address)).transpose()
     }
 
-    fn new(home: PathBuf, given: &[GivenSetting], address: DaemonAddress) -> anyhow::Result<Self> {
+    fn new(home: PathBuf, overrides: &[GivenSetting], address: DaemonAddress) -> anyhow::Result<Self> {
         if address.version != env!("CARGO_PKG_VERSION") {
             eprint_line(format_args!(
                 "abide: the daemon is version {}, and this command {}; `abide down --keep && abide up --detach` \
@@ -102,7 +101,7 @@ impl DaemonClient {
         let connector = HomeConnector { home: home.clone() };
         let agent = Agent::with_parts(agent, connector, DefaultResolver::default());
         let token = Arc::new(Mutex::new(token::load_or_create(&home)?));
-        Ok(Self { home, given: given.into(), agent, token, address: Arc::new(Mutex::new(address)) })
+        Ok(Self { home, overrides: overrides.into(), agent, token, address: Arc::new(Mutex::new(address)) })
     }
 
     /// Returns the last known address of the daemon.
@@ -118,7 +117,7 @@ impl DaemonClient {
                 Ok(answer) => return Ok(answer),
                 Err(error) if error.kind == CliErrorKind::Unreachable && connections < MAX_RECONNECTS => {
                     connections += 1;
-                    let started = background::find_or_start(&self.home, &self.given)?;
+                    let started = background::find_or_start(&self.home, &self.overrides)?;
                     self.set_address(started.address);
                 }
                 Err(error) if error.is_transient() => background::sleep(RETRY_DELAY),

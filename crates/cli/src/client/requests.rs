@@ -70,10 +70,10 @@ impl DaemonClient {
         loop {
             let path = format!("/v1/runs/{run}/interactions?limit={PAGE_ITEMS}{cursor}");
             let page: ListResponse<InteractionView> = self.request_once(&get_request(path))?;
-            let found = page.items.into_iter().find(|it| it.interaction_id == id);
-            match (found, page.next_cursor) {
+            let interaction = page.items.into_iter().find(|it| it.interaction_id == id);
+            match (interaction, page.next_cursor) {
                 (None, Some(next)) => cursor = format!("&cursor={}", percent_encode(&next)),
-                (found, _) => return Ok(found),
+                (interaction, _) => return Ok(interaction),
             }
         }
     }

@@ -60,7 +60,7 @@ impl SettingKeys {
         let parts: Vec<&str> = name.split('.').collect();
         let begins = |key: &&SettingKey| {
             let mut pattern = key.name.split('.');
-            parts.iter().all(|part| pattern.next().is_some_and(|wanted| wanted == "*" || wanted == *part))
+            parts.iter().all(|part| pattern.next().is_some_and(|name| name == "*" || name == *part))
         };
         let mut matching = self.0.iter().filter(begins);
         match matching.next() {
@@ -82,9 +82,9 @@ impl SettingKeys {
                 return None;
             }
             // Upper case and underscores hide the spelling of a name, so known names are preferred.
-            let known = engines.iter().find(|name| upper(name) == written).cloned();
-            let is_known = known.is_some();
-            let chosen = known.unwrap_or_else(|| written.to_lowercase().replace('_', "-"));
+            let engine = engines.iter().find(|name| upper(name) == written).cloned();
+            let is_known = engine.is_some();
+            let chosen = engine.unwrap_or_else(|| written.to_lowercase().replace('_', "-"));
             Some((is_known, after.len(), format!("{before}{chosen}{after}")))
         });
         // `…_PASS_ENV` also ends in `…_ENV`: a known engine is preferred, then the longer key.
@@ -229,8 +229,8 @@ mod tests {
     #[test]
     fn a_variable_of_an_engine_means_the_known_one_of_that_spelling() {
         let keys = SettingKeys::all();
-        let known = ["my_own".to_owned()];
-        let of = |variable| keys.name_of_variable(variable, &known);
+        let engines = ["my_own".to_owned()];
+        let of = |variable| keys.name_of_variable(variable, &engines);
         assert_eq!(of("ABIDE_SLOTS_MAX_RUNNING").as_deref(), Some("slots.max_running"));
         assert_eq!(of("ABIDE_ENGINES_MY_OWN_COMMAND").as_deref(), Some("engines.my_own.command"));
         assert_eq!(of("ABIDE_ENGINES_CODEX_ACP_ENV").as_deref(), Some("engines.codex-acp.env"));

@@ -45,9 +45,8 @@ pub struct ConfigSources {
     pub path: PathBuf,
     /// `None` if the file does not exist.
     pub text: Option<String>,
-    /// The environment.
     pub variables: Vec<(String, String)>,
-    pub given: Vec<GivenSetting>,
+    pub overrides: Vec<GivenSetting>,
     pub built_in: Vec<String>,
 }
 
@@ -71,7 +70,7 @@ pub fn merge(sources: &ConfigSources) -> Result<(CliConfig, BTreeMap<String, Loc
     let engines = engine_names(&sources.built_in, &from_file);
     add_layer(from_file);
     add_layer(environment(&sources.variables, &keys, &engines, &mut problems));
-    add_layer(flags(&sources.given, &keys, &mut problems));
+    add_layer(flags(&sources.overrides, &keys, &mut problems));
     for setting in settings.values() {
         problems.extend(
             rule(setting)
@@ -146,12 +145,12 @@ pub(crate) fn is_setting(variable: &str) -> bool {
 }
 
 fn flags(
-    given: &[GivenSetting],
+    overrides: &[GivenSetting],
     keys: &SettingKeys,
     problems: &mut Vec<ConfigProblem>,
 ) -> Vec<LocatedSetting> {
     let mut settings = Vec::new();
-    for GivenSetting { name, text, flag } in given {
+    for GivenSetting { name, text, flag } in overrides {
         let origin = ConfigOrigin::Flag { flag: flag.clone() };
         match keys.resolve(name) {
             NameMeaning::Key(key) if name.split('.').all(file::is_valid_name_part) => {

@@ -35,15 +35,15 @@ pub struct LoadedConfig {
 }
 
 /// Loads the configuration of this home. An invalid one yields a [`ConfigError`] in the error.
-pub fn load(given: &[GivenSetting]) -> anyhow::Result<LoadedConfig> {
-    let sources = sources(given)?;
+pub fn load(overrides: &[GivenSetting]) -> anyhow::Result<LoadedConfig> {
+    let sources = sources(overrides)?;
     let (config, settings) = merge(&sources)?;
     Ok(LoadedConfig { config, settings, path: sources.path, exists: sources.text.is_some() })
 }
 
 const FILE: &str = "config.toml";
 
-fn sources(given: &[GivenSetting]) -> anyhow::Result<ConfigSources> {
+fn sources(overrides: &[GivenSetting]) -> anyhow::Result<ConfigSources> {
     let path = home::home()?.join(FILE);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => Some(text),
@@ -55,7 +55,7 @@ fn sources(given: &[GivenSetting]) -> anyhow::Result<ConfigSources> {
         path,
         text,
         variables: home::environment(),
-        given: given.to_vec(),
+        overrides: overrides.to_vec(),
         built_in: registry::built_in().iter().map(|engine| engine.name().to_owned()).collect(),
     })
 }

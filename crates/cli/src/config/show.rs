@@ -16,10 +16,10 @@ use crate::{
     table::{self, ColourMode, TextStyle},
 };
 
-pub(crate) fn run(command: &ConfigCommand, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(command: &ConfigCommand, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     match command {
-        ConfigCommand::Show { output } => show(&load(given)?, output.json),
-        ConfigCommand::Check { output } => check(load(given), output.json),
+        ConfigCommand::Show { output } => show(&load(overrides)?, output.json),
+        ConfigCommand::Check { output } => check(load(overrides), output.json),
     }
 }
 
@@ -112,9 +112,9 @@ fn check(loaded: anyhow::Result<LoadedConfig>, json: bool) -> anyhow::Result<Exi
         writeln!(out, "{}", json!({ "ok": problems.is_empty(), "problems": problem_json }))?;
     } else if let Ok(loaded) = &loaded {
         let path = loaded.path.display();
-        let what =
+        let summary =
             if loaded.exists { format!("{path}") } else { format!("there is no {path}, and none is needed") };
-        writeln!(out, "ok: {what}")?;
+        writeln!(out, "ok: {summary}")?;
     } else {
         for problem in &problems {
             writeln!(std::io::stderr(), "{problem}")?;

@@ -26,7 +26,7 @@ pub(super) fn parse(kind: &SettingKind, text: &str) -> Value {
 
 /// Returns why a value does not fit its key, and a suggestion. The value is not repeated, because it may be a secret.
 pub(super) fn check(kind: &SettingKind, value: &Value) -> Option<(String, Option<String>)> {
-    let expected = |what: &str| Some((format!("expected {what}"), None));
+    let expected = |kind: &str| Some((format!("expected {kind}"), None));
     let is_text = |value: &Value| value.is_string();
     match (kind, value) {
         (SettingKind::Text { min: least }, Value::String(text)) if text.chars().count() as u64 >= *least => {

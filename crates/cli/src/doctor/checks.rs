@@ -168,8 +168,8 @@ fn isolation(config: &CliConfig, home: &Path) -> anyhow::Result<MachineCheck> {
             format!("no Landlock, so the native agent's tools cannot be restricted to a sandbox: {reason}")
         }
     };
-    let wanted = config.isolation();
-    let (state, detail) = match (wanted, namespace) {
+    let configured = config.isolation();
+    let (state, detail) = match (configured, namespace) {
         (IsolationMode::Off, _) => {
             (CheckState::Warning, "off: agents can read the token and the database".to_owned())
         }
@@ -190,7 +190,7 @@ fn isolation(config: &CliConfig, home: &Path) -> anyhow::Result<MachineCheck> {
         (IsolationMode::Landlock, _) if support.landlock.is_ok() => (CheckState::Passed, landlock),
         (IsolationMode::Landlock, _) => (CheckState::Failed, format!("runs are refused: {landlock}")),
     };
-    let (state, detail) = match (wanted, isolator.store_obstacle()) {
+    let (state, detail) = match (configured, isolator.store_obstacle()) {
         (IsolationMode::Off, _) | (_, None) => (state, detail),
         (IsolationMode::Auto, Some(obstacle)) => (CheckState::Warning, obstacle),
         (IsolationMode::Namespace | IsolationMode::Landlock, Some(obstacle)) => {

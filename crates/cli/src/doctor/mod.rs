@@ -26,9 +26,9 @@ struct DoctorReport {
     engines: Vec<ExaminedEngine>,
 }
 
-pub(crate) fn run(arguments: &DoctorArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: &DoctorArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     // A broken configuration is reported; the other checks still run.
-    let (config, config_check) = match config::load(given) {
+    let (config, config_check) = match config::load(overrides) {
         Ok(LoadedConfig { config, path, exists, .. }) => (config, Ok((path, exists))),
         Err(error) => (CliConfig::defaults_for(&config::machine_facts()?), Err(error)),
     };
@@ -43,15 +43,17 @@ pub(crate) fn run(arguments: &DoctorArguments, given: &[GivenSetting]) -> anyhow
         eprintln!("abide: there is no engine {unknown}; there are {engine_names}");
         return Ok(usage());
     }
-    let wanted = |name: &&String| arguments.engines.is_empty() || arguments.engines.contains(name);
+    let is_selected = |name: &&String| arguments.engines.is_empty() || arguments.engines.contains(name);
     let names = catalogue.names();
-    let entries = names.iter().filter(wanted).filter_map(|name| catalogue.engine(name)).collect();
-    let mut found = match engines::examine(entries, arguments.timeout.map(Duration::from_secs))? {
-        ExaminationEnd::Done(found) => found,
+    let entries = names.iter().filter(is_selected).filter_map(|name| catalogue.engine(name)).collect();
+    let mut examined_engines = match engines::examine(entries, arguments.timeout.map(Duration::from_secs))? {
+        ExaminationEnd::Done(engines) => engines,
         ExaminationEnd::Interrupted => return Ok(interrupted()),
     };
-    found.extend(disabled.into_iter().filter(wanted).map(|name| ExaminedEngine::disabled(name)));
-    let report = DoctorReport { machine: checks::run_all(&config, &config_check)?, engines: found };
+    examined_engines
+        .extend(disabled.into_iter().filter(is_selected).map(|name| ExaminedEngine::disabled(name)));
+    let report =
+        DoctorReport { machine: checks::run_all(&config, &config_check)?, engines: examined_engines };
     print::print(&report, arguments)?;
     let usable = report.engines.iter().any(ExaminedEngine::is_usable) && config_check.is_ok();
     Ok(if usable { SUCCEEDED } else { FAILED })

@@ -111,7 +111,7 @@ fn state(engine: &ExaminedEngine) -> TableCell {
 fn reason(engine: &ExaminedEngine) -> String {
     match &engine.state {
         ExaminedState::Disabled => format!("switched off by engines.{}.enabled", engine.name),
-        ExaminedState::Probed(EngineHealth { failure: Some(trouble), .. }) => trouble.message.clone(),
+        ExaminedState::Probed(EngineHealth { failure: Some(failure), .. }) => failure.message.clone(),
         ExaminedState::Probed(health) => match health.profile_kind() {
             ProfileKind::Resumable => {
                 format!("waits for a person without a process: {}", health.resume.detail)

@@ -17,9 +17,9 @@ use crate::{
     exit::SUCCEEDED,
 };
 
-pub(crate) fn reply(arguments: &ReplyArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+pub(crate) fn reply(arguments: &ReplyArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let text = read_text_argument(&arguments.text, "the answer")?;
-    let client = DaemonClient::connect(given)?;
+    let client = DaemonClient::connect(overrides)?;
     let interaction = match find::interaction(&client, &arguments.to)? {
         Some(find::FoundInteraction::Open(question)) => *question,
         // The daemon reports why the question cannot be answered.
@@ -33,11 +33,11 @@ pub(crate) fn reply(arguments: &ReplyArguments, given: &[GivenSetting]) -> anyho
         None => {
             let run = find::run(&client, &arguments.to)?;
             let pending = run.pending_interaction_id.as_ref();
-            let found = match pending {
+            let interaction = match pending {
                 Some(id) => client.interaction_now(&run.run_id, id)?,
                 None => None,
             };
-            found.ok_or_else(|| {
+            interaction.ok_or_else(|| {
                 CliError::failure(
                     "NO_OPEN_INTERACTION",
                     format!(
@@ -79,9 +79,9 @@ fn print_reply(done: ReplyResponse, run: Option<&str>, json: bool) -> anyhow::Re
     Ok(SUCCEEDED)
 }
 
-pub(crate) fn send(arguments: &SendArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+pub(crate) fn send(arguments: &SendArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let text = read_text_argument(&arguments.text, "the message")?;
-    let client = DaemonClient::connect(given)?;
+    let client = DaemonClient::connect(overrides)?;
     let run = find::run(&client, &arguments.run)?;
     let message =
         SendMessageRequest { message_id: Some(new_idempotency_key()), text, on_busy: arguments.on_busy };
@@ -95,8 +95,8 @@ pub(crate) fn send(arguments: &SendArguments, given: &[GivenSetting]) -> anyhow:
     Ok(SUCCEEDED)
 }
 
-pub(crate) fn interrupt(arguments: &StopArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let client = DaemonClient::connect(given)?;
+pub(crate) fn interrupt(arguments: &StopArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let client = DaemonClient::connect(overrides)?;
     let run = find::run(&client, &arguments.run)?;
     let done = client.interrupt(&run.run_id)?;
     let id = &run.run_id;
@@ -112,8 +112,8 @@ pub(crate) fn interrupt(arguments: &StopArguments, given: &[GivenSetting]) -> an
     Ok(SUCCEEDED)
 }
 
-pub(crate) fn cancel(arguments: &StopArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let client = DaemonClient::connect(given)?;
+pub(crate) fn cancel(arguments: &StopArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let client = DaemonClient::connect(overrides)?;
     let run = find::run(&client, &arguments.run)?;
     let done = client.cancel(&run.run_id)?;
     print_stop(

@@ -66,7 +66,6 @@ impl InputConsole {
         std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
     }
 
-    /// Discards unread input.
     pub(crate) fn discard_pending_input(&mut self) {
         self.partial.clear();
         discard_input();

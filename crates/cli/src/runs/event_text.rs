@@ -26,7 +26,7 @@ pub(super) struct EventLine {
 pub(super) enum EventSeverity {
     /// Shown only on request.
     Detail,
-    /// Transient status.
+    /// A status that the next one replaces.
     Progress,
     /// A step in the lifecycle of the run.
     Step,
@@ -228,9 +228,9 @@ mod tests {
         end["question"] = json!({
             "kind": "confirm", "prompt": "tea\x1b[1m?", "options": [option("yes"), option("no")],
         });
-        let asked = formatted("turn_ended", end).unwrap();
+        let event_text = formatted("turn_ended", end).unwrap();
         assert_eq!(
-            (asked.line.as_str(), asked.full_text.as_deref()),
+            (event_text.line.as_str(), event_text.full_text.as_deref()),
             ("question: tea␛[1m? [yes | no]", Some("hm"))
         );
     }

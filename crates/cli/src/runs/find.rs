@@ -70,14 +70,14 @@ fn matches(id: &str, word: &str) -> bool {
     !word.is_empty() && (id.starts_with(word) || digits.starts_with(word) || id.ends_with(word))
 }
 
-fn require_unique(word: &str, what: &str, list: &str, ids: &[&str]) -> Result<(), CliError> {
+fn require_unique(word: &str, kind: &str, list: &str, ids: &[&str]) -> Result<(), CliError> {
     match ids {
         [_] => Ok(()),
         [] => {
-            let code = if what == "run" { "RUN_NOT_FOUND" } else { "INTERACTION_NOT_FOUND" };
+            let code = if kind == "run" { "RUN_NOT_FOUND" } else { "INTERACTION_NOT_FOUND" };
             Err(CliError::failure(
                 code,
-                format!("no {what} begins or ends with {word:?}; `{list}` lists them"),
+                format!("no {kind} begins or ends with {word:?}; `{list}` lists them"),
             ))
         }
         several => {
@@ -85,7 +85,7 @@ fn require_unique(word: &str, what: &str, list: &str, ids: &[&str]) -> Result<()
             let more = if several.len() > MAX_LISTED_MATCHES { ", …" } else { "" };
             Err(CliError::failure(
                 "AMBIGUOUS",
-                format!("{} {what}s match {word:?}: {named}{more}; give more of the id", several.len()),
+                format!("{} {kind}s match {word:?}: {named}{more}; give more of the id", several.len()),
             ))
         }
     }

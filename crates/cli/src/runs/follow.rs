@@ -272,17 +272,17 @@ impl<'a> FollowSession<'a> {
         if self.input.has_unsent() {
             return Ok(None);
         }
-        if self.shown_question.as_ref().is_some_and(|asked| asked.interaction_id == pending) {
+        if self.shown_question.as_ref().is_some_and(|interaction| interaction.interaction_id == pending) {
             self.prompt();
             return Ok(None);
         }
         self.withdraw_question();
-        let found = match self.client.interaction_now(&self.run.run_id, &pending) {
-            Ok(found) => found,
+        let interaction = match self.client.interaction_now(&self.run.run_id, &pending) {
+            Ok(interaction) => interaction,
             Err(error) if error.is_transient() => None,
             Err(error) => return Err(error.into()),
         };
-        let Some(question) = found else {
+        let Some(question) = interaction else {
             self.stale = true;
             return Ok(None);
         };
@@ -370,14 +370,13 @@ impl<'a> FollowSession<'a> {
         Ok(exit::run_exit_code(self.run.status))
     }
 
-    /// Handles typed input.
     fn on_input(&mut self, typed: &str) {
         self.prompt_shown = false;
         match self.input.push_line(typed, self.shown_question.as_ref()) {
             TypedResult::Continues => self.prompt(),
             TypedResult::Empty | TypedResult::Ready => self.stale = true,
-            TypedResult::Invalid(why) => {
-                self.status_line.line(&why);
+            TypedResult::Invalid(reason) => {
+                self.status_line.line(&reason);
                 self.prompt();
             }
         }

@@ -53,21 +53,21 @@ pub(super) enum SendResult {
 
 impl InputBuffer {
     /// Takes a line, or several pasted lines, as the answer to a question or as a message.
-    pub(super) fn push_line(&mut self, typed: &str, asked: Option<&InteractionView>) -> TypedResult {
+    pub(super) fn push_line(&mut self, typed: &str, interaction: Option<&InteractionView>) -> TypedResult {
         if let Some(more) = typed.strip_suffix('\\') {
             self.draft.push_str(&more.replace("\\\n", "\n"));
             self.draft.push('\n');
             return TypedResult::Continues;
         }
         let text = std::mem::take(&mut self.draft) + &typed.replace("\\\n", "\n");
-        let unsent = match asked {
+        let unsent = match interaction {
             Some(question) => match validated_answer(question, &text) {
                 Ok(text) => UnsentInput::Reply {
                     interaction: question.interaction_id.clone(),
                     text,
                     key: new_idempotency_key(),
                 },
-                Err(why) => return TypedResult::Invalid(why),
+                Err(reason) => return TypedResult::Invalid(reason),
             },
             None if text.trim().is_empty() => return TypedResult::Empty,
             None => UnsentInput::Message(SendMessageRequest {

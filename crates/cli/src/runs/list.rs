@@ -18,8 +18,8 @@ use crate::{
     terminal_text,
 };
 
-pub(crate) fn ls(arguments: &LsArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let client = DaemonClient::connect(given)?;
+pub(crate) fn ls(arguments: &LsArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let client = DaemonClient::connect(overrides)?;
     let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
     let runs = client.runs(arguments.status.map(status_name), limit)?;
     if arguments.output.json {
@@ -59,8 +59,8 @@ fn row(run: &RunView) -> Vec<TableCell> {
     ]
 }
 
-pub(crate) fn inbox(arguments: &InboxArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let client = DaemonClient::connect(given)?;
+pub(crate) fn inbox(arguments: &InboxArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let client = DaemonClient::connect(overrides)?;
     let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
     let open = client.inbox(limit)?;
     if arguments.output.json {

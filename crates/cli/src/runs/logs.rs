@@ -25,9 +25,9 @@ use crate::{
 /// Delay before a request is retried that the daemon could not serve.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-pub(crate) fn run(arguments: &LogsArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: &LogsArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let json = arguments.output.json;
-    let client = DaemonClient::connect(given)?;
+    let client = DaemonClient::connect(overrides)?;
     let run = find::run(&client, &arguments.run)?.run_id;
     if arguments.follow {
         return follow(&client, &run, json);
@@ -71,7 +71,7 @@ fn follow(client: &DaemonClient, run: &str, json: bool) -> anyhow::Result<ExitCo
         }
         if stale {
             match client.run_now(run) {
-                Ok(found) if found.status.is_final() => {
+                Ok(view) if view.status.is_final() => {
                     // The last events may not have arrived yet.
                     match client.events_now(run, seen) {
                         Ok((events, all)) => {

@@ -55,10 +55,10 @@ pub(crate) fn print_text(words: &str) -> anyhow::Result<()> {
 }
 
 /// Returns a text argument; `-` reads standard input. An empty text is an error.
-pub(crate) fn read_text_argument(given: &str, what: &str) -> anyhow::Result<String> {
-    let text = if given == "-" { read_stdin()? } else { given.to_owned() };
+pub(crate) fn read_text_argument(argument: &str, label: &str) -> anyhow::Result<String> {
+    let text = if argument == "-" { read_stdin()? } else { argument.to_owned() };
     if text.trim().is_empty() {
-        return Err(CliError::usage(format!("{what} is empty; give some text")).into());
+        return Err(CliError::usage(format!("{label} is empty; give some text")).into());
     }
     Ok(text)
 }

@@ -96,7 +96,7 @@ pub(super) fn answer_hint(question: &InteractionView) -> String {
     if is_approval(question) {
         return "yes, no, a number, or no, … with an instruction; enter takes the default; ctrl-d to leave it open".to_owned();
     }
-    let how = match (question.options.is_empty(), question.kind, default_answer(question)) {
+    let instruction = match (question.options.is_empty(), question.kind, default_answer(question)) {
         (false, _, Some(_)) => "a number or any text; enter takes the default",
         (false, _, None) => "a number or any text",
         (true, InteractionKindValue::Confirm | InteractionKindValue::RiskAck, _) => "yes, no, or any text",
@@ -108,7 +108,7 @@ pub(super) fn answer_hint(question: &InteractionView) -> String {
             _,
         ) => "any text",
     };
-    format!("{how}; \\ at the end of a line for one more; ctrl-d to leave it open")
+    format!("{instruction}; \\ at the end of a line for one more; ctrl-d to leave it open")
 }
 
 /// Returns the command that answers the question from another terminal.
@@ -176,18 +176,18 @@ mod tests {
 
     #[test]
     fn an_option_is_meant_by_its_number_or_its_text_and_any_other_text_by_itself() {
-        let asked = question(&[("Postgres", false), ("SQLite", true)]);
+        let interaction = question(&[("Postgres", false), ("SQLite", true)]);
         let answer = |text: &str| TypedAnswer::Answer(text.to_owned());
-        assert_eq!(parse_answer(&asked, "1"), answer("Postgres"));
-        assert_eq!(parse_answer(&asked, " 2 "), answer("SQLite"));
-        assert_eq!(parse_answer(&asked, "sqlite"), answer("SQLite"));
-        assert_eq!(parse_answer(&asked, "neither, use files"), answer("neither, use files"));
-        assert_eq!(parse_answer(&asked, "3"), TypedAnswer::NoOption(3));
-        assert_eq!(parse_answer(&asked, "0"), TypedAnswer::NoOption(0));
-        assert_eq!(parse_answer(&asked, "99999999999999999999999"), TypedAnswer::NoOption(u64::MAX));
-        assert_eq!(parse_answer(&asked, "=3"), answer("3"));
-        assert_eq!(parse_answer(&asked, "=x"), answer("=x"));
-        assert_eq!(parse_answer(&asked, " \n"), TypedAnswer::Empty);
+        assert_eq!(parse_answer(&interaction, "1"), answer("Postgres"));
+        assert_eq!(parse_answer(&interaction, " 2 "), answer("SQLite"));
+        assert_eq!(parse_answer(&interaction, "sqlite"), answer("SQLite"));
+        assert_eq!(parse_answer(&interaction, "neither, use files"), answer("neither, use files"));
+        assert_eq!(parse_answer(&interaction, "3"), TypedAnswer::NoOption(3));
+        assert_eq!(parse_answer(&interaction, "0"), TypedAnswer::NoOption(0));
+        assert_eq!(parse_answer(&interaction, "99999999999999999999999"), TypedAnswer::NoOption(u64::MAX));
+        assert_eq!(parse_answer(&interaction, "=3"), answer("3"));
+        assert_eq!(parse_answer(&interaction, "=x"), answer("=x"));
+        assert_eq!(parse_answer(&interaction, " \n"), TypedAnswer::Empty);
     }
 
     #[test]
@@ -201,10 +201,10 @@ mod tests {
 
     #[test]
     fn the_only_safe_option_is_the_default_and_nothing_in_the_text_reaches_the_terminal() {
-        let asked = question(&[("Postgres", false), ("SQLite", true)]);
-        assert_eq!(default_answer(&asked), Some("SQLite"));
+        let interaction = question(&[("Postgres", false), ("SQLite", true)]);
+        assert_eq!(default_answer(&interaction), Some("SQLite"));
         assert_eq!(
-            lines(&asked, ColourMode::Off),
+            lines(&interaction, ColourMode::Off),
             ["? Which␛[2J one?", "Really?", "  1) Postgres", "  2) SQLite  (safe, default)"]
         );
         assert_eq!(default_answer(&question(&[("a", true), ("b", true)])), None);

@@ -22,8 +22,8 @@ use crate::{
     terminal_text,
 };
 
-pub(crate) fn run(arguments: &ShowArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let client = DaemonClient::connect(given)?;
+pub(crate) fn run(arguments: &ShowArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let client = DaemonClient::connect(overrides)?;
     let run = find::run(&client, &arguments.run)?;
     let turns = client.turns(&run.run_id)?;
     let questions = client.interactions(&run.run_id)?;
@@ -100,13 +100,13 @@ impl ShowPage {
             ),
         ];
         if let Some(profile) = &run.profile {
-            let how = match profile.kind {
+            let mode = match profile.kind {
                 ProfileKindValue::Resumable => "without a process".to_owned(),
                 ProfileKindValue::StickyProcess => {
                     format!("with its process, {} s at the most", profile.session_timeout_sec)
                 }
             };
-            rows.push(label_row("wait mode", &format!("{how}: {}", profile.reason)));
+            rows.push(label_row("wait mode", &format!("{mode}: {}", profile.reason)));
         }
         rows.extend(options(&run.options));
         rows.extend(run.skill.as_deref().map(|skill| label_row("skill", skill)));
@@ -190,23 +190,23 @@ impl ShowPage {
                     Some(deadline) => format!("for {} more", times::time_until(deadline)),
                     None => "without a limit".to_owned(),
                 };
-                let how = question::reply_command(question);
+                let command = question::reply_command(question);
                 self.colour.text(
                     TextStyle::Warning,
-                    format!("open since {}, {until}: {how}", times::date_time(&question.opened_at)),
+                    format!("open since {}, {until}: {command}", times::date_time(&question.opened_at)),
                 )
             }
             (InteractionStateValue::Answered, Some(ResolutionModeValue::AutoDecideTimeout)) => {
-                let why = question.auto_decide_reason.map_or("no reply", AutoDecideReasonValue::as_str);
-                format!("answered by policy ({why}), not by a person, at {at}: {reply}")
+                let reason = question.auto_decide_reason.map_or("no reply", AutoDecideReasonValue::as_str);
+                format!("answered by policy ({reason}), not by a person, at {at}: {reply}")
             }
             (InteractionStateValue::Answered, Some(ResolutionModeValue::UserReply) | None) => {
                 format!("answered by {by} at {at}: {reply}")
             }
             (InteractionStateValue::Closed, _) => {
-                let why =
+                let reason =
                     terminal_text::one_line(question.closed_because.as_deref().unwrap_or("no longer needed"));
-                format!("closed without an answer at {at}: {why}")
+                format!("closed without an answer at {at}: {reason}")
             }
         };
         self.lines.push(format!("{INDENT}{INDENT}{outcome}"));
@@ -277,7 +277,7 @@ fn options(options: &RunOptions) -> Vec<Vec<TableCell>> {
     let limit = turn_timeout_sec.map(|seconds| format!("{seconds} s of work"));
     [
         Some(label_row("questions", &unanswered)),
-        on_busy.map(|how| label_row("on busy", how)),
+        on_busy.map(|policy| label_row("on busy", policy)),
         limit.map(|limit| label_row("turn limit", &limit)),
         model.as_deref().map(|model| label_row("model", model)),
         sandbox.map(|sandbox| label_row("sandbox", sandbox)),

@@ -28,19 +28,19 @@ use crate::{
     terminal_text,
 };
 
-pub(crate) fn run(arguments: RunArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: RunArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let (detach, json) = (arguments.detach, arguments.output.json);
     let mode = match arguments.mode {
         Some(ExecutionModeValue::Chat) => FollowMode::Conversation,
         Some(ExecutionModeValue::Auto | ExecutionModeValue::Interactive) | None => FollowMode::Task,
     };
     let new = build_request(arguments)?;
-    let client = DaemonClient::connect(given)?;
+    let client = DaemonClient::connect(overrides)?;
     // From here on ctrl-c leaves the run behind, so its id must be printed.
     let console = if detach { None } else { Some(InputConsole::new()?) };
     let run = client
         .create(&new, &new_idempotency_key())
-        .map_err(|error| add_suggestion(error, &new.engine, given))?;
+        .map_err(|error| add_suggestion(error, &new.engine, overrides))?;
     let Some(console) = console else {
         if json {
             print_json(&run)?;
@@ -57,9 +57,9 @@ pub(crate) fn run(arguments: RunArguments, given: &[GivenSetting]) -> anyhow::Re
 /// Number of past events printed by `abide attach`.
 const MAX_PAST_EVENTS: usize = 12;
 
-pub(crate) fn attach(arguments: &AttachArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+pub(crate) fn attach(arguments: &AttachArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let json = arguments.output.json;
-    let client = DaemonClient::connect(given)?;
+    let client = DaemonClient::connect(overrides)?;
     let run = find::run(&client, &arguments.run)?;
     let events = client.events(&run.run_id)?;
     let mut status_line = StatusLine::new(json);
@@ -151,13 +151,13 @@ fn build_request(arguments: RunArguments) -> anyhow::Result<CreateRunRequest> {
 }
 
 /// Adds the most similar engine name to the error for an unknown one.
-fn add_suggestion(error: anyhow::Error, engine: &str, given: &[GivenSetting]) -> anyhow::Error {
+fn add_suggestion(error: anyhow::Error, engine: &str, overrides: &[GivenSetting]) -> anyhow::Error {
     let Some(cli_error) =
         error.downcast_ref::<CliError>().filter(|cli_error| cli_error.code == "UNKNOWN_ENGINE")
     else {
         return error;
     };
-    let (Ok(loaded), Ok(program)) = (config::load(given), std::env::current_exe()) else { return error };
+    let (Ok(loaded), Ok(program)) = (config::load(overrides), std::env::current_exe()) else { return error };
     let names =
         EngineCatalogue::new(&loaded.config.engine_configs(), &program, loaded.config.isolation()).names();
     let advice = match suggestion::nearest(engine, &names) {

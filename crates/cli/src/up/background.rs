@@ -36,14 +36,14 @@ const MAX_POLLS: u32 = 300;
 pub(crate) const BACKGROUND_FLAG: &str = "background";
 
 /// Finds the daemon of this home, or starts it with these settings.
-pub(crate) fn find_or_start(home: &Path, given: &[GivenSetting]) -> anyhow::Result<RunningDaemon> {
-    find_or_start_with(home, given, LossPolicy::Refuse)
+pub(crate) fn find_or_start(home: &Path, overrides: &[GivenSetting]) -> anyhow::Result<RunningDaemon> {
+    find_or_start_with(home, overrides, LossPolicy::Refuse)
 }
 
 /// Like [`find_or_start`], with a policy for lost acknowledged input.
 pub(super) fn find_or_start_with(
     home: &Path,
-    given: &[GivenSetting],
+    overrides: &[GivenSetting],
     loss: LossPolicy,
 ) -> anyhow::Result<RunningDaemon> {
     if let Some(address) = DaemonAddress::find(home) {
@@ -55,15 +55,15 @@ pub(super) fn find_or_start_with(
     if let Some(address) = DaemonAddress::find(home) {
         return Ok(RunningDaemon { address, started_now: false });
     }
-    start(home, given, loss)
+    start(home, overrides, loss)
 }
 
-fn start(home: &Path, given: &[GivenSetting], loss: LossPolicy) -> anyhow::Result<RunningDaemon> {
+fn start(home: &Path, overrides: &[GivenSetting], loss: LossPolicy) -> anyhow::Result<RunningDaemon> {
     let log = BackgroundLog::open(home)?;
     let (ready, ready_writer) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot create a pipe")?;
     let program = std::env::current_exe().context("cannot find this program")?;
-    let settings_json = serde_json::to_vec(given).context("cannot pass the settings to the daemon")?;
+    let settings_json = serde_json::to_vec(overrides).context("cannot pass the settings to the daemon")?;
     let (input, settings) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot create a pipe")?;
     let accept_loss = (loss == LossPolicy::Accept).then(|| "--accept-loss".to_owned());

@@ -52,14 +52,14 @@ pub(crate) use address::DaemonAddress;
 pub(crate) use lock::HomeLock;
 
 /// Runs the daemon until it is stopped, or starts it in the background.
-pub(crate) fn run(arguments: &UpArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let given = match arguments.background {
+pub(crate) fn run(arguments: &UpArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let overrides = match arguments.background {
         true => background::read_settings()?,
-        false => arguments.settings(given),
+        false => arguments.settings(overrides),
     };
-    let config = config::load(&given)?.config;
+    let config = config::load(&overrides)?.config;
     if arguments.detach {
-        return detach(arguments, &given);
+        return detach(arguments, &overrides);
     }
     if arguments.background {
         background::detach_from_terminal();
@@ -95,10 +95,10 @@ fn make_undumpable() {
 }
 
 /// Finds or starts the daemon and prints its address.
-fn detach(arguments: &UpArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    let started = background::find_or_start_with(&home::home()?, given, loss_policy(arguments))?;
+fn detach(arguments: &UpArguments, overrides: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let started = background::find_or_start_with(&home::home()?, overrides, loss_policy(arguments))?;
     if !started.started_now {
-        let with = if given.is_empty() { "" } else { ", with the settings that it was started with" };
+        let with = if overrides.is_empty() { "" } else { ", with the settings that it was started with" };
         eprint_line(format_args!(
             "abide: a daemon is already running (pid {}{with})",
             started.address.process.pid

@@ -37,7 +37,6 @@ pub(crate) fn connect(home: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(&address.name)
 }
 
-/// Removes the socket.
 pub(super) fn remove(home: &Path) -> io::Result<()> {
     match fs::remove_file(home.join(FILE)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

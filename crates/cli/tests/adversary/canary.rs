@@ -79,17 +79,17 @@ impl Drop for CanaryTree {
 }
 
 fn entries(top: &Path) -> Vec<PathBuf> {
-    let mut found = vec![top.to_owned()];
+    let mut paths = vec![top.to_owned()];
     let mut next = 0;
-    while let Some(path) = found.get(next).cloned() {
+    while let Some(path) = paths.get(next).cloned() {
         next += 1;
         if !path.is_symlink() {
             // Files have no entries; folders that this user cannot read are treated likewise.
-            found.extend(fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()));
+            paths.extend(fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()));
         }
     }
-    found.sort();
-    found
+    paths.sort();
+    paths
 }
 
 /// Hashes names, kinds, modes, owners, modification times, contents and link targets.

@@ -61,7 +61,8 @@ impl AdversaryDaemon {
             None => home,
         };
         let home = settings.iter().fold(home, |home, (name, value)| home.with_env(name, value));
-        let model = ModelServer::start(ModelScript::new().decide(|heard| Some(answer_with_command(heard))));
+        let model =
+            ModelServer::start(ModelScript::new().decide(|request| Some(answer_with_command(request))));
         let home = prepare_home(home, &model, &at("hostile"), owner);
         let daemon = home.start();
         let mut fixture =
@@ -183,9 +184,9 @@ impl AdversaryDaemon {
 
     /// Waits until a run has one of these statuses.
     pub(crate) fn wait_for_status(&self, run: &str, statuses: &[&str]) -> Value {
-        self.home.wait_for_run(run, &statuses.join(" or "), |found| {
-            assert!(!found.to_string().contains(SECRET), "{found:#}");
-            statuses.iter().any(|status| found["status"] == *status)
+        self.home.wait_for_run(run, &statuses.join(" or "), |run_view| {
+            assert!(!run_view.to_string().contains(SECRET), "{run_view:#}");
+            statuses.iter().any(|status| run_view["status"] == *status)
         })
     }
 

@@ -56,11 +56,11 @@ fn security_6_links_fifos_and_devices_on_the_way_to_a_skill_are_refused_and_not_
     }
     fixture.assert_bystander_works();
     for (run, name, path, expected) in &runs {
-        let found = fixture.wait_for_turn_end(run);
-        assert_eq!(found["status"], *expected, "{name} {path}: {found:#}");
+        let run_view = fixture.wait_for_turn_end(run);
+        assert_eq!(run_view["status"], *expected, "{name} {path}: {run_view:#}");
         if *expected == "failed" {
-            let error = &found["error"];
-            assert_eq!(error["code"], "WORKSPACE_UNUSABLE", "{name} {path}: {found:#}");
+            let error = &run_view["error"];
+            assert_eq!(error["code"], "WORKSPACE_UNUSABLE", "{name} {path}: {run_view:#}");
             let named = path.trim_end_matches("/.abide-copy");
             assert!(
                 error["message"].as_str().is_some_and(|message| message.contains(named)),
@@ -135,9 +135,12 @@ fn a_workspace_that_is_replaced_by_a_link_between_turns_is_not_followed() {
     let link = fixture.home.path().join("work/outer/inner");
     assert!(link.is_symlink(), "{}", fixture.stderr_of("outer"));
     fixture.send_message(&victim, "again");
-    let found = fixture.wait_for_turn_end(&victim);
-    assert_eq!((&found["status"], &found["error"]["code"]), (&json!("failed"), &json!("WORKSPACE_UNUSABLE")));
-    let message = found["error"]["message"].as_str().expect("it has a message");
+    let run_view = fixture.wait_for_turn_end(&victim);
+    assert_eq!(
+        (&run_view["status"], &run_view["error"]["code"]),
+        (&json!("failed"), &json!("WORKSPACE_UNUSABLE"))
+    );
+    let message = run_view["error"]["message"].as_str().expect("it has a message");
     assert!(message.contains(&format!("{} was replaced by a symbolic link", link.display())), "{message}");
     assert_eq!(fixture.artifacts(&victim), [""; 0]);
     fixture.assert_unharmed();

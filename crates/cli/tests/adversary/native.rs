@@ -39,11 +39,11 @@ fn security_2_state_that_another_agent_replaces_by_links_fifos_and_devices_is_no
     }
     fixture.assert_bystander_works();
     for (run, workspace, name) in &runs {
-        let found = fixture.wait_for_turn_end(run);
+        let run_view = fixture.wait_for_turn_end(run);
         // Without its journal the agent does nothing. The daemon stores the state's location, so the other files are
         // copies.
         if *name == "journal.jsonl" {
-            assert_eq!(found["status"], "failed", "{workspace} {name}: {found:#}");
+            assert_eq!(run_view["status"], "failed", "{workspace} {name}: {run_view:#}");
             assert!(!fixture.workspace(workspace).join("again").exists(), "{workspace} {name}");
         }
     }
@@ -66,8 +66,8 @@ fn security_2_state_that_a_tool_of_the_agent_itself_replaces_during_the_turn_is_
     }
     fixture.assert_bystander_works();
     for (run, workspace, name) in &runs {
-        let found = fixture.wait_for_turn_end(run);
-        assert!(fixture.workspace(workspace).join("replaced").exists(), "{workspace} {name}: {found:#}");
+        let run_view = fixture.wait_for_turn_end(run);
+        assert!(fixture.workspace(workspace).join("replaced").exists(), "{workspace} {name}: {run_view:#}");
         let turns = fixture.get(&format!("/v1/runs/{run}/turns")).body;
         let turn = &turns["items"][0];
         // The record of the call that replaced the file cannot be written either.
@@ -80,7 +80,7 @@ fn security_2_state_that_a_tool_of_the_agent_itself_replaces_during_the_turn_is_
         } else {
             assert_eq!(turn["execution_status"], "completed", "{workspace} {name}: {turn:#}");
         }
-        if found["status"] == "idle" {
+        if run_view["status"] == "idle" {
             fixture.send_message(run, "<all><do>true</do>");
         }
     }

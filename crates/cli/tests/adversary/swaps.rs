@@ -55,11 +55,11 @@ fn folders_that_are_swapped_for_links_while_turns_begin_and_artifacts_are_listed
             let listed = fixture.get(&format!("/v1/runs/{run}/artifacts"));
             assert_eq!((listed.status, &listed.body["items"]), (200, &json!([])), "{}", listed.body);
             assert_eq!(fixture.get(&format!("/v1/runs/{run}/artifacts/report.txt")).status, 404);
-            let found = fixture.get(&format!("/v1/runs/{run}")).body;
-            if ["succeeded", "failed"].iter().any(|status| found["status"] == *status) {
-                let error = &found["error"]["code"];
-                assert!(error.is_null() || error == "WORKSPACE_UNUSABLE", "{found:#}");
-                statuses.push(found["status"].clone());
+            let run_view = fixture.get(&format!("/v1/runs/{run}")).body;
+            if ["succeeded", "failed"].iter().any(|status| run_view["status"] == *status) {
+                let error = &run_view["error"]["code"];
+                assert!(error.is_null() || error == "WORKSPACE_UNUSABLE", "{run_view:#}");
+                statuses.push(run_view["status"].clone());
                 break;
             }
         }

@@ -54,8 +54,8 @@ fn program(body: &str) -> String {
 }
 
 pub(crate) fn env_or(name: &str, default: u64) -> u64 {
-    let given = std::env::vars().find(|(known, _)| known == name);
-    given.map_or(default, |(_, value)| value.parse().expect("it is a number"))
+    let variable = std::env::vars().find(|(variable_name, _)| variable_name == name);
+    variable.map_or(default, |(_, value)| value.parse().expect("it is a number"))
 }
 
 #[test]
@@ -164,12 +164,14 @@ fn skills_that_an_agent_made_deep_wide_closed_or_full_of_links_are_refused() {
     let mut fixture = AdversaryDaemon::new();
     let workspace = fixture.fast_workspace();
     let mut body = "skill = \"---\\nname: s\\ndescription: d\\n---\\nwords\\n\"\n".to_owned();
-    for (name, what) in SKILLS {
+    for (name, contents) in SKILLS {
         body += &format!(
             "path = \"made-{name}\"; os.mkdir(path); open(path + \"/SKILL.md\", \"w\").write(skill)\n"
         );
-        body +=
-            &format!("{}\n", what.replace("DEPTH", &depth.to_string()).replace("COUNT", &count.to_string()));
+        body += &format!(
+            "{}\n",
+            contents.replace("DEPTH", &depth.to_string()).replace("COUNT", &count.to_string())
+        );
     }
     fixture.set_program("any", &program(&body));
     let options = json!({ "workspace": workspace.path(), "execution_mode": "auto" });
@@ -183,9 +185,9 @@ fn skills_that_an_agent_made_deep_wide_closed_or_full_of_links_are_refused() {
         (name, fixture.create("unused", options))
     });
     for (name, run) in runs {
-        let found = fixture.wait_for_turn_end(&run);
-        assert_eq!(found["error"]["code"], "WORKSPACE_UNUSABLE", "{name}: {found:#}");
-        let message = found["error"]["message"].as_str().unwrap_or_default();
+        let run_view = fixture.wait_for_turn_end(&run);
+        assert_eq!(run_view["error"]["code"], "WORKSPACE_UNUSABLE", "{name}: {run_view:#}");
+        let message = run_view["error"]["message"].as_str().unwrap_or_default();
         assert!(message.contains(&format!("made-{name}")) && message.len() < 10_000, "{name}: {message}");
     }
     assert!(!workspace.path().join("started").exists(), "an agent was started with such a skill");

@@ -45,8 +45,8 @@ fn the_example_works_as_it_is_written() {
     };
     assert!(run(&["--message", "Release it"]).expect(101).stderr.contains("Which version is it?"));
     assert_eq!(run(&["--answer", "1.2.0"]).expect(0).stdout.trim_end(), "All is well.");
-    let heard = model.requests().pop().unwrap();
-    let results = results(&heard);
+    let request = model.requests().pop().unwrap();
+    let results = results(&request);
     assert!(
         results[0].contains("Session started with session_id: shell_") && results[0].contains('/'),
         "{results:?}"
@@ -55,8 +55,8 @@ fn the_example_works_as_it_is_written() {
     assert!(results[3].contains("two $1"), "{results:?}");
     assert!(results[4].contains("a/b.txt:2:two $1"), "{results:?}");
     assert!(results[5].contains("1.2.0"), "{results:?}");
-    assert_eq!(heard.key, None);
-    assert!(heard.system.contains("careful software engineer"));
+    assert_eq!(request.key, None);
+    assert!(request.system.contains("careful software engineer"));
     assert_eq!(model.faults(), [""; 0]);
 }
 

@@ -103,15 +103,16 @@ impl AgentEngineDaemon {
     fn assert_journal_matches_ledger(&self, run: &str) {
         let shown = self.show(run);
         let agent = &shown["agent"];
-        let asked = shown["interactions"].as_array().unwrap();
-        let own: Vec<&Value> = asked.iter().filter(|question| question["asked_by"] != "abide").collect();
+        let interactions = shown["interactions"].as_array().unwrap();
+        let own: Vec<&Value> =
+            interactions.iter().filter(|question| question["asked_by"] != "abide").collect();
         let answered = own.iter().filter(|question| question["state"] == "answered").count();
         assert_eq!(agent["questions"], own.len(), "{shown:#}");
         assert_eq!(agent["answers"], answered, "{shown:#}");
         // Each turn gave the agent an answer to its question or a message.
         let turns = shown["turns"].as_array().unwrap();
-        let said = agent["messages"].as_u64().unwrap() + agent["answers"].as_u64().unwrap();
-        assert_eq!(said, turns.len() as u64, "{shown:#}");
+        let turn_count = agent["messages"].as_u64().unwrap() + agent["answers"].as_u64().unwrap();
+        assert_eq!(turn_count, turns.len() as u64, "{shown:#}");
         let journal = events(&self.state_dir(run));
         let prompts: Vec<&Value> = journal
             .iter()
@@ -251,18 +252,22 @@ fn an_agent_killed_with_a_pending_answer_takes_no_other_text_for_it() {
             if moment < 8 { harness.wait_requests(moment) } else { gate.wait_reached() }
         });
         gate.open();
-        harness.wait_for_run(&run, "rest", |found| found["status"] == "idle" && found["turn_index"] == 2);
+        harness.wait_for_run(&run, "rest", |run_view| {
+            run_view["status"] == "idle" && run_view["turn_index"] == 2
+        });
         harness.send_message(&run, "m3", "continue");
-        let after = harness.wait_for_run(&run, "turn 3", |found| {
-            (found["status"] == "idle" || found["status"] == "waiting_user") && found["turn_index"] == 3
+        let after = harness.wait_for_run(&run, "turn 3", |run_view| {
+            (run_view["status"] == "idle" || run_view["status"] == "waiting_user")
+                && run_view["turn_index"] == 3
         });
         if after["status"] == "waiting_user" {
             assert!(moment < 8, "the answer was taken, and is asked for again");
             // The answer was never read, so the same question is asked again.
             assert_eq!(answers(&harness, &run), [""; 0], "moment {moment}");
             harness.reply(&run, "7");
-            harness
-                .wait_for_run(&run, "turn 4", |found| found["status"] == "idle" && found["turn_index"] == 4);
+            harness.wait_for_run(&run, "turn 4", |run_view| {
+                run_view["status"] == "idle" && run_view["turn_index"] == 4
+            });
         }
         assert_eq!(answers(&harness, &run), ["7"], "moment {moment}");
         assert_eq!(harness.get_run(&run)["result"]["text"], "done", "moment {moment}");
@@ -345,8 +350,8 @@ fn a_sensitive_answer_is_in_the_ledger_and_the_model_and_nowhere_else() {
     ]));
     let run = harness.create_native_run("interactive", "log in");
     harness.wait_for_status(&run, "waiting_user");
-    let asked = harness.show(&run)["interactions"][0].clone();
-    assert_eq!(asked["ui_hints"]["sensitive"], true, "{asked:#}");
+    let interaction = harness.show(&run)["interactions"][0].clone();
+    assert_eq!(interaction["ui_hints"]["sensitive"], true, "{interaction:#}");
     harness.reply(&run, secret);
     harness.wait_for_status(&run, "succeeded");
     assert_eq!(last_results(&harness)[0], secret);
@@ -407,12 +412,12 @@ fn a_read_only_native_run_has_tools_that_write_nothing_and_see_nothing_of_the_ho
         let run = harness.create_run(&body);
         harness.wait_for_status(&run, "succeeded");
         let seen = last_results(&harness);
-        let said: String = ["INSIDE", "OUTSIDE", "SEEN", "done"]
+        let markers: String = ["INSIDE", "OUTSIDE", "SEEN", "done"]
             .into_iter()
             .filter(|word| seen[0].lines().any(|line| line == *word))
             .map(|word| format!("{word}\n"))
             .collect();
-        assert_eq!(said, expected, "{options}: {seen:?}");
+        assert_eq!(markers, expected, "{options}: {seen:?}");
         let may_write = expected.contains("INSIDE");
         assert_eq!(seen[1].contains("noted hello"), may_write, "{options}: {seen:?}");
         assert_eq!(harness.workspace("one").join("notes.txt").exists(), may_write, "{options}");
@@ -443,14 +448,14 @@ fn a_workspace_without_a_definition_is_explained() {
 
 /// Returns the names of the files below a folder that contain these bytes.
 fn files_containing(folder: &std::path::Path, bytes: &[u8]) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
         if entry.file_type().unwrap().is_dir() {
-            found.extend(files_containing(&entry.path(), bytes));
+            files.extend(files_containing(&entry.path(), bytes));
         } else if fs::read(entry.path()).is_ok_and(|text| text.windows(bytes.len()).any(|part| part == bytes))
         {
-            found.push(entry.file_name().to_string_lossy().into_owned());
+            files.push(entry.file_name().to_string_lossy().into_owned());
         }
     }
-    found
+    files
 }

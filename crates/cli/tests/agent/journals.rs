@@ -125,8 +125,8 @@ fn everything_in_the_state_folder_is_private() {
                 if kind.is_dir() {
                     folders.push(entry.path());
                 } else if kind.is_file() {
-                    let found = mode(&entry.path());
-                    assert_eq!(found & 0o077, 0, "{label}: {} is {found:o}", entry.path().display());
+                    let file_mode = mode(&entry.path());
+                    assert_eq!(file_mode & 0o077, 0, "{label}: {} is {file_mode:o}", entry.path().display());
                 }
             }
         }

@@ -67,7 +67,7 @@ fn old_observations_make_room_when_the_window_is_full() {
     let home = AgentTestHome::new(model);
     home.configure("  max_retries: 1", "  max_retries: 1\n  context_tokens: 12000");
     home.run(&["--message", "go"]).expect(0);
-    let longest = home.model.requests().iter().map(|heard| heard.raw.to_string().len()).max().unwrap();
+    let longest = home.model.requests().iter().map(|request| request.raw.to_string().len()).max().unwrap();
     assert!(longest < 12_000 * 4, "{longest}");
     home.assert_message_order();
 }
@@ -91,7 +91,7 @@ fn dump(calls: usize, bytes: u64) -> ScriptedAnswer {
 /// Adds a rule that refuses requests longer than `most` bytes.
 fn limit_request_bytes(script: ModelScript, max_bytes: usize) -> ModelScript {
     let body = r#"{"error":{"code":"context_length_exceeded","message":"maximum context length exceeded"}}"#;
-    script.when(move |heard| heard.raw.to_string().len() > max_bytes, ScriptedAnswer::raw(400, body))
+    script.when(move |request| request.raw.to_string().len() > max_bytes, ScriptedAnswer::raw(400, body))
 }
 
 #[test]

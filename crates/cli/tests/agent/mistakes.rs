@@ -100,8 +100,11 @@ fn abides_own_folders_are_no_working_directories_and_nothing_is_made_there() {
             [&words[..], &["--workdir", workdir.to_str().unwrap(), "--message", "hi", "--json"]].concat();
         let refused = test_home.abide(&words);
         refused.expect(2);
-        let said = format!("{}{}", refused.stdout, refused.stderr);
-        assert!(said.contains("WORKSPACE_UNUSABLE") && said.contains("one of its own folders"), "{said}");
+        let output = format!("{}{}", refused.stdout, refused.stderr);
+        assert!(
+            output.contains("WORKSPACE_UNUSABLE") && output.contains("one of its own folders"),
+            "{output}"
+        );
         assert!(!workdir.join(".abide").exists());
     }
     assert_eq!(test_home.model.requests().len(), 0);
@@ -118,7 +121,7 @@ fn the_folder_of_the_database_is_no_working_directory() {
     let words = ["agent", "run", "--agent", agent.to_str().unwrap(), "--isolation", "off", "--message", "hi"];
     let refused = test_home.abide(&[&words[..], &["--json"]].concat());
     refused.expect(2);
-    let said = format!("{}{}", refused.stdout, refused.stderr);
-    assert!(said.contains("WORKSPACE_UNUSABLE") && said.contains("database"), "{said}");
+    let output = format!("{}{}", refused.stdout, refused.stderr);
+    assert!(output.contains("WORKSPACE_UNUSABLE") && output.contains("database"), "{output}");
     assert_eq!(test_home.model.requests().len(), 0);
 }

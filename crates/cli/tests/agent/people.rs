@@ -125,8 +125,8 @@ fn sensitive_answers_reach_the_model_and_tools_exactly_whatever_they_are() {
         let last = home.events("THOUGHT").pop().unwrap()["text"].clone();
         assert_eq!(home.events("RUN_END").pop().unwrap()["answer"], last);
         assert_eq!(done.stdout, format!("{}\n", last.as_str().unwrap()));
-        let noted = std::fs::read_to_string(home.workdir().join("notes.txt"));
-        assert_eq!(noted.unwrap_or_default(), format!("{both}\n"), "{first:?} {second:?}");
+        let notes = std::fs::read_to_string(home.workdir().join("notes.txt"));
+        assert_eq!(notes.unwrap_or_default(), format!("{both}\n"), "{first:?} {second:?}");
         let seen = results(&home.model.requests().pop().unwrap());
         assert!(seen[2].starts_with(&format!("noted {both}\n")), "{}", seen[2]);
         let journal = std::fs::read_to_string(home.state().join("journal.jsonl")).unwrap();

@@ -19,8 +19,8 @@ fn ask() -> ScriptedAnswer {
 
 #[test]
 fn a_session_that_was_killed_meanwhile_is_told_to_the_model_which_starts_a_new_one() {
-    let told = |heard: &abide_testkit::model::ReceivedRequest| {
-        heard.last_user_text().contains("Recovery notice: session 'shell_")
+    let has_notice = |request: &abide_testkit::model::ReceivedRequest| {
+        request.last_user_text().contains("Recovery notice: session 'shell_")
     };
     let home = AgentTestHome::new(script([shell("x=1"), ask()]));
     home.run(&["--message", "go"]).expect(101);
@@ -28,7 +28,7 @@ fn a_session_that_was_killed_meanwhile_is_told_to_the_model_which_starts_a_new_o
     kill(before[0].1);
     home.model.set_script(
         script([ScriptedAnswer::say("the shell is new")])
-            .when_once(told, shell("echo x is ${x:-unset}"))
+            .when_once(has_notice, shell("echo x is ${x:-unset}"))
             .require_message_order(),
     );
     assert_eq!(home.run(&["--answer", "yes"]).expect(0).stdout, "the shell is new\n");

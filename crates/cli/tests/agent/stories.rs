@@ -113,11 +113,11 @@ fn events_are_printed_as_json_with_the_outcome_last() {
 
 #[test]
 fn a_session_that_the_model_ends_is_gone_and_the_next_call_starts_another() {
-    let end = |heard: &abide_testkit::model::ReceivedRequest| {
-        let first = results(heard).first()?.clone();
+    let end = |request: &abide_testkit::model::ReceivedRequest| {
+        let first = results(request).first()?.clone();
         let (_, id) = first.split_once("session_id: ")?;
         let id: String = id.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-        (heard.tool_results().len() == 1)
+        (request.tool_results().len() == 1)
             .then(|| ScriptedAnswer::call("session_end", json!({ "session_id": id })))
     };
     let model =

@@ -28,8 +28,8 @@ fn shell(command: &str) -> ScriptedAnswer {
 }
 
 /// Returns the next answer of the model.
-fn next(heard: &ReceivedRequest) -> ScriptedAnswer {
-    let seen = results(heard);
+fn next(request: &ReceivedRequest) -> ScriptedAnswer {
+    let seen = results(request);
     let last = seen.last().map_or("", String::as_str);
     let is_noted = |text: &str| {
         seen.iter()
@@ -62,7 +62,7 @@ fn next(heard: &ReceivedRequest) -> ScriptedAnswer {
 }
 
 fn new_home() -> AgentTestHome {
-    AgentTestHome::new(ModelScript::new().decide(|heard| Some(next(heard))))
+    AgentTestHome::new(ModelScript::new().decide(|request| Some(next(request))))
 }
 
 const ASKED: [&str; 2] = ["--message", "go"];
@@ -90,15 +90,15 @@ fn die_at(home: &AgentTestHome, words: &[&str], place: &str) {
 
 #[test]
 fn after_a_kill_at_any_write_the_repeated_command_finishes_correctly() {
-    let [asked, answered] = places();
-    assert!(asked.len() >= 15 && answered.len() >= 15, "{asked:?} {answered:?}");
-    println!("{} places before the question, {} after the answer", asked.len(), answered.len());
-    for place in &asked {
+    let [before_question, after_answer] = places();
+    assert!(before_question.len() >= 15 && after_answer.len() >= 15, "{before_question:?} {after_answer:?}");
+    println!("{} places before the question, {} after the answer", before_question.len(), after_answer.len());
+    for place in &before_question {
         let home = new_home();
         die_at(&home, &ASKED, place);
         check(&home, &format!("asked, {place}"));
     }
-    for place in &answered {
+    for place in &after_answer {
         let home = new_home();
         home.run(&ASKED).expect(101);
         die_at(&home, &ANSWERED, place);
@@ -140,12 +140,12 @@ fn check_answered(home: &AgentTestHome, place: &str) {
     let results = home.events("ACTION_RESULT");
     assert_eq!(requests.len(), results.len(), "{place}");
     for text in ["one", "two", "three"] {
-        let wanted: Vec<_> = requests.iter().filter(|r| r["tool_args"]["text"] == text).collect();
-        let known = wanted.iter().filter(|request| {
+        let same_text: Vec<_> = requests.iter().filter(|r| r["tool_args"]["text"] == text).collect();
+        let known_results = same_text.iter().filter(|request| {
             let result = results.iter().find(|result| result["action_id"] == request["action_id"]).unwrap();
             result["status"] != "unknown"
         });
-        assert!(known.count() <= 1, "{place}: {text} was done twice, and both times it was known");
+        assert!(known_results.count() <= 1, "{place}: {text} was done twice, and both times it was known");
     }
     assert_eq!(home.events("RUN_START").len(), 1, "{place}");
     assert_eq!(home.events("USER_MESSAGE").len(), 1, "{place}");

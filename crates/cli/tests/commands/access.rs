@@ -205,7 +205,7 @@ fn the_daemon_is_not_dumpable_works_for_an_ordinary_user_and_keepers_refuse_othe
     let socket = std::fs::read_dir(&keeper).unwrap().flatten().map(|entry| entry.path());
     let socket = socket.into_iter().find(|path| {
         use std::os::unix::fs::FileTypeExt;
-        std::fs::metadata(path).is_ok_and(|found| found.file_type().is_socket())
+        std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
     });
     let socket = socket.expect("a keeper has a socket");
     for path in [&user_home.path("home"), &user_home.path("home/keepers"), &keeper, &socket] {

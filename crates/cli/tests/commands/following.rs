@@ -102,7 +102,7 @@ fn a_burst_of_engine_output_is_printed_once_and_in_order() {
     let script = (0..500).map(|n| format!("progress step {n}\n")).collect::<String>() + "say end";
     let done = home.run_with_stdin(&["run", "parrot", "-"], script.as_bytes());
     assert_eq!((done.code, done.stdout.as_str()), (Some(0), "end\n"), "{}", done.stderr);
-    let told: Vec<&str> = done.stderr.lines().filter(|line| line.starts_with("step ")).collect();
+    let steps: Vec<&str> = done.stderr.lines().filter(|line| line.starts_with("step ")).collect();
     let expected: Vec<String> = (0..500).map(|n| format!("step {n}")).collect();
-    assert_eq!(told, expected);
+    assert_eq!(steps, expected);
 }

@@ -97,12 +97,12 @@ pub(crate) struct WatchedCommand {
 
 impl WatchedCommand {
     /// Reads until a line contains `wanted`.
-    pub(crate) fn wait_for_line(&mut self, wanted: &str) {
+    pub(crate) fn wait_for_line(&mut self, text: &str) {
         loop {
             match self.next_line() {
-                Some(line) if line.contains(wanted) => return,
+                Some(line) if line.contains(text) => return,
                 Some(_) => {}
-                None => panic!("ended before {wanted:?}: {:?} {:?}", self.out, self.err),
+                None => panic!("ended before {text:?}: {:?} {:?}", self.out, self.err),
             }
         }
     }

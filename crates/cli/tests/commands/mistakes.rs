@@ -28,8 +28,8 @@ fn a_run_that_is_not_there_is_answered_with_where_to_look() {
     assert_refused(&home.run(&["show", "run_"]), 1, "2 runs match \"run_\"");
     assert_refused(&home.run(&["show", "../../healthz"]), 1, "no run begins or ends with");
     assert_refused(&home.run(&["show", ""]), 1, "no run begins or ends with");
-    let told: Value = serde_json::from_str(&home.run(&["show", "zzzzz", "--json"]).stderr).unwrap();
-    assert_eq!(told["code"], "RUN_NOT_FOUND");
+    let error: Value = serde_json::from_str(&home.run(&["show", "zzzzz", "--json"]).stderr).unwrap();
+    assert_eq!(error["code"], "RUN_NOT_FOUND");
 }
 
 #[test]

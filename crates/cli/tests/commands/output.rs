@@ -18,14 +18,14 @@ fn everything_is_there_as_json_in_the_shapes_of_the_interface() {
     assert!(up["url"].as_str().unwrap().starts_with("http://127.0.0.1:"));
     let ran = home.run_json(&["run", "parrot", "say hello"]);
     assert_eq!((&ran["status"], &ran["result"]["text"]), (&"succeeded".into(), &"hello".into()));
-    let left = home.run_json(&["run", "parrot", "say later", "--detach", "--label", "team=blue"]);
-    assert_eq!(left["labels"]["team"], "blue");
-    let asked = home.run(&["run", "parrot", "ask confirm Sure?", "--json"]);
-    assert_eq!(asked.code, Some(101));
-    let waits: Value = serde_json::from_str(&asked.stdout).unwrap();
-    let told: Value = serde_json::from_str(asked.stderr.lines().last().unwrap()).unwrap();
-    assert_eq!(told["code"], "WAITING_FOR_PERSON");
-    assert_eq!(told["interaction"]["interaction_id"], waits["pending_interaction_id"]);
+    let detached = home.run_json(&["run", "parrot", "say later", "--detach", "--label", "team=blue"]);
+    assert_eq!(detached["labels"]["team"], "blue");
+    let output = home.run(&["run", "parrot", "ask confirm Sure?", "--json"]);
+    assert_eq!(output.code, Some(101));
+    let waits: Value = serde_json::from_str(&output.stdout).unwrap();
+    let error: Value = serde_json::from_str(output.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!(error["code"], "WAITING_FOR_PERSON");
+    assert_eq!(error["interaction"]["interaction_id"], waits["pending_interaction_id"]);
 
     let runs = home.run_json(&["ls"]);
     assert_eq!(runs.as_array().unwrap().len(), 3);
@@ -168,11 +168,11 @@ fn the_settings_of_a_run_are_part_of_its_story() {
         "on_busy": "supersede", "model": "small", "sandbox": "read-only",
     });
     assert_eq!(shown["run"]["options"], options);
-    let told = home.run(&["show", "last"]).stdout;
+    let shown = home.run(&["show", "last"]).stdout;
     for fact in
         ["policy answers after 60 s", "90 s of work", "small", "read-only", "end the running turn", "blue"]
     {
-        assert!(told.contains(fact), "{fact}: {told}");
+        assert!(shown.contains(fact), "{fact}: {shown}");
     }
 }
 
@@ -180,10 +180,10 @@ fn the_settings_of_a_run_are_part_of_its_story() {
 fn every_command_has_examples() {
     let home = CommandTestHome::new();
     let commands = subcommands(&home, &[]);
-    for known in
+    for expected in
         ["up", "run", "reply", "agent", "rpc", "mcp", "sessions", "config", "doctor", "verify", "backup"]
     {
-        assert!(commands.iter().any(|command| command == known), "{known}: {commands:?}");
+        assert!(commands.iter().any(|command| command == expected), "{expected}: {commands:?}");
     }
     let mut without = vec![];
     for command in &commands {

@@ -126,10 +126,10 @@ fn ctrl_d_leaves_the_question_open() {
 #[test]
 fn without_a_terminal_a_run_that_asks_ends_the_command_with_101_and_a_reply_continues() {
     let home = CommandTestHome::new();
-    let asked = home.run(&["run", "parrot", TEA]);
-    assert_eq!((asked.code, asked.stdout.as_str()), (Some(101), ""), "{}", asked.stderr);
-    for said in ["? Tea or coffee?", "  1) tea", "  2) coffee", "answer with: abide reply int_"] {
-        assert!(asked.stderr.contains(said), "{said}: {}", asked.stderr);
+    let output = home.run(&["run", "parrot", TEA]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(101), ""), "{}", output.stderr);
+    for line in ["? Tea or coffee?", "  1) tea", "  2) coffee", "answer with: abide reply int_"] {
+        assert!(output.stderr.contains(line), "{line}: {}", output.stderr);
     }
     let inbox = home.run(&["inbox"]);
     assert!(inbox.stdout.starts_with("INTERACTION  "), "{}", inbox.stdout);
@@ -141,7 +141,7 @@ fn without_a_terminal_a_run_that_asks_ends_the_command_with_101_and_a_reply_cont
     assert_eq!(followed.code, Some(0));
     assert!(followed.stdout.contains("answered by ada: coffee"), "{}", followed.stdout);
     let shown = home.run(&["show", "last"]).stdout;
-    for told in [
+    for fact in [
         "succeeded",
         "wait mode",
         "turn 1  completed",
@@ -152,7 +152,7 @@ fn without_a_terminal_a_run_that_asks_ends_the_command_with_101_and_a_reply_cont
         "answered by ada at",
         "you said coffee",
     ] {
-        assert!(shown.contains(told), "{told}: {shown}");
+        assert!(shown.contains(fact), "{fact}: {shown}");
     }
 }
 

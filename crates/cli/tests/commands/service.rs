@@ -20,8 +20,8 @@ fn a_command_that_needs_a_daemon_starts_it_and_the_next_one_uses_it() {
     assert_eq!((second.code, second.stderr.as_str()), (Some(0), ""));
     let status = home.run_json(&["status"]);
     assert_eq!((&status["ready"], &status["runs"]["succeeded"]), (&true.into(), &1.into()));
-    let told = home.run(&["status"]).stdout;
-    assert!(told.contains("ready") && told.contains("1 succeeded"), "{told}");
+    let status = home.run(&["status"]).stdout;
+    assert!(status.contains("ready") && status.contains("1 succeeded"), "{status}");
 }
 
 #[test]
@@ -88,12 +88,12 @@ fn a_daemon_that_cannot_start_says_why() {
     std::fs::write(home.path().join("config.toml"), config).unwrap();
     let failed = home.run(&["ls"]);
     assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), ""));
-    for said in ["did not start", "cannot listen on", "--listen 127.0.0.1:0", "background.log"] {
-        assert!(failed.stderr.contains(said), "{said}: {}", failed.stderr);
+    for part in ["did not start", "cannot listen on", "--listen 127.0.0.1:0", "background.log"] {
+        assert!(failed.stderr.contains(part), "{part}: {}", failed.stderr);
     }
     let failed = home.run(&["ls", "--json"]);
-    let told: Value = serde_json::from_str(&failed.stderr).unwrap();
-    assert_eq!(told["code"], "DAEMON_FAILED");
+    let error: Value = serde_json::from_str(&failed.stderr).unwrap();
+    assert_eq!(error["code"], "DAEMON_FAILED");
 }
 
 #[test]

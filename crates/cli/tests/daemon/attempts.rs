@@ -7,12 +7,13 @@ use crate::harness::{DaemonTestHome, ENDINGS, ReplyPath};
 /// Returns the attempts of a run, one for each turn that a process served.
 fn attempts(home: &DaemonTestHome, run: &str) -> Vec<Value> {
     let turns = home.get(&format!("/v1/runs/{run}/turns?limit=1"));
-    let mut found = Vec::new();
+    let mut attempts = Vec::new();
     let mut page = turns;
     loop {
         let items = page["items"].as_array().cloned().expect("a list has items");
-        found.extend(items.iter().flat_map(|turn| turn["attempts"].as_array().cloned().unwrap_or_default()));
-        let Some(cursor) = page["next_cursor"].as_str() else { return found };
+        attempts
+            .extend(items.iter().flat_map(|turn| turn["attempts"].as_array().cloned().unwrap_or_default()));
+        let Some(cursor) = page["next_cursor"].as_str() else { return attempts };
         page = home.get(&format!("/v1/runs/{run}/turns?limit=1&cursor={cursor}"));
     }
 }

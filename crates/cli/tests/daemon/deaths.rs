@@ -17,8 +17,8 @@ enum CrashVictims {
 
 fn kill_victims(home: &DaemonTestHome, victims: CrashVictims) {
     let processes = home.processes();
-    let is_keeper = |left: &&HomeProcess| left.command.contains("__keeper");
-    let is_child = |left: &&HomeProcess| left.command.contains("__parrot") && !is_keeper(left);
+    let is_keeper = |process: &&HomeProcess| process.command.contains("__keeper");
+    let is_child = |process: &&HomeProcess| process.command.contains("__parrot") && !is_keeper(process);
     let mut chosen: Vec<&HomeProcess> = Vec::new();
     if let CrashVictims::Keeper | CrashVictims::Both = victims {
         chosen.extend(processes.iter().filter(is_keeper));

@@ -110,5 +110,5 @@ fn a12_keepers_that_do_not_answer_cost_their_own_runs_only_and_continue_when_the
     assert_eq!(home.wait_for_status(&works, "succeeded")["result"]["text"], "worked");
     assert_eq!(home.wait_for_status(&waits, "succeeded")["result"]["text"], "It is red.");
     home.wait_for_no_keeper();
-    assert_eq!(home.processes().iter().filter(|left| left.command.contains("parrot")).count(), 0);
+    assert_eq!(home.processes().iter().filter(|process| process.command.contains("parrot")).count(), 0);
 }

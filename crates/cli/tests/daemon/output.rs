@@ -67,13 +67,13 @@ fn e8_a_checkpoint_that_cannot_be_used_ends_the_turn_and_says_why() {
         change(&mut checkpoint);
         fs::write(&path, checkpoint.to_string()).unwrap();
         home.up();
-        let asked = home.wait_for_status(&run, "waiting_user");
+        let run_view = home.wait_for_status(&run, "waiting_user");
         let turns = home.get(&format!("/v1/runs/{run}/turns"));
         let turn = &turns["items"][0];
         assert_eq!(turn["execution_status"], "recovery_required", "{turn}");
         assert_eq!(turn["error"]["code"], "RECOVERY_FAILED", "{turn}");
         assert!(turn["error"]["message"].as_str().is_some_and(|why| why.contains(reason)), "{turn}");
-        assert!(asked["pending_interaction_id"].is_string());
+        assert!(run_view["pending_interaction_id"].is_string());
         home.wait_for_no_keeper();
     }
 }

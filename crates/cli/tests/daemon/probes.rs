@@ -90,11 +90,11 @@ fn a9_every_turn_uses_the_command_that_the_run_was_begun_with() {
     let called = fs::read_to_string(home.path().join("called")).unwrap_or_default();
     assert!(called.contains("first"), "the second turn is the first one's program: {called}");
     // A new run uses the current program; a run whose program is gone reports that.
-    let gone = home.create("parrot", "ask open_text What now?", json!({}));
-    let waiting = home.wait_for_status(&gone, "waiting_user");
+    let run = home.create("parrot", "ask open_text What now?", json!({}));
+    let waiting = home.wait_for_status(&run, "waiting_user");
     fs::remove_file(&second).expect("it can be removed");
     home.reply(&waiting, "red", ReplyPath::Http);
-    let failed = home.wait_for_status(&gone, "failed");
+    let failed = home.wait_for_status(&run, "failed");
     assert_eq!(failed["error"]["code"], "ENGINE_NOT_FOUND", "{failed}");
     let message = failed["error"]["message"].as_str().unwrap_or_default();
     assert!(message.contains(&second.display().to_string()), "{message}");

@@ -10,7 +10,7 @@ const GATE: &str = "append log before\ngate May I?\nappend log after $reply";
 /// Returns the entry of a run in the output of `abide down`.
 fn stopped_entry<'a>(stopped: &'a Value, run: &str) -> &'a Value {
     let runs = stopped["runs"].as_array().map_or(&[][..], Vec::as_slice);
-    runs.iter().find(|told| told["run_id"] == run).unwrap_or(&Value::Null)
+    runs.iter().find(|entry| entry["run_id"] == run).unwrap_or(&Value::Null)
 }
 
 fn summary(entry: &Value) -> [&str; 3] {
@@ -65,8 +65,8 @@ fn to_continue_resumes_the_session_and_to_stop_ends_the_run() {
     let waiting = home.wait_for_status(&continues, "waiting_user");
     home.reply(&waiting, "continue", ReplyPath::Http);
     let done = home.wait_for_status(&continues, "succeeded");
-    let heard = done["result"]["text"].as_str().unwrap_or_default().to_owned();
-    assert!(heard.starts_with("heard: The last turn was stopped"), "{heard}");
+    let text = done["result"]["text"].as_str().unwrap_or_default().to_owned();
+    assert!(text.starts_with("heard: The last turn was stopped"), "{text}");
     let waiting = home.wait_for_status(&gives_up, "waiting_user");
     home.reply(&waiting, "stop", ReplyPath::CommandLine);
     assert_eq!(home.wait_for_status(&gives_up, "canceled")["error"]["code"], "CANCELED_BY_USER");
@@ -182,8 +182,8 @@ fn an_engine_that_ignores_the_stop_is_ended() {
     let stopped = home.shut_down();
     assert_eq!(summary(stopped_entry(&stopped, &run)), ["turn", "waiting_user", "yes"], "{stopped:#}");
     assert_eq!(home.keepers(), Vec::<String>::new());
-    let left = home.processes();
-    assert!(left.iter().all(|left| !left.command.contains("__parrot")), "{left:?}");
+    let processes = home.processes();
+    assert!(processes.iter().all(|process| !process.command.contains("__parrot")), "{processes:?}");
 }
 
 #[test]

@@ -80,9 +80,10 @@ fn a_sticky_process_that_died_while_no_daemon_was_there_is_lost() {
         home.wait_for_status(&run, "waiting_user");
         home.down(ending);
         let processes = home.processes();
-        let mut victims: Vec<_> = processes.iter().filter(|left| left.command.contains("--sticky")).collect();
+        let mut victims: Vec<_> =
+            processes.iter().filter(|process| process.command.contains("--sticky")).collect();
         if keeper_too {
-            victims.extend(processes.iter().filter(|left| left.command.contains("__keeper")));
+            victims.extend(processes.iter().filter(|process| process.command.contains("__keeper")));
         }
         assert!(!victims.is_empty(), "{processes:?}");
         for victim in victims {

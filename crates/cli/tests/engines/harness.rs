@@ -165,7 +165,7 @@ impl ProgramTestDaemon {
     }
 
     /// Waits until `wanted` returns true for a run. Panics if the run has ended otherwise.
-    pub(crate) fn wait_until(&self, run: RunId, what: &str, wanted: impl Fn(&Run) -> bool) -> Run {
+    pub(crate) fn wait_until(&self, run: RunId, label: &str, condition: impl Fn(&Run) -> bool) -> Run {
         self.runtime.block_on(async {
             let mut changes = self.daemon.changes();
             let mut last = None;
@@ -174,7 +174,7 @@ impl ProgramTestDaemon {
                     changes.mark_unchanged();
                     let state =
                         self.store.run(run).await.expect("memory can be read").expect("the run is there");
-                    if wanted(&state) {
+                    if condition(&state) {
                         return Ok(state);
                     }
                     let over = matches!(
@@ -190,8 +190,8 @@ impl ProgramTestDaemon {
             };
             match tokio::time::timeout(WAIT_TIMEOUT, waiting).await {
                 Ok(Ok(state)) => state,
-                Ok(Err(state)) => panic!("{} never comes to {what}: {state:#?}", self.engine),
-                Err(_) => panic!("{} does not come to {what}: {last:#?}", self.engine),
+                Ok(Err(state)) => panic!("{} never comes to {label}: {state:#?}", self.engine),
+                Err(_) => panic!("{} does not come to {label}: {last:#?}", self.engine),
             }
         })
     }

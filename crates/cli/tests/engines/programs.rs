@@ -19,18 +19,18 @@ pub(crate) struct InstalledProgram {
 #[expect(clippy::disallowed_methods, reason = "the tests are told by their environment where programs are")]
 pub(crate) fn installed(name: &str) -> Option<InstalledProgram> {
     let required = std::env::var("ABIDE_REQUIRE_ENGINES").is_ok_and(|value| value == "1");
-    let found = std::env::var("ABIDE_TEST_ENGINES").ok().and_then(|path| std::fs::read(path).ok());
+    let list = std::env::var("ABIDE_TEST_ENGINES").ok().and_then(|path| std::fs::read(path).ok());
     let programs: Vec<InstalledProgram> =
-        found.map(|bytes| serde_json::from_slice(&bytes).expect("the list is JSON")).unwrap_or_default();
+        list.map(|bytes| serde_json::from_slice(&bytes).expect("the list is JSON")).unwrap_or_default();
     let program = programs.iter().find(|program| program.engine == name).cloned();
     let program = program.or_else(|| stand_in(name));
     // Some programs support ACP themselves.
     let program = program.or_else(|| {
         let own =
             programs.iter().find(|program| Some(program.engine.as_str()) == name.strip_suffix("-acp"))?;
-        let mut spoken = InstalledProgram { engine: name.to_owned(), ..own.clone() };
-        spoken.command.push("--acp".to_owned());
-        Some(spoken)
+        let mut acp_program = InstalledProgram { engine: name.to_owned(), ..own.clone() };
+        acp_program.command.push("--acp".to_owned());
+        Some(acp_program)
     });
     match program {
         Some(InstalledProgram { missing: None, .. }) => program,

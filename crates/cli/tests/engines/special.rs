@@ -191,9 +191,9 @@ fn the_sandbox_holds_on_the_second_turn(engine: &str) {
         assert!(!daemon.workspace.join("touched.txt").exists(), "nothing was written after a no");
     } else {
         // Some programs do not offer a shell to their model in this sandbox.
-        let asked = daemon.model.turns().into_iter().find(|request| request.prompt_contains("touch"));
+        let request = daemon.model.turns().into_iter().find(|request| request.prompt_contains("touch"));
         let offered =
-            SHELL_TOOLS.iter().any(|tool| asked.as_ref().is_some_and(|request| request.offers(tool)));
+            SHELL_TOOLS.iter().any(|tool| request.as_ref().is_some_and(|request| request.offers(tool)));
         let tried = daemon.model.turns().iter().any(|request| !request.new_tool_results().is_empty());
         assert_eq!(
             tried, offered,

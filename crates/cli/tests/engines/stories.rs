@@ -45,9 +45,9 @@ pub(crate) fn a_new_process_gets_the_answer_and_can_ask_again(engine: &str) {
     assert_eq!(done.result.as_deref().map(str::trim), Some("All is painted."));
     let request = daemon.model.turns();
     let last = request.last().expect("the model was asked");
-    for said in ["paint the shed", "crimson", "ivory"] {
-        let times = last.user_texts().iter().filter(|text| text.contains(said)).count();
-        assert_eq!(times, 1, "the third turn carries {said:?} once: {:?}", last.user_texts());
+    for prompt in ["paint the shed", "crimson", "ivory"] {
+        let times = last.user_texts().iter().filter(|text| text.contains(prompt)).count();
+        assert_eq!(times, 1, "the third turn carries {prompt:?} once: {:?}", last.user_texts());
     }
     let pids: std::collections::BTreeSet<_> = daemon
         .turns(run)
@@ -117,11 +117,11 @@ pub(crate) fn exit_code_0_without_a_result_is_a_failure(engine: &str) {
             assert_eq!(turn.execution_status, ExecutionStatus::Failed, "{prompt}: {turn:?}");
         }
     }
-    let told =
+    let expected =
         TELLS_OF_SIGNALS.iter().find(|(name, _)| *name == engine).map_or(&[][..], |(_, signals)| signals);
     // The behaviour of this program depends on the time of the signal.
     interrupted.retain(|signal| !(engine == "claude" && *signal == rustix::process::Signal::INT));
-    assert_eq!(interrupted, told, "which signals {engine} reports as an interruption");
+    assert_eq!(interrupted, expected, "which signals {engine} reports as an interruption");
 }
 
 /// Programs that report a signal as an interruption of their turn, as measured. For all others a signal is a failure.
@@ -151,9 +151,9 @@ pub(crate) fn a_missing_program_and_a_missing_workspace_are_distinguished(engine
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::EngineNotFound));
     drop(daemon);
     let Some(daemon) = ProgramTestDaemon::new(engine, ModelScript::new()) else { return };
-    let gone = daemon.home.path().join("no-such-folder");
+    let missing_folder = daemon.home.path().join("no-such-folder");
     let run = daemon.start_with(Interactive, "hello", |settings| {
-        settings.workspace = gone.to_string_lossy().into_owned();
+        settings.workspace = missing_folder.to_string_lossy().into_owned();
     });
     let failed = daemon.wait_for_status(run, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::WorkspaceUnusable));
@@ -209,8 +209,8 @@ pub(crate) fn leftover_processes_of_a_tool_are_ended(engine: &str) {
         settings.sandbox = Some("danger-full-access".to_owned());
     });
     stays.wait_reached();
-    let left = is_running(&format!("sleep\07{mark}"));
-    assert_eq!(left, !TIDIES_UP.contains(&engine), "the tool has left something");
+    let is_left = is_running(&format!("sleep\07{mark}"));
+    assert_eq!(is_left, !TIDIES_UP.contains(&engine), "the tool has left something");
     daemon.cancel(run);
     daemon.wait_for_status(run, RunStatus::Canceled);
     assert!(!is_running(&format!("sleep\07{mark}")), "processes of the tool are ended");

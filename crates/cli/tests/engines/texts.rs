@@ -20,7 +20,7 @@ pub(crate) fn a_very_long_answer_arrives_whole(engine: &str) {
     let text = done.result.unwrap_or_default();
     let arrived: Vec<&str> = text.split_whitespace().collect();
     assert_eq!(arrived.len(), words.len());
-    assert!(arrived.iter().zip(&words).all(|(arrived, said)| arrived == said));
+    assert!(arrived.iter().zip(&words).all(|(arrived, expected)| arrived == expected));
 }
 
 /// A prompt that begins with a dash is passed as a prompt, on the first turn and on the next.
@@ -34,9 +34,9 @@ pub(crate) fn a_prompt_that_looks_like_an_option_is_a_prompt(engine: &str) {
     });
     let request = daemon.model.turns();
     let last = request.last().expect("the model was asked");
-    for said in ["--help me with the shed", "-5 sheds are too few"] {
-        let times = last.user_texts().iter().filter(|text| text.contains(said)).count();
-        assert_eq!(times, 1, "{said:?} in {:?}", last.user_texts());
+    for prompt in ["--help me with the shed", "-5 sheds are too few"] {
+        let times = last.user_texts().iter().filter(|text| text.contains(prompt)).count();
+        assert_eq!(times, 1, "{prompt:?} in {:?}", last.user_texts());
     }
 }
 

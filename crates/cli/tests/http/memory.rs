@@ -159,8 +159,8 @@ fn long_ids_and_names_are_refused_with_a_short_response() {
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32600)), "{answer}");
     // Reads of a client follow one another, also if each is answered at once.
     let missing = json!({ "session_id": "s-none", "exec_id": "e-1" });
-    let asked: Vec<u64> = (0..3).map(|_| client.send("exec.output", &missing)).collect();
-    for id in asked {
+    let request_ids: Vec<u64> = (0..3).map(|_| client.send("exec.output", &missing)).collect();
+    for id in request_ids {
         assert_eq!(client.next()["id"].as_u64(), Some(id));
     }
     stop(&home, daemon);

@@ -14,9 +14,9 @@ fn a_run_asks_is_answered_through_a_restart_and_ends() {
     let run = home.create_run(&json!({ "engine": "parrot", "prompt": prompt }));
     let path = format!("/v1/runs/{run}/events");
     let mut events = home.event_stream(&path, 0);
-    let asked = events.find(|event| event["data"]["outcome"] == "asked").unwrap();
+    let event = events.find(|event| event["data"]["outcome"] == "asked").unwrap();
     assert_eq!(
-        asked["data"]["question"]["options"][1],
+        event["data"]["question"]["options"][1],
         json!({ "label": "green", "safe": true, "approves": null })
     );
     let inbox = home.get("/v1/interactions?state=open");
@@ -26,7 +26,7 @@ fn a_run_asks_is_answered_through_a_restart_and_ends() {
     assert_eq!(events.next(), None, "a stream ends when the daemon goes");
 
     let daemon = home.start();
-    let cursor = asked["seq"].as_u64().unwrap();
+    let cursor = event["seq"].as_u64().unwrap();
     let mut events = home.event_stream(&path, cursor);
     let reply = format!("/v1/interactions/{interaction}/reply");
     let replied = home.try_post(&reply, &json!({ "text": "green", "idempotency_key": "k" }));
@@ -117,8 +117,8 @@ fn engines_are_listed_with_how_they_wait_and_what_they_can_do() {
     let daemon = home.start();
     let engines = home.get("/v1/engines")["items"].clone();
     let engine = |name: &str| {
-        let found = engines.as_array().unwrap().iter().find(|engine| engine["name"] == name);
-        found.unwrap_or_else(|| panic!("{name} is not in {engines}")).clone()
+        let entry = engines.as_array().unwrap().iter().find(|engine| engine["name"] == name);
+        entry.unwrap_or_else(|| panic!("{name} is not in {engines}")).clone()
     };
     let parrot = engine("parrot");
     assert_eq!((&parrot["available"], &parrot["wait_mode"]), (&json!(true), &json!("resumable")), "{parrot}");

@@ -116,10 +116,10 @@ fn commands_run_stream_and_are_cancelled_over_a_websocket() {
     let session = client.session();
     let running = client.send("exec.run", &json!({ "session_id": session, "command": "sleep 600" }));
     let cancelling = client.send("exec.cancel", &json!({ "session_id": session }));
-    let mut said = [client.next(), client.next()];
-    said.sort_by_key(|said| said["id"].as_u64());
-    assert_eq!((said[0]["id"].as_u64(), said[1]["id"].as_u64()), (Some(running), Some(cancelling)));
-    assert_eq!(said[0]["result"]["cancelled"], true);
+    let mut messages = [client.next(), client.next()];
+    messages.sort_by_key(|message| message["id"].as_u64());
+    assert_eq!((messages[0]["id"].as_u64(), messages[1]["id"].as_u64()), (Some(running), Some(cancelling)));
+    assert_eq!(messages[0]["result"]["cancelled"], true);
     stop(&home, daemon);
 }
 
@@ -138,15 +138,15 @@ fn a_slow_client_blocks_no_other_and_its_session_survives() {
         assert_eq!(ran["result"]["stdout"], "here\n");
     }
     // The slow client receives everything nevertheless.
-    let mut heard = 0;
+    let mut byte_count = 0;
     loop {
         let chunk = slow.next();
         if chunk["params"]["type"] == "exit" {
             break;
         }
-        heard += chunk["params"]["data"].as_str().unwrap().len();
+        byte_count += chunk["params"]["data"].as_str().unwrap().len();
     }
-    assert_eq!(heard, 60_000_000);
+    assert_eq!(byte_count, 60_000_000);
     drop(slow);
     let sessions = other.call("session.list", &json!({}));
     assert_eq!(sessions["result"]["sessions"].as_array().unwrap().len(), 2);
@@ -188,14 +188,14 @@ fn answers_that_are_not_read_take_little_memory_and_hold_up_no_other_client() {
     let exec = greedy.call("exec.run", &print)["result"]["exec_id"].clone();
     let range = json!({ "session_id": loud, "exec_id": exec, "limit": 33_554_432 });
     // A NUL byte takes six bytes as JSON: these would be 3 GB.
-    let asked: Vec<u64> = (0..500).map(|_| greedy.send("exec.output", &range)).collect();
+    let request_ids: Vec<u64> = (0..500).map(|_| greedy.send("exec.output", &range)).collect();
     let mut other = TerminalSocketClient::connect(&home);
     let quiet = other.session();
     for _ in 0..20 {
         let ran = other.call("exec.run", &json!({ "session_id": quiet, "command": "echo here" }));
         assert_eq!(ran["result"]["stdout"], "here\n");
     }
-    for id in asked.iter().take(20) {
+    for id in request_ids.iter().take(20) {
         let answer = greedy.next();
         assert_eq!(answer["id"].as_u64(), Some(*id));
         assert_eq!(answer["result"]["data"].as_str().unwrap().len(), 1 << 20, "a page");
@@ -248,23 +248,23 @@ fn results_of_many_commands_at_once_take_little_memory() {
     };
     // The client reads nothing while these commands end.
     let run = |session: &String| client.send("exec.run", &print(session, "base64"));
-    let asked: Vec<u64> = sessions.iter().map(run).collect();
+    let request_ids: Vec<u64> = sessions.iter().map(run).collect();
     // A NUL byte takes six bytes as JSON: with 3 MB of each stream these would be 500 MB.
     std::thread::scope(|scope| {
         for _ in 0..SESSIONS {
             scope.spawn(|| {
-                let made = json!({ "jsonrpc": "2.0", "id": 1, "method": "session.create", "params": {} });
-                let made = home.try_post("/v1/rpc", &made).body;
-                let session = made["result"]["session_id"].as_str().expect("it is made");
+                let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "session.create", "params": {} });
+                let response = home.try_post("/v1/rpc", &request).body;
+                let session = response["result"]["session_id"].as_str().expect("it is made");
                 let run =
                     json!({ "jsonrpc": "2.0", "id": 1, "method": "exec.run", "params": print(session, "utf8") });
                 is_bounded(&home.post("/v1/rpc", &run), 1 << 20);
             });
         }
     });
-    for _ in &asked {
+    for _ in &request_ids {
         let answer = client.next();
-        assert!(asked.contains(&answer["id"].as_u64().unwrap()));
+        assert!(request_ids.contains(&answer["id"].as_u64().unwrap()));
         is_bounded(&answer, (1_usize << 20).div_ceil(3) * 4);
     }
     let ran = client.call("exec.run", &json!({ "session_id": sessions[0], "command": "echo here" }));

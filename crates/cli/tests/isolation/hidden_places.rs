@@ -41,7 +41,7 @@ fn the_folder_of_a_database_outside_the_home_is_hidden_and_is_no_workspace() {
         };
         let refused = home.keepers.start("run-1", &start);
         assert!(
-            matches!(&refused, Err(StartError::IsolationUnavailable(why)) if why.contains("database")),
+            matches!(&refused, Err(StartError::IsolationUnavailable(reason)) if reason.contains("database")),
             "{refused:?}"
         );
     }
@@ -77,12 +77,12 @@ fn a_database_that_cannot_be_hidden_is_warned_about_and_refused_by_a_named_mecha
     home.hide_store(vec![parent]);
     let warning = home.warning(IsolationMode::Auto).expect("a warning");
     assert!(warning.contains("a folder of its own"), "{warning}");
-    let (found, _) = home.script(IsolationMode::Auto, SEARCH).expect("the test machine allows it");
-    assert_eq!(found, "", "the home is hidden");
+    let (output, _) = home.script(IsolationMode::Auto, SEARCH).expect("the test machine allows it");
+    assert_eq!(output, "", "the home is hidden");
     for isolation in [IsolationMode::Namespace, IsolationMode::Landlock] {
         let refused = home.script(isolation, "true");
         assert!(
-            matches!(&refused, Err(StartError::IsolationUnavailable(why)) if why.contains("a folder of its own")),
+            matches!(&refused, Err(StartError::IsolationUnavailable(reason)) if reason.contains("a folder of its own")),
             "{refused:?}"
         );
     }

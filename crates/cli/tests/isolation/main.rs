@@ -176,12 +176,12 @@ fn a_program_that_connects() {
 #[test]
 fn an_isolated_program_finds_no_token_no_database_no_secret_and_no_socket() {
     let home = IsolationTestHome::new("/usr/bin:/bin");
-    let (found, _) = home.script(IsolationMode::Off, SEARCH).expect("the test machine allows it");
-    assert!(found.contains("SECRET"), "without isolation all of it is there: {found}");
+    let (output, _) = home.script(IsolationMode::Off, SEARCH).expect("the test machine allows it");
+    assert!(output.contains("SECRET"), "without isolation all of it is there: {output}");
     assert!(can_connect(&home, IsolationMode::Off));
     for isolation in [IsolationMode::Namespace, IsolationMode::Auto] {
-        let (found, exit) = home.script(isolation, SEARCH).expect("the test machine allows it");
-        assert_eq!((found.as_str(), exit), ("", ExitStatus::Code(0)), "{isolation:?}");
+        let (output, exit) = home.script(isolation, SEARCH).expect("the test machine allows it");
+        assert_eq!((output.as_str(), exit), ("", ExitStatus::Code(0)), "{isolation:?}");
         assert!(!can_connect(&home, isolation));
         assert_eq!(home.warning(isolation), None);
     }
@@ -236,7 +236,7 @@ fn a_workspace_that_shows_the_home_is_refused() {
         };
         let refused = home.keepers.start("run-1", &start);
         assert!(
-            matches!(&refused, Err(StartError::IsolationUnavailable(why)) if why.contains("home")),
+            matches!(&refused, Err(StartError::IsolationUnavailable(reason)) if reason.contains("home")),
             "{refused:?}"
         );
     }
@@ -284,7 +284,7 @@ fn the_exec_helper_shows_nothing_through_a_link() {
 }
 
 /// Calls `what` on a thread where these system calls fail, also for the programs that it starts.
-fn without_syscalls<T: Send>(calls: &[i64], what: impl FnOnce() -> T + Send) -> T {
+fn without_syscalls<T: Send>(calls: &[i64], action: impl FnOnce() -> T + Send) -> T {
     let rules: BTreeMap<i64, Vec<seccompiler::SeccompRule>> =
         calls.iter().map(|call| (*call, vec![])).collect();
     const NO_SUCH_CALL: u32 = 38;
@@ -299,7 +299,7 @@ fn without_syscalls<T: Send>(calls: &[i64], what: impl FnOnce() -> T + Send) -> 
     std::thread::scope(|scope| {
         let filtered = scope.spawn(move || {
             seccompiler::apply_filter(&program).expect("the test machine allows it");
-            what()
+            action()
         });
         filtered.join().expect("the test machine allows it")
     })
@@ -320,7 +320,7 @@ fn without_namespaces_auto_runs_with_a_warning_and_a_named_mechanism_refuses() {
         );
         let refused = home.script(IsolationMode::Namespace, "echo here");
         assert!(
-            matches!(&refused, Err(StartError::IsolationUnavailable(why)) if why.contains("namespace")),
+            matches!(&refused, Err(StartError::IsolationUnavailable(reason)) if reason.contains("namespace")),
             "{refused:?}"
         );
         let (printed, _) = home
@@ -337,7 +337,7 @@ fn without_landlock_namespaces_still_hide_and_landlock_refuses() {
         assert_eq!(home.script(IsolationMode::Auto, SEARCH).expect("the test machine allows it").0, "");
         let refused = home.script(IsolationMode::Landlock, "echo here");
         assert!(
-            matches!(&refused, Err(StartError::IsolationUnavailable(why)) if why.contains("andlock")),
+            matches!(&refused, Err(StartError::IsolationUnavailable(reason)) if reason.contains("andlock")),
             "{refused:?}"
         );
     });
@@ -457,9 +457,9 @@ fn the_sandboxes_of_codex_and_claude_work_inside() {
             ];
             let (printed, exit) =
                 home.run(IsolationMode::Namespace, &argv).expect("the test machine allows it");
-            let said =
+            let text =
                 printed.lines().filter(|line| !line.starts_with("WARNING")).map(|line| format!("{line}\n"));
-            assert_eq!((said.collect::<String>(), exit), expected);
+            assert_eq!((text.collect::<String>(), exit), expected);
             assert!(!workspace.join("made").exists(), "its sandbox is read-only unless told otherwise");
         }
         None => skip("no Codex is installed"),

@@ -24,8 +24,12 @@ fn a_backup_of_a_running_daemon_verifies_and_holds_its_runs() {
     let refused = home.run(&["backup", copy.to_str().unwrap()]);
     assert_eq!(refused.code, Some(1));
     assert!(refused.stderr.contains("already exists"), "{}", refused.stderr);
-    let found = verified(&home, copy.to_str().unwrap());
-    assert_eq!((found["ok"].as_bool(), found["runs"].as_u64()), (Some(true), Some(1)), "{found}");
+    let verified_copy = verified(&home, copy.to_str().unwrap());
+    assert_eq!(
+        (verified_copy["ok"].as_bool(), verified_copy["runs"].as_u64()),
+        (Some(true), Some(1)),
+        "{verified_copy}"
+    );
     let refused = home.run(&["verify", "--repair"]);
     assert_eq!(refused.code, Some(1));
     assert!(refused.stderr.contains("abide down --keep"), "{}", refused.stderr);
@@ -42,8 +46,8 @@ fn a_backup_of_a_running_daemon_verifies_and_holds_its_runs() {
     assert_eq!(verified(&home, previous)["runs"], 2, "the previous database is kept: {restored}");
     assert_eq!(restored["missing"]["first"].as_u64(), restored["entries"].as_u64().map(|it| it + 1));
     let _again = home.start();
-    let found = home.wait_for_status(&run, "waiting_user");
-    let question = found["pending_interaction_id"].as_str().unwrap();
+    let run_view = home.wait_for_status(&run, "waiting_user");
+    let question = run_view["pending_interaction_id"].as_str().unwrap();
     home.post(&format!("/v1/interactions/{question}/reply"), &serde_json::json!({ "text": "continue" }));
     home.wait_for_status(&run, "succeeded");
 }
@@ -61,8 +65,8 @@ fn tables_that_were_tampered_with_are_found_named_and_repaired() {
     drop(database);
     let output = home.run(&["verify"]);
     assert_eq!(output.code, Some(1));
-    let (said, advice) = (output.stdout, output.stderr);
-    assert!(said.contains(&run) && said.contains("inconsistent"), "{said}{advice}");
+    let (report, advice) = (output.stdout, output.stderr);
+    assert!(report.contains(&run) && report.contains("inconsistent"), "{report}{advice}");
     assert!(advice.contains("abide verify --repair"), "{advice}");
     let repaired = home.run_ok(&["verify", "--repair"]);
     assert!(repaired.contains("rebuilt") && repaired.contains(": consistent"), "{repaired}");

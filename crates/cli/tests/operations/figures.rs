@@ -3,7 +3,7 @@
 use crate::new_home;
 
 fn metric_value(text: &str, line: &str) -> f64 {
-    let value = text.lines().find_map(|found| found.strip_prefix(line)).map(str::trim);
+    let value = text.lines().find_map(|text_line| text_line.strip_prefix(line)).map(str::trim);
     value.unwrap_or_else(|| panic!("no line {line} in\n{text}")).parse().unwrap()
 }
 

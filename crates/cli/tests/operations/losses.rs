@@ -49,9 +49,9 @@ fn lost_input_is_refused_until_it_is_accepted_and_processes_of_lost_runs_are_end
     });
     let again = home.run_parrot("say hello");
     home.wait_for_status(&again, "succeeded");
-    let said = daemon.stderr();
+    let stderr = daemon.stderr();
     daemon.kill();
-    assert!(said.contains("--accept-loss") && said.contains(&run), "{said}");
+    assert!(stderr.contains("--accept-loss") && stderr.contains(&run), "{stderr}");
     drop(home.start());
     let report: Value = serde_json::from_str(&home.run_ok(&["verify", "--json"])).unwrap();
     assert!(report["notes"][0].as_str().unwrap().contains("a loss was accepted at"), "{report}");
@@ -106,8 +106,8 @@ fn a_deleted_database_is_logged_and_its_daemon_can_be_stopped() {
     fs::remove_file(home.path().join("abide.db")).unwrap();
     let log = home.path().join("logs").join("daemon.log");
     wait::until("the log says so", || {
-        let said = fs::read_to_string(&log).unwrap_or_default();
-        said.contains("no input is accepted") && said.contains("abide.db was deleted")
+        let log_text = fs::read_to_string(&log).unwrap_or_default();
+        log_text.contains("no input is accepted") && log_text.contains("abide.db was deleted")
     });
     home.run_ok(&["down", "--keep"]);
     assert!(!home.path().join("abide.db").exists(), "nothing is made in its place");

@@ -25,19 +25,19 @@ fn text(bytes: &[u8]) -> String {
 
 /// Returns all files below a folder with their contents.
 fn files_below(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap().flatten() {
             match entry.file_type().unwrap() {
                 kind if kind.is_dir() => folders.push(entry.path()),
                 kind if kind.is_file() => {
-                    found.push((entry.path(), std::fs::read(entry.path()).unwrap_or_default()));
+                    files.push((entry.path(), std::fs::read(entry.path()).unwrap_or_default()));
                 }
                 _ => {}
             }
         }
     }
-    found
+    files
 }
 
 #[test]

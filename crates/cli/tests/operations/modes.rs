@@ -12,17 +12,17 @@ use crate::new_home;
 
 /// Returns the files that other users could access, except the content of workspaces.
 fn open_to_others(home: &Path) -> Vec<(PathBuf, u32)> {
-    let (mut found, mut left) = (Vec::new(), vec![home.to_owned()]);
-    while let Some(path) = left.pop() {
+    let (mut modes, mut pending) = (Vec::new(), vec![home.to_owned()]);
+    while let Some(path) = pending.pop() {
         let meta = fs::symlink_metadata(&path).unwrap();
         if meta.mode() & 0o077 != 0 && !meta.is_symlink() {
-            found.push((path.clone(), meta.mode() & 0o777));
+            modes.push((path.clone(), meta.mode() & 0o777));
         }
         if meta.is_dir() && !path.ends_with("workspaces") {
-            left.extend(fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path()));
+            pending.extend(fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path()));
         }
     }
-    found
+    modes
 }
 
 /// Sets all permissions for all users, as a careless copy would.

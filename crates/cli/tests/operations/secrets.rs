@@ -33,9 +33,9 @@ fn no_line_no_file_and_no_answer_repeats_the_token_or_an_engines_variable() {
     let log = home.down(daemon);
     assert!(log.lines().filter(|line| line.contains("\"message\"")).count() > 5, "it was logged: {log}");
     answers.push(log);
-    for said in answers {
+    for answer in answers {
         for secret in [TOKEN, ENGINE_VALUE] {
-            assert!(!said.contains(secret), "{secret} is repeated in {said}");
+            assert!(!answer.contains(secret), "{secret} is repeated in {answer}");
         }
     }
     for (path, contents) in files_below(home.path()) {
@@ -56,8 +56,8 @@ fn a_store_that_cannot_be_reached_is_complained_about_without_its_password() {
     for words in [&["up"][..], &["verify"], &["backup", "copy.db"], &["config", "show"], &["config", "check"]]
     {
         let output = home.run(words);
-        let said = output.stdout + &output.stderr;
-        assert!(!said.is_empty() && !said.contains(PASSWORD), "abide {words:?}: {said}");
+        let text = output.stdout + &output.stderr;
+        assert!(!text.is_empty() && !text.contains(PASSWORD), "abide {words:?}: {text}");
     }
     assert!(home.run(&["backup", "copy.db"]).stderr.contains("pg_dump"));
 }

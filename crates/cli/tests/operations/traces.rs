@@ -50,8 +50,8 @@ fn spans(request: &Value) -> Vec<Value> {
 }
 
 fn attribute(span: &Value, key: &str) -> Option<String> {
-    let found = span["attributes"].as_array()?.iter().find(|attribute| attribute["key"] == key)?;
-    let value = &found["value"];
+    let attribute = span["attributes"].as_array()?.iter().find(|attribute| attribute["key"] == key)?;
+    let value = &attribute["value"];
     value["stringValue"].as_str().or(value["intValue"].as_str()).map(str::to_owned)
 }
 
@@ -62,17 +62,17 @@ fn a_run_its_turn_and_its_attempt_are_spans_within_each_other() {
     let _daemon = home.start();
     let run = home.run_parrot("say hello");
     home.wait_for_status(&run, "succeeded");
-    let mut found: Vec<Value> = vec![];
-    while !found.iter().any(|span| span["name"] == "run") {
+    let mut spans_received: Vec<Value> = vec![];
+    while !spans_received.iter().any(|span| span["name"] == "run") {
         let (first, request) = requests.recv_timeout(wait::LIMIT).unwrap();
         assert!(first.starts_with("POST /v1/traces "), "{first}");
         let service = &request["resourceSpans"][0]["resource"]["attributes"][0];
         assert_eq!(service["value"]["stringValue"], "abide");
-        found.extend(spans(&request));
+        spans_received.extend(spans(&request));
     }
     let named = |name: &str| {
-        let mut of_name = found.iter().filter(|span| span["name"] == name);
-        let one = of_name.next().unwrap_or_else(|| panic!("no span {name} in {found:?}"));
+        let mut of_name = spans_received.iter().filter(|span| span["name"] == name);
+        let one = of_name.next().unwrap_or_else(|| panic!("no span {name} in {spans_received:?}"));
         assert!(of_name.next().is_none(), "one span {name}");
         one
     };
@@ -133,6 +133,6 @@ fn an_endpoint_that_cannot_be_spoken_to_is_refused_at_the_start() {
     let home = new_home("[otel]\nendpoint = \"https://collector.example\"\n");
     let output = home.run(&["up"]);
     assert_eq!(output.code, Some(1));
-    let said = output.stderr;
-    assert!(said.contains("otel.endpoint") && said.contains("plain HTTP"), "{said}");
+    let stderr = output.stderr;
+    assert!(stderr.contains("otel.endpoint") && stderr.contains("plain HTTP"), "{stderr}");
 }

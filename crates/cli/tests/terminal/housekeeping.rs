@@ -350,8 +350,8 @@ fn a_keeper_left_alone_in_any_phase_sleeps_until_something_happens() {
                 }
             }
             rpc.kill();
-            let what = format!("{shell}: the keeper sleeps while {phase}");
-            wait::until(&what, || sleeps_without_limit(keeper));
+            let condition = format!("{shell}: the keeper sleeps while {phase}");
+            wait::until(&condition, || sleeps_without_limit(keeper));
             assert_eq!(RpcTestClient::start(&home).close(), Some(0));
             assert!(home.processes().is_empty());
         }

@@ -27,8 +27,8 @@ fn the_terminal_is_offered_as_mcp_tools() {
         names,
         ["terminal_cancel", "terminal_create", "terminal_destroy", "terminal_list", "terminal_run"]
     );
-    let made = tool(&mut client, "terminal_create", json!({ "shell": "bash" }));
-    let session = made["structuredContent"]["session_id"].as_str().unwrap().to_owned();
+    let created = tool(&mut client, "terminal_create", json!({ "shell": "bash" }));
+    let session = created["structuredContent"]["session_id"].as_str().unwrap().to_owned();
     tool(&mut client, "terminal_run", json!({ "session_id": session, "command": "cd /usr; x=1" }));
     let ran = tool(&mut client, "terminal_run", json!({ "session_id": session, "command": "pwd; echo $x" }));
     assert_eq!(ran["structuredContent"]["stdout"], "/usr\n1\n");

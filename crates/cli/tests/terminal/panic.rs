@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use abide_os::failpoint;
 use abide_terminal::{
-    CallResult, CreateSessionRequest, ExecRequest, ExecResult, KeeperLauncher, RuntimeHandle, SessionId,
-    SessionState, TerminalCall, TerminalConfig, TerminalError, TerminalErrorCode, TerminalLimits, Ticket,
+    CallTicket, CreateSessionRequest, ExecRequest, ExecResult, KeeperLauncher, RuntimeHandle, SessionId,
+    SessionState, TerminalCall, TerminalCallResult, TerminalConfig, TerminalError, TerminalErrorCode,
+    TerminalLimits,
 };
 
 use crate::support;
@@ -22,9 +23,9 @@ fn panic_for_victim(_name: &'static str, session: &str) {
     assert!(!is_victim, "the runtime breaks, as the test wants");
 }
 
-fn ask<R: CallResult + Send>(
+fn ask<R: TerminalCallResult + Send>(
     handle: &RuntimeHandle,
-    call: impl FnOnce(Ticket<R>) -> TerminalCall,
+    call: impl FnOnce(CallTicket<R>) -> TerminalCall,
 ) -> Result<R, TerminalError> {
     let (sender, receiver) = channel();
     handle.call(call, move |reply| sender.send(reply).unwrap());

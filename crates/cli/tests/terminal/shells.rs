@@ -207,11 +207,11 @@ fn a_function_or_alias_named_like_a_builtin_has_no_effect_on_results() {
         rpc.run(session, "kept=1");
         for word in ["builtin", "command", "eval", "printf", "echo", ".", "unset", "set", "exec", "trap"] {
             let function = format!("{word}() {{ /bin/echo fake; return 9; }}");
-            let made = rpc.call("exec.run", json!({ "session_id": session, "command": function }));
+            let definition = rpc.call("exec.run", json!({ "session_id": session, "command": function }));
             // If such a function hides the exit status, it is reported as unknown and never guessed.
             let command = json!({ "session_id": session, "command": "/bin/echo $kept; (exit 7)" });
             let mut after = rpc.call("exec.run", command.clone());
-            for error in [made.err(), after.clone().err()].into_iter().flatten() {
+            for error in [definition.err(), after.clone().err()].into_iter().flatten() {
                 assert_eq!((word, &error["data"]["code"]), ("builtin", &json!("SHELL_FAILED")), "{shell}");
             }
             if after.is_err() {

@@ -332,8 +332,9 @@ fn assert_exit_codes(shell: &str, pty: &Value) {
         // The result of the command with the definition does not matter.
         let params = json!({ "session_id": session, "command": definition, "timeout_ms": 3_000 });
         drop(rpc.call("exec.run", params));
-        let known: Vec<bool> = (0..3).map(|_| exit_code_is_reported(&mut rpc, &session, &context)).collect();
-        assert!(known[1..] == [true, true], "{context}: the shell is not repaired: {known:?}");
+        let reported: Vec<bool> =
+            (0..3).map(|_| exit_code_is_reported(&mut rpc, &session, &context)).collect();
+        assert!(reported[1..] == [true, true], "{context}: the shell is not repaired: {reported:?}");
         rpc.call_ok("session.destroy", json!({ "session_id": session, "force": true }));
     }
 }

@@ -184,7 +184,7 @@ fn stop_often(shell: &str, pty: bool, count: usize, index: usize) -> StopFinding
         seen.stops += 1;
         seen.restarts += usize::from(restarted);
         seen.longest = seen.longest.max(took);
-        let mut wrong = |what: String| seen.problems.push(format!("{context} after {after:?}: {what}"));
+        let mut wrong = |problem: String| seen.problems.push(format!("{context} after {after:?}: {problem}"));
         if result["timed_out"] != (number % 2 == 0) || result["cancelled"] != (number % 2 == 1) {
             wrong(format!("the result is {result}"));
         }
@@ -192,9 +192,9 @@ fn stop_often(shell: &str, pty: bool, count: usize, index: usize) -> StopFinding
             wrong(format!("the stop took {took:?}"));
         }
         let counted = std::fs::read_to_string(place.join("N")).ok();
-        let left = processes(&program);
-        if !left.is_empty() {
-            wrong(format!("processes are left: {left:?}"));
+        let remaining = processes(&program);
+        if !remaining.is_empty() {
+            wrong(format!("processes are left: {remaining:?}"));
         }
         if rpc.call_ok("session.info", json!({ "session_id": session }))["state"] == "TERMINATED" {
             seen.ended.push(format!("{context} after {after:?}: {result}"));

@@ -95,9 +95,9 @@ fn has_read_everything(home: &TestHome, feed: &EventReader) -> Option<bool> {
     Some(later.body["items"].as_array()?.is_empty())
 }
 
-fn poll_until(wanted: impl Fn() -> bool) -> bool {
+fn poll_until(condition: impl Fn() -> bool) -> bool {
     for _ in 0..MAX_POLLS {
-        if wanted() {
+        if condition() {
             return true;
         }
         sleep(Duration::from_millis(50));

@@ -35,7 +35,6 @@ struct PlannedKill {
 /// The processes killed at a failpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KillVictims {
-    /// Only the daemon.
     Daemon,
     /// The daemon, all keepers and all children, as in a power failure.
     All,

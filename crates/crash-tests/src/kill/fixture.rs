@@ -98,8 +98,8 @@ impl CrashFixture {
         }
         counters.readers += 1;
         counters.reconnections += self.home.events().reconnections();
-        let found = audit::check_home(&self.home, self.home.events(), daemon, &mut counters);
-        counters.problems.extend(found);
+        let problems = audit::check_home(&self.home, self.home.events(), daemon, &mut counters);
+        counters.problems.extend(problems);
         if !counters.problems.is_empty() {
             let name = super::home_name(self.home.path());
             eprintln!("{name}: {:#?}\n{}", counters.problems, self.home.stderr_tail());

@@ -61,11 +61,11 @@ impl LoadResults {
     }
 
     /// Records the current and the peak memory of a process, in MiB.
-    fn memory(&mut self, what: &str, pid: u32) {
+    fn memory(&mut self, label: &str, pid: u32) {
         let (now, most) = (status_mib(pid, "VmRSS"), peak_memory_mib(pid));
-        self.figure(format!("{what}: resident memory, MiB"), format!("{now} (peak {most})"));
+        self.figure(format!("{label}: resident memory, MiB"), format!("{now} (peak {most})"));
         if now == 0 || most > MAX_MEMORY_MIB {
-            self.problems.push(format!("{what}: {most} MiB, more than {MAX_MEMORY_MIB}"));
+            self.problems.push(format!("{label}: {most} MiB, more than {MAX_MEMORY_MIB}"));
         }
     }
 }

@@ -48,10 +48,10 @@ pub(super) fn run(options: &LoadOptions, seen: &mut LoadResults) -> Result<()> {
         }
     }
     delays.sort();
-    let told = |delay: Option<&Duration>| delay.map_or(0.0, |delay| delay.as_secs_f64() * 1000.0);
-    let median = told(delays.get(delays.len() / 2));
+    let milliseconds = |delay: Option<&Duration>| delay.map_or(0.0, |delay| delay.as_secs_f64() * 1000.0);
+    let median = milliseconds(delays.get(delays.len() / 2));
     seen.figure("milliseconds from a reply to its running turn, median", format!("{median:.0}"));
-    seen.figure("the same, maximum", format!("{:.0}", told(delays.last())));
+    seen.figure("the same, maximum", format!("{:.0}", milliseconds(delays.last())));
     seen.memory("after the answers", daemon.pid());
     daemon.terminate();
     let log = fs::read_to_string(home.workspace("w").join("log"))?;

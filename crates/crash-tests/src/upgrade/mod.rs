@@ -114,12 +114,12 @@ fn start_run(home: &TestHome, scenario: &TestScenario) -> std::result::Result<()
     let created = client
         .post_with_key("/v1/runs", &scenario.name, &scenario.request())
         .map_err(|error| format!("{}: {error}", scenario.name))?;
-    let wanted = match (scenario.expected_questions, scenario.mode.as_str()) {
+    let status = match (scenario.expected_questions, scenario.mode.as_str()) {
         (0, "chat") => "idle",
         (0, _) => "running",
         _ => "waiting_user",
     };
-    wait_for_status(home, created.str_at("/run_id"), wanted)
+    wait_for_status(home, created.str_at("/run_id"), status)
         .map(drop)
         .map_err(|error| format!("{}: {error:#}", scenario.name))
 }

@@ -52,8 +52,8 @@ impl NativeAgentFixture {
 
     /// Runs both agents up to their question, with the old binary.
     pub(super) fn begin(&mut self, home: &TestHome) -> Result<()> {
-        let asked = self.command(home, &["--message", "go"]);
-        ensure!(asked.code == Some(101), "the agent does not wait: {asked:?}");
+        let output = self.command(home, &["--message", "go"]);
+        ensure!(output.code == Some(101), "the agent does not wait: {output:?}");
         ensure!(self.sessions() == 1, "the waiting agent has {} sessions", self.sessions());
         let body = json!({
             "engine": "native", "workspace": home.workspace("native-engine"), "execution_mode": "interactive",

@@ -58,16 +58,14 @@ impl RunTransition {
         let Some(interaction) = self.run.interactions.iter().find(|interaction| interaction.is_open()) else {
             return;
         };
-        let decision = policy::decide(interaction, reason);
+        let decision = policy::decide(interaction, reason, self.texts());
         if self.run.consecutive_auto_decisions >= MAX_CONSECUTIVE_AUTO_DECISIONS {
             return self.cancel_by_policy(format!(
                 "{MAX_CONSECUTIVE_AUTO_DECISIONS} questions in a row were decided without a person"
             ));
         }
         match decision {
-            PolicyDecision::Abort => {
-                self.cancel_by_policy(String::from("nobody answered, and the question's policy is to abort"))
-            }
+            PolicyDecision::Abort => self.cancel_by_policy(String::from(self.texts().aborted_by_policy)),
             // The answer is a separate event, so that it is journalled and shown (D6).
             PolicyDecision::Answer(auto) if self.auto_replies_are_events() => {
                 self.follow_up = Some(RunEvent::ReplyArrived { reply: auto.into_reply() });
@@ -135,23 +133,17 @@ impl RunTransition {
                 match reply.text.trim().to_lowercase().as_str() {
                     STOP_LABEL => self.abandon_turn(&reply.by),
                     CONTINUE_LABEL => {
-                        let prompt = "Contact was lost during the last turn, so it is not known how much of it was \
-                                  done. Look at what is there first, then go on from it.";
-                        self.continue_with(interaction, String::from(prompt));
+                        let prompt = String::from(self.texts().continue_after_lost_contact);
+                        self.continue_with(interaction, prompt);
                     }
                     _ => self.continue_with(interaction, reply.text.clone()),
                 }
             }
             InteractionOrigin::Abide(RuntimeQuestion::RequestVoid) => {
-                let prompt = "The process of the last turn ended while it waited for a request of yours to be \
-                              answered. No answer reached it, and nothing was approved. Look at what is there \
-                              first, then go on from it, and ask again where you need to.";
-                self.continue_after_loss(interaction, reply, prompt);
+                self.continue_after_loss(interaction, reply, self.texts().continue_after_void_request);
             }
             InteractionOrigin::Abide(RuntimeQuestion::StoppedByShutdown) => {
-                let prompt = "The last turn was stopped before its end because the machine's agent runtime was \
-                              shut down. Look at what is there first, then go on from it.";
-                self.continue_after_loss(interaction, reply, prompt);
+                self.continue_after_loss(interaction, reply, self.texts().continue_after_shutdown);
             }
             InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly) => {
                 // No engine has received this prompt, even if the session has history.

@@ -45,7 +45,7 @@ impl RunTransition {
                 ExitStatus::Unknown if self.run.abilities.recover => self.start_recovery(RECOVERY_TIMEOUT),
                 ExitStatus::Unknown => {
                     self.clear_process();
-                    self.resolve_unknown_outcome("the engine's process is gone and nobody saw how it ended");
+                    self.resolve_unknown_outcome(self.texts().unknown_exit);
                 }
             },
             RunState::Running(RunningPhase::Stopping(stopping)) => {
@@ -56,7 +56,7 @@ impl RunTransition {
             // An idle chat whose engine exits successfully has ended and not failed.
             RunState::Idle { .. } if exit == ExitStatus::Code(0) => {
                 self.clear_process();
-                self.finish_exited_chat("the chat's engine has ended; start a new one to go on");
+                self.finish_exited_chat(self.texts().chat_exited);
             }
             RunState::WaitingUser(UserWait { held_process: HeldProcess::Turn { .. }, .. })
                 if self.voids_requests() =>

@@ -17,13 +17,11 @@ impl RunTransition {
         match kind {
             DeadlineKind::Answer(_) => match self.run.settings.unanswered {
                 UnansweredPolicy::AutoDecide => self.decide_unanswered(AutoDecideReason::UserNoReply),
-                UnansweredPolicy::Strict => self.fail(RunFailure::new(
-                    FailureCode::InteractionWaitTimeout,
-                    "nobody answered before the engine's process had to be ended",
-                )),
+                UnansweredPolicy::Strict => self
+                    .fail(RunFailure::new(FailureCode::InteractionWaitTimeout, self.texts().answer_timeout)),
             },
             DeadlineKind::Turn(_) => {
-                self.fail(RunFailure::new(FailureCode::TurnTimeout, "the turn worked longer than it may"));
+                self.fail(RunFailure::new(FailureCode::TurnTimeout, self.texts().turn_timeout));
             }
             DeadlineKind::Stop(_) => {
                 let RunState::Running(RunningPhase::Stopping(stopping)) = &self.run.state else {
@@ -37,9 +35,7 @@ impl RunTransition {
             }
             DeadlineKind::Idle(_) => {
                 self.end_process();
-                self.finish_exited_chat(
-                    "the chat rested so long that its engine was let go; start a new one to go on",
-                );
+                self.finish_exited_chat(self.texts().chat_idle);
             }
         }
         ApplyOutcome::Changed

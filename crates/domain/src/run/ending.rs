@@ -150,10 +150,8 @@ impl RunTransition {
         if chat && !self.run.is_sticky() && !self.run.handle_announced {
             // The answer is valid, but the session cannot be continued (A11).
             self.end_kept_process(live);
-            return self.fail(RunFailure::new(
-                FailureCode::SessionResumeFailed,
-                "the engine answered without naming its session, so the chat cannot go on",
-            ));
+            return self
+                .fail(RunFailure::new(FailureCode::SessionResumeFailed, self.texts().chat_without_session));
         }
         let sticky_chat = self.run.is_sticky() && chat;
         if sticky_chat && live.is_none() && self.run.next_message().is_none() {

@@ -147,7 +147,7 @@ impl RunTransition {
     }
 
     pub(super) fn fail_unconfirmed(&mut self) {
-        let message = "the engine did not name the session that it was told to go on with";
+        let message = self.texts().session_unconfirmed;
         self.fail(RunFailure::new(FailureCode::SessionResumeFailed, message));
     }
 

@@ -174,14 +174,15 @@ impl RunTransition {
         let stop_wording = match self.run.settings.execution_mode {
             ExecutionMode::Auto => return self.fail(failure.clone()),
             ExecutionMode::Interactive => "stop here",
-            ExecutionMode::Chat => "stop trying and go on with the next message",
+            ExecutionMode::Chat => self.texts().skip_launch,
         };
+        let unsent_prompt = self.texts().unsent_prompt;
         self.turn().error = Some(failure.clone());
         self.end_turn(ExecutionStatus::Failed);
         let prompt = format!(
             "The engine could not be started for this turn. It was tried {tries} times, the last time with: {}\n\
              Nothing of the turn was done. Try again, or {stop_wording}? Any other text is passed on to the engine, \
-             together with what it was to be told.",
+             together with {unsent_prompt}.",
             failure.message
         );
         // A launch is only requested if the session can be continued in a new process, so no process is held for the

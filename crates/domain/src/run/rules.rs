@@ -4,7 +4,10 @@
 //! a check.
 
 use super::{ApplyOutcome, RunState, transition::RunTransition};
-use crate::failure::{FailureCode, RunFailure};
+use crate::{
+    failure::{FailureCode, RunFailure},
+    texts::{DerivedTexts, TEXTS, TEXTS_BEFORE_VERSION_4},
+};
 
 /// The rules of new runs.
 ///
@@ -14,7 +17,8 @@ use crate::failure::{FailureCode, RunFailure};
 /// | 1 | a request inside a turn is void when its process ends (A10); automatic answers are events of their own (D6); a sticky run never fails with `SESSION_RESUME_FAILED`; late reports of the start and the exit of a process are recorded; a session that a lost process may have created with the id chosen by Abide is resumed |
 /// | 2 | a person's answer to an approval must be a yes or a no, and any other answer is refused; the decision is recorded (I42, I43) |
 /// | 3 | a message that is being added to a turn ends with it if Abide stops or supersedes the turn, because the process may have received it |
-pub const CURRENT_RULES_VERSION: u32 = 3;
+/// | 4 | other wording of failures, questions and instructions ([`crate::texts`]) |
+pub const CURRENT_RULES_VERSION: u32 = 4;
 
 impl RunTransition {
     /// Continues an older run under newer rules. The version never decreases.
@@ -50,6 +54,11 @@ impl RunTransition {
     /// Whether an answer to an approval must be a yes or a no.
     pub(super) fn requires_clear_verdict(&self) -> bool {
         self.run.rules >= 2
+    }
+
+    /// The texts that the run's version derives.
+    pub(super) fn texts(&self) -> &'static DerivedTexts {
+        if self.run.rules >= 4 { &TEXTS } else { &TEXTS_BEFORE_VERSION_4 }
     }
 
     /// Whether a message that is being added to a turn ends with a turn that Abide stops or supersedes.

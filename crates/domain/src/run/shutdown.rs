@@ -134,7 +134,7 @@ impl RunTransition {
         self.suppress_turn();
         let stop_wording = match self.run.settings.execution_mode {
             ExecutionMode::Auto | ExecutionMode::Interactive => "stop here",
-            ExecutionMode::Chat => "stop and go on with the next message",
+            ExecutionMode::Chat => self.texts().skip_turn,
         };
         let prompt = format!(
             "{explanation} ({}) Continue, or {stop_wording}? Any other text is passed on to the engine.",

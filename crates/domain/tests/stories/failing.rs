@@ -74,8 +74,8 @@ fn the_question_contains_the_error_and_the_number_of_launches() {
     assert_eq!(
         question.prompt,
         "The engine could not be started for this turn. It was tried 3 times, the last time with: no\nNothing of \
-         the turn was done. Try again, or stop here? Any other text is passed on to the engine, together with what \
-         it was to be told."
+         the turn was done. Try again, or stop here? Any other text is passed on to the engine, together with the \
+         prompt of this turn."
     );
 }
 

@@ -41,6 +41,7 @@ pub(crate) struct StorySettings {
     pub(crate) conversation: bool,
     pub(crate) turn_timeout: Option<u32>,
     pub(crate) announces: bool,
+    pub(crate) rules: u32,
 }
 
 pub(crate) const RESUMABLE: StorySettings = StorySettings {
@@ -51,6 +52,7 @@ pub(crate) const RESUMABLE: StorySettings = StorySettings {
     conversation: false,
     turn_timeout: None,
     announces: true,
+    rules: abide_domain::run::CURRENT_RULES_VERSION,
 };
 pub(crate) const STICKY: StorySettings = StorySettings { kind: ProfileKind::StickyProcess, ..RESUMABLE };
 pub(crate) const SESSION_TIMEOUT_SEC: u32 = 600;
@@ -88,7 +90,7 @@ impl RunStory {
             settings,
             message: message("m1", "task"),
             idempotency: None,
-            rules: abide_domain::run::CURRENT_RULES_VERSION,
+            rules: story_settings.rules,
         };
         story.apply(RunEvent::RunCreated(Box::new(new)));
         story

@@ -50,6 +50,21 @@ fn times_out(mut story: RunStory) {
     assert_eq!(error.map(|failure| failure.code), Some(FailureCode::TurnTimeout));
 }
 
+/// A journal is replayed with the texts of the rules that its run followed, so that its tables do not change.
+#[test]
+fn a_text_depends_on_the_rules_of_the_run() {
+    for (rules, expected) in [
+        (0, "the turn worked longer than it may"),
+        (3, "the turn worked longer than it may"),
+        (4, "the turn exceeded its time limit"),
+    ] {
+        let mut story = RunStory::working(StorySettings { rules, ..LIMITED });
+        story.expire_deadline();
+        let error = story.run().turns.last().and_then(|turn| turn.error.as_ref());
+        assert_eq!(error.map(|failure| failure.message.as_str()), Some(expected), "rules {rules}");
+    }
+}
+
 #[test]
 fn a_turn_works_as_long_as_it_may_in_whatever_way_it_came_to_work() {
     let first = RunStory::working(LIMITED);

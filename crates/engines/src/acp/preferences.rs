@@ -240,10 +240,10 @@ fn model_setting(
         if option.current_value.as_deref() == Some(requested) {
             return Ok(None);
         }
-        let found = values(&option.options)
+        let id = values(&option.options)
             .find_map(|value| value.value.as_deref().filter(|id| same(id, value.name.as_deref())));
-        if let Some(found) = found {
-            return setting(requests::set_option(index, session, &option.id, found));
+        if let Some(id) = id {
+            return setting(requests::set_option(index, session, &option.id, id));
         }
     }
     match (&opened.models, option) {
@@ -251,8 +251,8 @@ fn model_setting(
         // Lists can be incomplete, so an unlisted model is requested and the agent may refuse it.
         (Some(models), _) => {
             let listed: Vec<SessionModel<'_>> = models.available_models.iter().filter_map(parse).collect();
-            let found = listed.iter().find(|model| same(&model.model_id, model.name.as_deref()));
-            setting(requests::set_model(index, session, found.map_or(requested, |model| &model.model_id)))
+            let entry = listed.iter().find(|model| same(&model.model_id, model.name.as_deref()));
+            setting(requests::set_model(index, session, entry.map_or(requested, |model| &model.model_id)))
         }
         (None, Some(option)) => setting(requests::set_option(index, session, &option.id, requested)),
         (None, None) => Err(format!(

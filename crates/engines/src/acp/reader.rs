@@ -64,7 +64,7 @@ enum AcpPhase {
     },
     /// Applies these settings; the number counts those that are done.
     ApplyingSettings(Vec<SessionSetting>, usize),
-    /// Accepts prompts.
+    /// The session is open, and prompts are accepted.
     Ready,
     /// Failed before the first prompt was sent; accepts no other.
     Failed,

@@ -349,9 +349,9 @@ fn everything_that_a_yes_covers_is_shown() {
 /// SECURITY finding 8
 #[test]
 fn earlier_updates_of_a_call_complete_its_request() {
-    let told =
+    let update =
         r#"{"sessionUpdate":"tool_call","toolCallId":"c","title":"Run","rawInput":{"command":"evil"}}"#;
-    let prompt = permission_prompt(&[told], r#"{"toolCallId":"c","title":"harmless"}"#).unwrap();
+    let prompt = permission_prompt(&[update], r#"{"toolCallId":"c","title":"harmless"}"#).unwrap();
     assert!(prompt.contains("command:\n  | evil"), "{prompt}");
     let long = format!(
         r#"{{"sessionUpdate":"tool_call","toolCallId":"c","title":"Run","rawInput":{{"command":"{}"}}}}"#,

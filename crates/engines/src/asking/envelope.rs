@@ -26,7 +26,6 @@ pub(super) enum QuestionLikelihood {
     None,
 }
 
-/// Rates an object.
 pub(super) fn question_likelihood(object: &Map<String, Value>) -> QuestionLikelihood {
     let inner = unwrap_object(object);
     let asks = text_of(inner, &PROMPT_KEYS).is_some();

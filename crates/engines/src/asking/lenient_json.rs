@@ -6,7 +6,6 @@
 
 use serde_json::{Map, Value};
 
-/// A parsed object.
 #[derive(Debug, PartialEq)]
 pub(super) struct LenientObject {
     pub(super) object: Map<String, Value>,

@@ -201,8 +201,10 @@ mod tests {
 
     #[test]
     fn the_example_that_engines_are_shown_is_understood() {
-        let heard = recognise(QUESTION_RULES);
-        assert_eq!(heard.warning, None);
-        assert!(matches!(heard.outcome, TurnOutcome::Asked { question, .. } if question.options.len() == 2));
+        let recognized = recognise(QUESTION_RULES);
+        assert_eq!(recognized.warning, None);
+        assert!(
+            matches!(recognized.outcome, TurnOutcome::Asked { question, .. } if question.options.len() == 2)
+        );
     }
 }

@@ -36,7 +36,7 @@ pub fn recognise(text: &str) -> RecognizedAnswer {
         .or_else(|| unmarked_json_question(text, &blocks))
         .or_else(|| unfenced_question(text, &blocks))
     {
-        Some(found) => question_answer(text, &found),
+        Some(span) => question_answer(text, &span),
         None => RecognizedAnswer { outcome: TurnOutcome::Completed { text: text.to_owned() }, warning: None },
     }
 }
@@ -121,11 +121,11 @@ fn begins_with_wait_marker(object: &str) -> bool {
     ["pending_user", "ask_user", "waiting_user"].into_iter().any(|value| word(value, after))
 }
 
-fn question_answer(text: &str, found: &QuestionSpan) -> RecognizedAnswer {
+fn question_answer(text: &str, span: &QuestionSpan) -> RecognizedAnswer {
     let part = |range: Range<usize>| text.get(range).unwrap_or_default();
-    let (body, before) = (part(found.body.clone()), part(0..found.range.start).trim());
+    let (body, before) = (part(span.body.clone()), part(0..span.range.start).trim());
     let mut warnings = vec![];
-    if found.other_questions > 0 {
+    if span.other_questions > 0 {
         warnings.push(
             "the answer has several questions; only the last one is asked, the others stay in the text"
                 .to_owned(),
@@ -146,7 +146,7 @@ fn question_answer(text: &str, found: &QuestionSpan) -> RecognizedAnswer {
         }
         (None, _) | (_, None) => (malformed_question(body.trim(), before, &mut warnings), ""),
     };
-    let after = part(found.range.end..text.len()).trim();
+    let after = part(span.range.end..text.len()).trim();
     let prose: Vec<&str> = [before, rest, after].into_iter().filter(|part| !part.is_empty()).collect();
     RecognizedAnswer {
         outcome: TurnOutcome::Asked { text: prose.join("\n\n"), question },

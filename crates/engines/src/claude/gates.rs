@@ -177,8 +177,8 @@ fn file_change_subject(path: String, change: ChangeKind, diff: String) -> Approv
     ApprovalSubject::FileChange { files: vec![FileChange { path, change, diff, truncated: false }] }
 }
 
-fn question(asked: &AskUserQuestionInput) -> Question {
-    let (kind, prompt, options) = match asked.questions.as_slice() {
+fn question(input: &AskUserQuestionInput) -> Question {
+    let (kind, prompt, options) = match input.questions.as_slice() {
         [only] => {
             let kind = match (only.options.is_empty(), only.multi_select) {
                 (true, _) => InteractionKind::OpenText,
@@ -202,12 +202,12 @@ fn question(asked: &AskUserQuestionInput) -> Question {
 }
 
 /// A question with its suggestions.
-fn question_text(asked: &AskedQuestion) -> String {
-    let mut text = asked.question.clone();
-    if asked.multi_select {
+fn question_text(question: &AskedQuestion) -> String {
+    let mut text = question.question.clone();
+    if question.multi_select {
         text.push_str(" (several may be chosen)");
     }
-    for option in &asked.options {
+    for option in &question.options {
         // Writing to a string cannot fail.
         write!(text, "\n- {}", option.label).ok();
         if !option.description.is_empty() {
@@ -230,19 +230,19 @@ fn with_answers(input: &RawValue, answers: &Map<String, Value>) -> Box<RawValue>
 
 /// Assigns the person's text to the questions. Text that cannot be split is the answer to each of them, so that nothing
 /// is lost and the model can interpret it.
-fn answers(asked: &AskUserQuestionInput, text: &str) -> Map<String, Value> {
+fn answers(input: &AskUserQuestionInput, text: &str) -> Map<String, Value> {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let several = asked.questions.len() > 1;
+    let several = input.questions.len() > 1;
     let numbered: Vec<Option<&str>> =
-        (1..=asked.questions.len()).map(|number| numbered_line(&lines, number)).collect();
+        (1..=input.questions.len()).map(|number| numbered_line(&lines, number)).collect();
     let all_numbered = several && numbered.iter().all(Option::is_some) && lines.len() == numbered.len();
-    let one_each = several && lines.len() == asked.questions.len();
+    let one_each = several && lines.len() == input.questions.len();
     let answer = |at: usize| {
         let own_line =
             if all_numbered { numbered.get(at).copied().flatten() } else { lines.get(at).copied() };
         own_line.filter(|_| one_each).unwrap_or_else(|| text.trim())
     };
-    asked
+    input
         .questions
         .iter()
         .enumerate()
@@ -275,8 +275,8 @@ mod tests {
             r#"{{"request_id":"r1","request":{{"subtype":"can_use_tool","tool_name":"{tool}","input":{input}}}}}"#
         );
         let mut gates = ClaudeGates::default();
-        let what = gates.raise(serde_json::from_str(&line).expect("the request is well-formed"));
-        (gates, what)
+        let fact = gates.raise(serde_json::from_str(&line).expect("the request is well-formed"));
+        (gates, fact)
     }
 
     fn check(tool: &str, input: &str, text: &str, verdict: Option<ApprovalVerdict>, expected: &str) {
@@ -306,9 +306,9 @@ mod tests {
     }
 
     fn question_for(tool: &str, input: &str) -> Question {
-        let (_, what) = raise_gate(tool, input);
-        let FactKind::Gate { purpose: GatePurpose::Approval, question, .. } = what else {
-            panic!("{what:?} is no approval")
+        let (_, fact) = raise_gate(tool, input);
+        let FactKind::Gate { purpose: GatePurpose::Approval, question, .. } = fact else {
+            panic!("{fact:?} is no approval")
         };
         question
     }
@@ -364,7 +364,7 @@ mod tests {
             );
             gates.raise(serde_json::from_str(&line).expect("the request is well-formed"))
         });
-        let declined = raises.filter(|what| matches!(what, FactKind::WriteStdin(_))).count();
+        let declined = raises.filter(|fact| matches!(fact, FactKind::WriteStdin(_))).count();
         assert_eq!(declined, 1, "30 MiB are held, and not 40");
     }
 
@@ -407,8 +407,8 @@ mod tests {
 
     #[test]
     fn several_questions_are_one_gate_that_lists_them() {
-        let (_, what) = raise_gate("AskUserQuestion", TWO_QUESTIONS);
-        let FactKind::Gate { purpose, question, .. } = what else { panic!("{what:?} is no gate") };
+        let (_, fact) = raise_gate("AskUserQuestion", TWO_QUESTIONS);
+        let FactKind::Gate { purpose, question, .. } = fact else { panic!("{fact:?} is no gate") };
         assert_eq!(purpose, GatePurpose::Input);
         assert_eq!(
             question.prompt,

@@ -289,13 +289,13 @@ const SECONDS_PER_DAY: u32 = 86_400;
 /// Returns the subdirectories named after a run, sorted. Links are ignored.
 fn run_dirs(parent: &Path) -> Vec<(RunId, PathBuf)> {
     let Ok(entries) = fs::read_dir(parent) else { return vec![] };
-    let mut found: Vec<_> = entries
+    let mut run_dirs: Vec<_> = entries
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
         .collect();
-    found.sort();
-    found
+    run_dirs.sort();
+    run_dirs
 }
 
 impl fmt::Debug for RetentionDeps {

@@ -391,9 +391,9 @@ fn trees_that_cannot_be_deleted_do_not_keep_others() {
     };
     let tried = std::thread::spawn(rounds).join().unwrap();
     assert_eq!(tried, ["b", "d", "y", "a"], "each round continues behind the one before");
-    let mut left: Vec<_> = fs::read_dir(&trash).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    left.sort();
-    assert_eq!(left, ["a", "b", "c", "d"]);
+    let mut entries: Vec<_> = fs::read_dir(&trash).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    entries.sort();
+    assert_eq!(entries, ["a", "b", "c", "d"]);
 }
 
 /// Issue 14, item 3: a directory is deleted only if Abide made it and can prove it.

@@ -98,7 +98,7 @@ fn list_entries(
     protected: &[(u64, u64)],
 ) -> Result<Vec<CopyEntry>, CopyError> {
     let mut entries = vec![];
-    let (mut found, mut bytes) = (0, 0);
+    let (mut entry_count, mut bytes) = (0, 0);
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
         let unreadable = |source| CopyError::Unreadable { path: folder.clone(), source };
@@ -118,8 +118,8 @@ fn list_entries(
             if entry.name == OsStr::new(".git") {
                 continue;
             }
-            found += 1;
-            if found > limits.entries {
+            entry_count += 1;
+            if entry_count > limits.entries {
                 return Err(CopyError::TooMany { limits });
             }
             let path = folder.join(&entry.name);

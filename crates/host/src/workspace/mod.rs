@@ -189,7 +189,10 @@ impl LocalWorkspaces {
         let folders = HomeFolder::PRIVATE.into_iter().chain([HomeFolder::Workspaces]);
         let paths = folders.map(|folder| folder.path(&self.home)).chain([self.home.clone()]);
         let paths = paths.chain(self.store_folders.iter().cloned());
-        paths.filter_map(|path| fs::metadata(path).ok()).map(|found| (found.dev(), found.ino())).collect()
+        paths
+            .filter_map(|path| fs::metadata(path).ok())
+            .map(|metadata| (metadata.dev(), metadata.ino()))
+            .collect()
     }
 
     /// Installs the run's copy of its skill.

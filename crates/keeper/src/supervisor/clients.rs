@@ -29,7 +29,7 @@ pub(super) struct ClientConnections {
 struct ClientConnection {
     socket: FramedSocket,
     is_authenticated: bool,
-    follows: Vec<FollowedOutput>,
+    follows: Vec<OutputSubscription>,
     /// The events that the poller watches for on its socket.
     watched_events: EventFlags,
     /// True if requests of this client are postponed because it does not read its responses.
@@ -37,7 +37,7 @@ struct ClientConnection {
 }
 
 #[derive(Debug)]
-struct FollowedOutput {
+struct OutputSubscription {
     tag: u64,
     job: JobId,
     next_offsets: [u64; 2],
@@ -171,7 +171,7 @@ impl ClientConnections {
             // A tag identifies one follower. A second request with the same tag moves it instead of duplicating the
             // output.
             client.follows.retain(|follow| follow.tag != tag);
-            client.follows.push(FollowedOutput {
+            client.follows.push(OutputSubscription {
                 tag,
                 job,
                 next_offsets: at,
@@ -265,7 +265,7 @@ fn is_permitted_peer(peer: Uid, own: Uid) -> bool {
 /// Sends missing output. Returns true when the follower is complete.
 fn send_missing_output(
     socket: &mut FramedSocket,
-    follow: &mut FollowedOutput,
+    follow: &mut OutputSubscription,
     spool: &Spool,
     running: Option<JobId>,
 ) -> bool {

@@ -156,13 +156,13 @@ mod tests {
     use super::*;
 
     fn sizes(folder: &Path) -> Vec<(String, u64)> {
-        let mut found: Vec<_> = fs::read_dir(folder)
+        let mut files: Vec<_> = fs::read_dir(folder)
             .unwrap()
             .map(|entry| entry.unwrap())
             .map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len()))
             .collect();
-        found.sort();
-        found
+        files.sort();
+        files
     }
 
     #[test]
@@ -172,9 +172,9 @@ mod tests {
         for number in 0..50 {
             log.write_line(format!("line {number:05} of the log\n").as_bytes());
         }
-        let found = sizes(folder.path());
-        assert_eq!(found.len(), 3);
-        assert!(found.iter().all(|(_, size)| *size <= 100), "{found:?}");
+        let files = sizes(folder.path());
+        assert_eq!(files.len(), 3);
+        assert!(files.iter().all(|(_, size)| *size <= 100), "{files:?}");
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
         let all = [read("daemon.log.2"), read("daemon.log.1"), read("daemon.log")].concat();
         let expected: Vec<_> =
@@ -208,8 +208,8 @@ mod tests {
         }
         log.0.lock().unwrap().newest = kept;
         log.write_line(b"after\n");
-        let told = fs::read_to_string(folder.path().join(LOG_FILE)).unwrap();
-        assert_eq!(told, "before\n3 lines left out: they could not be written\nafter\n");
+        let log = fs::read_to_string(folder.path().join(LOG_FILE)).unwrap();
+        assert_eq!(log, "before\n3 lines left out: they could not be written\nafter\n");
     }
 
     #[test]

@@ -22,7 +22,7 @@ async fn commit_observed(metrics: &DaemonMetrics, store: &MemoryStore, commits: 
 }
 
 fn metric_value(text: &str, line: &str) -> u64 {
-    let value = text.lines().find_map(|found| found.strip_prefix(line)).map(str::trim);
+    let value = text.lines().find_map(|text_line| text_line.strip_prefix(line)).map(str::trim);
     value.unwrap_or_else(|| panic!("no line {line} in\n{text}")).parse().expect("a number")
 }
 
@@ -47,7 +47,9 @@ async fn every_ended_turn_and_run_of_the_ledger_is_counted_once() {
     assert_eq!(by_outcome, turns, "every outcome has its line:\n{text}");
     let ended = [RunStatus::Succeeded, RunStatus::Failed, RunStatus::Canceled].into_iter().map(|status| {
         let line = format!("abide_runs_finished_total{{outcome=\"{}\"}}", status.name());
-        text.lines().find_map(|found| found.strip_prefix(&line)).map_or(0, |it| it.trim().parse().unwrap())
+        text.lines()
+            .find_map(|text_line| text_line.strip_prefix(&line))
+            .map_or(0, |it| it.trim().parse().unwrap())
     });
     assert_eq!(ended.sum::<u64>(), finished);
     assert_eq!(metric_value(&text, "abide_commit_duration_seconds_count"), 900);

@@ -19,7 +19,6 @@ pub struct Cgroup2Mount {
     pub options: Vec<String>,
 }
 
-/// `CGROUP2_SUPER_MAGIC`.
 const CGROUP2_SUPER_MAGIC: FsWord = 0x6367_7270;
 
 /// All mounts of the hierarchy in this process's mount namespace. Hosts with both versions have it at

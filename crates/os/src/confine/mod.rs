@@ -82,7 +82,7 @@ pub enum ConfineError {
     /// The kernel or its configuration does not provide the mechanism to this process.
     #[error("{mechanism} cannot be used: {source}")]
     Unavailable {
-        /// For messages.
+        /// The name of the kernel's mechanism, for messages.
         mechanism: &'static str,
         source: io::Error,
     },

@@ -283,7 +283,6 @@ impl<'a> RemovalWalk<'a> {
         rustix::fs::openat(directory, c".", flags, Mode::empty())
     }
 
-    /// The current directory.
     fn current_level(&mut self) -> &mut WalkLevel {
         self.levels.last_mut().expect("the walk ends when it leaves the top")
     }

@@ -82,7 +82,7 @@ pub enum PromptSource {
 /// The engine's permissions on the machine. They apply to every turn and are never widened (A4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum SandboxMode {
-    /// Reading only.
+    /// Files can be read; nothing can be written.
     ReadOnly,
     /// Writing files in the workspace.
     WorkspaceWrite,

@@ -66,7 +66,27 @@ pub enum StoreError {
     /// This kind of store does not support the operation.
     #[error("the store does not support this operation: {hint}")]
     Unsupported { hint: String },
-    /// The request is invalid, for example because of a malformed cursor.
+    /// An input of the caller cannot be used.
+    #[error(transparent)]
+    Invalid(StoreInputError),
+}
+
+/// An input that a store cannot use.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreInputError {
+    /// The cursor of a list is malformed. Start again without one.
+    #[error("the cursor is invalid")]
+    Cursor,
+    /// The idempotency key exceeds the limit of the database. Send a shorter one.
+    #[error("the key is too long: {reason}")]
+    KeyTooLong { reason: String },
+    /// The URL of the store, or the path of a backup, cannot be used. The operator changes it.
     #[error("{detail}")]
-    Invalid { detail: String },
+    Location {
+        /// The cause and the remedy.
+        detail: String,
+    },
+    /// The commit is empty, or a value cannot be encoded. A retry fails as well; the program has a bug.
+    #[error("{detail}; this is a bug, please report it")]
+    Unencodable { detail: String },
 }

@@ -11,7 +11,7 @@ mod page;
 mod tables;
 
 pub use commit::{CommitReceipt, JournalCommit, JournalEntry, JournalSeq, RunChange};
-pub use error::StoreError;
+pub use error::{StoreError, StoreInputError};
 pub use inspection::StoreFlaw;
 pub use page::{JournalPage, JournalPageRequest, ListPage, PageRequest};
 pub use tables::{JournalMismatch, RunTables};
@@ -175,7 +175,7 @@ pub trait StoreMaintenance {
     }
 }
 
-/// A complete store.
+/// All contracts of a store together.
 pub trait Store: Journal + StoreQueries + StoreMaintenance + Send + Sync {}
 
 impl<S> Store for S where S: Journal + StoreQueries + StoreMaintenance + Send + Sync {}

@@ -47,7 +47,7 @@ fn event(value: &mut Value) {
             rename_field(fields, "ending", "outcome");
             rename_field(fields, "aftermath", "process_after");
             visit(fields, "outcome", |outcome| {
-                visit_variant(outcome, "asked", |asked| visit(asked, "question", question));
+                visit_variant(outcome, "asked", |fields| visit(fields, "question", question));
             });
             visit(fields, "process_after", |after| {
                 if let Some(exit) = after.get_mut("exited") {

@@ -51,14 +51,14 @@ impl JournalReencoder {
         } else {
             (old.event.to_owned(), old.checksum)
         };
-        let Some(found) = chain else {
+        let Some(chain) = chain else {
             // Entries of versions before the chain have none, and the chain starts after them.
             *self = Self::default();
             return Ok(ReencodedEntry { event, checksum, chain: None });
         };
-        let is_continued = chain::next(self.old_chain, old.checksum) == found;
+        let is_continued = chain::next(self.old_chain, old.checksum) == chain;
         let next = chain::next(self.new_chain, checksum);
-        self.old_chain = found;
+        self.old_chain = chain;
         self.new_chain = if is_continued { next } else { !next };
         Ok(ReencodedEntry { event, checksum, chain: Some(self.new_chain) })
     }

@@ -23,7 +23,7 @@ pub(super) struct BatchBaseline {
 
 /// The rows of all accepted commits. If a row is written several times, the last version remains.
 #[derive(Debug, Default)]
-pub(super) struct CommitBatch<'a> {
+pub(super) struct MergedRows<'a> {
     pub(super) entries: Vec<PlacedEntry<'a>>,
     pub(super) runs: BTreeMap<&'a str, (&'a RunKeys, &'a str)>,
     pub(super) inbound: BTreeMap<(&'a str, &'a str), (&'a str, &'a str)>,
@@ -43,7 +43,7 @@ pub(super) struct PlacedEntry<'a> {
     pub(super) head: JournalHead,
 }
 
-impl<'a> CommitBatch<'a> {
+impl<'a> MergedRows<'a> {
     /// Adds a commit, or returns the reason for its refusal and changes nothing.
     pub(super) fn add_commit(
         &mut self,
@@ -87,7 +87,7 @@ impl<'a> CommitBatch<'a> {
     }
 }
 
-impl CommitBatch<'_> {
+impl MergedRows<'_> {
     /// Whether there is anything to write.
     pub(super) fn has_rows(&self) -> bool {
         !(self.runs.is_empty()

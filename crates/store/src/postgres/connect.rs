@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use abide_ports::store::StoreError;
+use abide_ports::store::{StoreError, StoreInputError};
 use tokio::sync::watch;
 use tokio_postgres::{Client, Config, Row, Statement, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -82,9 +82,9 @@ impl PostgresTarget {
             }
             let value = percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned();
             if own_parameters.insert(name, value).is_some() {
-                return Err(StoreError::Invalid {
+                return Err(StoreError::Invalid(StoreInputError::Location {
                     detail: format!("the store's URL has two values for {name}; keep one of them"),
-                });
+                }));
             }
         }
         let schema = own_parameters.remove("schema").unwrap_or_else(|| DEFAULT_SCHEMA.to_owned());
@@ -92,11 +92,13 @@ impl PostgresTarget {
         if schema.is_empty() || schema.len() > 63 || !schema.chars().all(letters) {
             let detail =
                 "the name of the schema must consist of 1 to 63 lower-case letters, digits and _".to_owned();
-            return Err(StoreError::Invalid { detail });
+            return Err(StoreError::Invalid(StoreInputError::Location { detail }));
         }
         // The URL is not included in the message, because it may contain a password.
         let mut config: Config = format!("{address}?{}", rest.join("&")).parse().map_err(|error| {
-            StoreError::Invalid { detail: format!("the store's URL is invalid: {error}") }
+            StoreError::Invalid(StoreInputError::Location {
+                detail: format!("the store's URL is invalid: {error}"),
+            })
         })?;
         config.application_name("abide").connect_timeout(CONNECT_TIMEOUT);
         // Keepalives detect an interrupted connection within 30 seconds. The default of the system is two hours.
@@ -122,7 +124,6 @@ impl PostgresTarget {
         self.connect_with_retries(MAX_CONNECT_TRIES).await
     }
 
-    /// Connects without retries.
     pub(super) async fn connect_once(&self) -> Result<PostgresConnection, StoreError> {
         self.connect_with_retries(1).await
     }

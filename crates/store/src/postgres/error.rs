@@ -1,6 +1,6 @@
 //! Translates errors of the server to store errors.
 
-use abide_ports::store::StoreError;
+use abide_ports::store::{StoreError, StoreInputError};
 use tokio_postgres::{Error, error::SqlState};
 
 /// An error before the COMMIT. Nothing was written.
@@ -13,7 +13,7 @@ pub(super) fn failed(error: &Error) -> StoreError {
             StoreError::Damaged { detail: reason }
         }
         long if *long == SqlState::PROGRAM_LIMIT_EXCEEDED => {
-            StoreError::Invalid { detail: format!("the key is too long: {reason}") }
+            StoreError::Invalid(StoreInputError::KeyTooLong { reason })
         }
         // All other errors depend on the server's state or configuration, so a retry may succeed.
         _ => StoreError::Unavailable { reason },

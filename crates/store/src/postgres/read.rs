@@ -38,7 +38,7 @@ impl PostgresReader {
         self.target.schema()
     }
 
-    /// A separate connection.
+    /// Opens a connection that is not shared.
     pub(super) async fn connect(&self) -> Result<PostgresConnection, StoreError> {
         self.target.connect().await
     }
@@ -175,7 +175,6 @@ impl PostgresReader {
         self.page(table, &sql, vec![&run, &after, &more], page, |row| table.value(row)).await
     }
 
-    /// Runs by id.
     pub(super) async fn run_ids(&self, sql: &str, values: SqlParams<'_>) -> Result<Vec<RunId>, StoreError> {
         self.rows(sql, values).await?.iter().map(|row| parse_id("the journal", row.get(0))).collect()
     }

@@ -7,7 +7,7 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use abide_ports::store::StoreError;
+use abide_ports::store::{StoreError, StoreInputError};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::error::SqlState;
 
@@ -168,8 +168,10 @@ impl SchemaLock {
                 backend,
             },
         };
-        let text = serde_json::to_string(&holder).map_err(|error| StoreError::Invalid {
-            detail: format!("the entry of this daemon cannot be encoded: {error}"),
+        let text = serde_json::to_string(&holder).map_err(|error| {
+            StoreError::Invalid(StoreInputError::Unencodable {
+                detail: format!("the entry of this daemon cannot be encoded: {error}"),
+            })
         })?;
         let sql = "INSERT INTO meta (key, value) VALUES ('holder', $1)
                    ON CONFLICT (key) DO UPDATE SET value = excluded.value";
@@ -204,7 +206,6 @@ async fn read_holder(session: &PostgresConnection) -> Result<Option<SchemaHolder
     Ok(rows.first().and_then(|row| serde_json::from_str(row.get(0)).ok()))
 }
 
-/// The host name.
 fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     if name.trim().is_empty() { "an unknown host".to_owned() } else { name.trim().to_owned() }

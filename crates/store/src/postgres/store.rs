@@ -104,18 +104,18 @@ impl StoreQueries for PostgresStore {
         Box::pin(async move {
             let sql = "SELECT run_id, body FROM runs WHERE deadline_at IS NOT NULL AND deadline_at <= $1
                        ORDER BY deadline_at, run_id LIMIT $2";
-            let mut wanted = limit;
+            let mut row_limit = limit;
             loop {
-                let rows = self.reader.runs(sql, &[&until.0, &limit_to_db_integer(wanted)]).await?;
+                let rows = self.reader.runs(sql, &[&until.0, &limit_to_db_integer(row_limit)]).await?;
                 let read = rows.len();
                 let runs = rows.into_iter().filter_map(|(_, run)| run.ok());
                 let mut due: Vec<_> = runs.filter_map(|run| Some((run.run_id, run.deadline()?))).collect();
                 // Unreadable rows are skipped, so that they do not hide later rows.
-                if due.len() >= limit || read < wanted {
+                if due.len() >= limit || read < row_limit {
                     due.truncate(limit);
                     return Ok(due);
                 }
-                wanted = wanted.saturating_mul(2);
+                row_limit = row_limit.saturating_mul(2);
             }
         })
     }
@@ -229,7 +229,7 @@ impl StoreQueries for PostgresStore {
             let sql = "SELECT run_id, body FROM runs WHERE activity IN ($1, $2) AND run_id >= $3
                        ORDER BY run_id LIMIT $4";
             let first = after.map_or(String::new(), |(run, _)| run.to_string());
-            let mut wanted = limit.saturating_add(1);
+            let mut row_limit = limit.saturating_add(1);
             loop {
                 let rows = self
                     .reader
@@ -239,17 +239,17 @@ impl StoreQueries for PostgresStore {
                             &ACTIVITY_EFFECTS,
                             &ACTIVITY_SLOT_AND_EFFECTS,
                             &first,
-                            &limit_to_db_integer(wanted),
+                            &limit_to_db_integer(row_limit),
                         ],
                     )
                     .await?;
                 let read = rows.len();
                 let runs: Vec<Run> = rows.into_iter().filter_map(|(_, run)| run.ok()).collect();
                 // Unreadable rows are skipped, so that they do not hide later rows.
-                if runs.len() > limit || read < wanted {
+                if runs.len() > limit || read < row_limit {
                     return Ok(pending_effects_after(runs, after, limit));
                 }
-                wanted = wanted.saturating_mul(2);
+                row_limit = row_limit.saturating_mul(2);
             }
         })
     }

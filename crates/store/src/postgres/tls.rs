@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use abide_ports::store::StoreError;
+use abide_ports::store::{StoreError, StoreInputError};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::{
@@ -27,7 +27,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 /// The protection of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TlsMode {
-    /// Plain text.
+    /// Unencrypted.
     Disable,
     /// TLS if the server supports it, with any certificate. Only a local connection falls back to plain text.
     Prefer,
@@ -63,11 +63,11 @@ impl TlsMode {
             "require" => Ok(Self::Require),
             "verify-ca" => Ok(Self::VerifyCa),
             "verify-full" => Ok(Self::VerifyFull),
-            _ => Err(StoreError::Invalid {
+            _ => Err(StoreError::Invalid(StoreInputError::Location {
                 detail:
                     "sslmode in the store's URL must be disable, prefer, require, verify-ca or verify-full"
                         .to_owned(),
-            }),
+            })),
         }
     }
 }
@@ -94,10 +94,10 @@ impl TlsSettings {
             (None, _) => TlsMode::VerifyFull,
         };
         if mode != TlsMode::Disable && sockets > 0 {
-            return Err(StoreError::Invalid {
+            return Err(StoreError::Invalid(StoreInputError::Location {
                 detail: "the store's URL has both a Unix socket and a network address; keep one kind"
                     .to_owned(),
-            });
+            }));
         }
         config.ssl_mode(match mode {
             TlsMode::Disable => SslMode::Disable,

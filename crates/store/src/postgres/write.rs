@@ -6,7 +6,7 @@ use futures_util::future::try_join_all;
 use tokio_postgres::{Error, types::ToSql};
 
 use super::{
-    batch::{BatchBaseline, CommitBatch, PlacedEntry},
+    batch::{BatchBaseline, MergedRows, PlacedEntry},
     connect::PostgresConnection,
     error::failed,
     text::{escape_nul, unescape_nul},
@@ -58,7 +58,7 @@ pub(super) async fn begin(
 pub(super) async fn write_rows(
     session: &PostgresConnection,
     head: JournalHead,
-    batch: &CommitBatch<'_>,
+    batch: &MergedRows<'_>,
 ) -> Result<(), Error> {
     let mut statements = StatementBatch::default();
     statements.add("UPDATE head SET seq = $1, chain = $2", vec![Box::new(head.seq), Box::new(head.chain)]);
@@ -90,7 +90,7 @@ pub(super) async fn write_rows(
     statements.send(session).await
 }
 
-fn add_ledger_statements<'a>(statements: &mut StatementBatch<'a>, batch: &'a CommitBatch<'a>) {
+fn add_ledger_statements<'a>(statements: &mut StatementBatch<'a>, batch: &'a MergedRows<'a>) {
     if !batch.runs.is_empty() {
         let keys = || batch.runs.values().map(|(keys, _)| keys);
         statements.add(
@@ -162,7 +162,7 @@ fn add_ledger_statements<'a>(statements: &mut StatementBatch<'a>, batch: &'a Com
     add_claim_statements(statements, batch);
 }
 
-fn add_claim_statements<'a>(statements: &mut StatementBatch<'a>, batch: &'a CommitBatch<'a>) {
+fn add_claim_statements<'a>(statements: &mut StatementBatch<'a>, batch: &'a MergedRows<'a>) {
     if !batch.claims.is_empty() {
         statements.add(
             "INSERT INTO claims (scope, key, fingerprint, run_id)

@@ -10,7 +10,7 @@ use abide_ports::store::{CommitReceipt, JournalSeq, StoreError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    batch::CommitBatch,
+    batch::MergedRows,
     connect::{PostgresConnection, PostgresTarget},
     error::{commit_failed, failed},
     schema_lock::SchemaLock,
@@ -136,7 +136,7 @@ impl From<StoreError> for TransactionFailure {
             | StoreError::InUse { .. }
             | StoreError::IncompatibleVersion { .. }
             | StoreError::Unsupported { .. }
-            | StoreError::Invalid { .. } => Self::NotWritten(error),
+            | StoreError::Invalid(_) => Self::NotWritten(error),
         }
     }
 }
@@ -218,7 +218,7 @@ async fn transaction(
     let mut baseline = write::begin(session, &records).await?;
     let before: JournalHead = baseline.head;
     watch.check(before)?;
-    let mut batch = CommitBatch::default();
+    let mut batch = MergedRows::default();
     let mut outcomes = Vec::new();
     for job in jobs {
         outcomes.push(match job {

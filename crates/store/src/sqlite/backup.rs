@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use abide_ports::store::StoreError;
+use abide_ports::store::{StoreError, StoreInputError};
 use rusqlite::Connection;
 
 use super::{
@@ -19,9 +19,9 @@ use crate::witness::{sync_folder, write_error};
 /// Copies the database to a file that must not exist. The file appears when it is complete.
 pub(super) fn copy(database: &Path, to: &Path) -> Result<(), StoreError> {
     if to.exists() {
-        return Err(StoreError::Invalid {
+        return Err(StoreError::Invalid(StoreInputError::Location {
             detail: format!("{} already exists; choose another name", to.display()),
-        });
+        }));
     }
     let part = sibling_path(to, "part");
     let _ = fs::remove_file(&part);

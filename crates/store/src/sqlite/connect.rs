@@ -441,6 +441,6 @@ pub(super) fn error_with_path(path: &Path, error: &rusqlite::Error) -> StoreErro
         | StoreError::InUse { .. }
         | StoreError::IncompatibleVersion { .. }
         | StoreError::Unsupported { .. }
-        | StoreError::Invalid { .. }) => other,
+        | StoreError::Invalid(_)) => other,
     }
 }

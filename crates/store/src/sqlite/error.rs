@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use abide_ports::store::StoreError;
+use abide_ports::store::{StoreError, StoreInputError};
 use rusqlite::ErrorCode;
 
 /// An error before the COMMIT. Nothing was written.
@@ -27,7 +27,9 @@ pub(super) fn commit_failed(error: &rusqlite::Error) -> StoreError {
 
 /// The error for a path that SQLite cannot use, because it is not UTF-8.
 pub(super) fn path_error(path: &Path) -> StoreError {
-    StoreError::Invalid { detail: format!("the path {} is not UTF-8", path.display()) }
+    StoreError::Invalid(StoreInputError::Location {
+        detail: format!("the path {} is not UTF-8", path.display()),
+    })
 }
 
 /// Whether a column has an invalid value.

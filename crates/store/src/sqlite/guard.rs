@@ -99,11 +99,11 @@ impl FileGuard {
             head,
         };
         files.record_state(&database);
-        let (gone, unwitnessed) = (Mutex::default(), Mutex::default());
+        let (missing_detail, witness_error) = (Mutex::default(), Mutex::default());
         Ok(Self(Arc::new(FileGuardInner {
             files: Mutex::new(files),
-            missing_detail: gone,
-            witness_error: unwitnessed,
+            missing_detail,
+            witness_error,
             database,
         })))
     }

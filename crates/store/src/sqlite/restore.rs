@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use abide_ports::store::{JournalSeq, StoreError};
+use abide_ports::store::{JournalSeq, StoreError, StoreInputError};
 use rusqlite::{Connection, OpenFlags};
 
 use super::{
@@ -61,8 +61,13 @@ pub fn restore(backup: &Path, database: &Path) -> Result<RestoreReport, StoreErr
 
 /// Checks that a backup is a separate file and long enough to be a database.
 fn check_file(backup: &Path, database: &Path) -> Result<(), StoreError> {
-    let about = |problem: &str| StoreError::Invalid {
-        detail: format!("the backup {} {problem}; name a file that `abide backup` wrote", backup.display()),
+    let about = |problem: &str| {
+        StoreError::Invalid(StoreInputError::Location {
+            detail: format!(
+                "the backup {} {problem}; name a file that `abide backup` wrote",
+                backup.display()
+            ),
+        })
     };
     let metadata = fs::metadata(backup).map_err(|error| StoreError::Unavailable {
         reason: format!("{} cannot be read: {error}", backup.display()),

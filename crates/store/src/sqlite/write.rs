@@ -16,7 +16,6 @@ use crate::{
 pub(super) enum SqliteWriteError {
     /// The request was refused.
     Refused(StoreError),
-    /// SQLite failed.
     Failed(rusqlite::Error),
 }
 
@@ -196,8 +195,8 @@ fn update_unindexed(
 /// The revision of a run, 0 if it does not exist.
 fn revision(connection: &Connection, run: &str) -> rusqlite::Result<u64> {
     let sql = "SELECT revision FROM runs WHERE run_id = ?1";
-    let found: Option<i64> = cached(connection, sql)?.query_row([run], |row| row.get(0)).optional()?;
-    Ok(found.unwrap_or(0) as u64)
+    let revision: Option<i64> = cached(connection, sql)?.query_row([run], |row| row.get(0)).optional()?;
+    Ok(revision.unwrap_or(0) as u64)
 }
 
 fn insert_run(connection: &Connection, run: &str, keys: &RunKeys, body: &str) -> rusqlite::Result<usize> {
@@ -251,10 +250,10 @@ fn key_taken_error(claim: &KeyClaim, holder: ClaimHolder) -> SqliteWriteError {
 /// The holder of a key.
 fn claim_holder(connection: &Connection, claim: &KeyClaim) -> Result<Option<ClaimHolder>, SqliteWriteError> {
     let sql = "SELECT run_id, fingerprint FROM claims WHERE scope = ?1 AND key = ?2";
-    let found: Option<(String, String)> = cached(connection, sql)?
+    let holder: Option<(String, String)> = cached(connection, sql)?
         .query_row([&claim.scope, &claim.key], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    let Some((run, fingerprint)) = found else { return Ok(None) };
+    let Some((run, fingerprint)) = holder else { return Ok(None) };
     let run_id = parse_id("claims", &run).map_err(SqliteWriteError::Refused)?;
     Ok(Some(ClaimHolder { run_id, fingerprint }))
 }

@@ -17,7 +17,7 @@ use crate::dialect::ShellDialect;
 use crate::error::{TerminalError, TerminalErrorCode};
 use crate::session::{PendingReply, RuntimeSession, SessionId, SessionMeta};
 use crate::shell::ShellProgram;
-use crate::ticket::Ticket;
+use crate::ticket::CallTicket;
 
 /// Default for the bytes of each stream in a result.
 const DEFAULT_MAX_OUTPUT_BYTES: u64 = 1 << 20;
@@ -51,8 +51,8 @@ impl TerminalRuntime {
                 Ok(())
             }
             TerminalCall::Destroy { session, force, ticket } => {
-                let found = self.session_mut(&session)?;
-                if found.keeper.is_none() || found.end_confirmed {
+                let target = self.session_mut(&session)?;
+                if target.keeper.is_none() || target.end_confirmed {
                     self.events.push(ticket.reply(Ok(DestroyedSession(session))));
                     return Ok(());
                 }
@@ -102,7 +102,7 @@ impl TerminalRuntime {
 
     pub(super) fn create(
         &mut self,
-        ticket: Ticket<SessionInfo>,
+        ticket: CallTicket<SessionInfo>,
         create: CreateSessionRequest,
     ) -> Result<(), TerminalError> {
         let session_count =

@@ -14,7 +14,6 @@ pub struct TerminalConfig {
     pub env: Vec<(String, String)>,
     /// The default working directory of sessions.
     pub cwd: String,
-    /// The default shell.
     pub shell: String,
     /// True if sessions belong to the home and not to this process.
     pub detached: bool,

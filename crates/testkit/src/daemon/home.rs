@@ -232,8 +232,8 @@ impl Drop for TestHome {
             if processes.is_empty() {
                 return;
             }
-            for left in processes {
-                signal(left.pid, "KILL");
+            for process in processes {
+                signal(process.pid, "KILL");
             }
             // A dying process may still write a file, and removing the folder would then fail.
             sleep(EXIT_POLL_INTERVAL);
@@ -264,7 +264,7 @@ pub(super) fn text_after(file: &File, offset: u64) -> String {
 }
 
 fn client_of(home: &Path) -> io::Result<TestHttpClient> {
-    let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+    let broken = |problem: &str| io::Error::new(io::ErrorKind::InvalidData, problem.to_owned());
     let text = fs::read_to_string(home.join("daemon.json"))?;
     let json: Value = serde_json::from_str(&text)?;
     let address = json["listen"].as_str().and_then(|listen| listen.parse().ok());

@@ -25,7 +25,7 @@ pub struct TestDaemon {
 /// How a daemon exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DaemonExit {
-    /// By SIGKILL.
+    /// The daemon was ended by SIGKILL.
     Killed,
     /// With this exit code.
     Exited(Option<i32>),

@@ -12,7 +12,6 @@ use crate::proc::parent;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HomeProcess {
     pub pid: u32,
-    /// The command line.
     pub command: String,
 }
 
@@ -46,7 +45,6 @@ impl LiveKeeper {
         signal(self.keeper.pid, "KILL");
     }
 
-    /// Kills the children.
     pub fn kill_children(&self) {
         for child in &self.children {
             signal(*child, "KILL");
@@ -73,10 +71,10 @@ impl TestHome {
     /// Returns the keeper of a run's attempt if it is alive. It is found by its working directory.
     pub fn keeper_of(&self, run: &str, attempt: u32) -> Option<HomeProcess> {
         let keeper_dir = self.keeper_dir(run, attempt);
-        let works = |left: &HomeProcess| {
-            fs::read_link(format!("/proc/{}/cwd", left.pid)).is_ok_and(|at| at == keeper_dir)
+        let works = |process: &HomeProcess| {
+            fs::read_link(format!("/proc/{}/cwd", process.pid)).is_ok_and(|at| at == keeper_dir)
         };
-        self.processes().into_iter().find(|left| left.command.contains("__keeper") && works(left))
+        self.processes().into_iter().find(|process| process.command.contains("__keeper") && works(process))
     }
 
     /// Sends a signal to a process of this home. `name` is a signal name of `kill(1)`.
@@ -111,13 +109,13 @@ impl TestHome {
     /// Returns each live keeper of a run's process.
     pub fn live_keepers(&self) -> Vec<LiveKeeper> {
         let processes = self.processes();
-        let keepers = processes.iter().filter(|left| left.command.contains("__keeper"));
+        let keepers = processes.iter().filter(|process| process.command.contains("__keeper"));
         keepers
             .filter_map(|keeper| {
                 let keeper_dir = fs::read_link(format!("/proc/{}/cwd", keeper.pid)).ok()?;
                 let run_id = run_of(&keeper_dir)?;
-                let is_child = |left: &&HomeProcess| parent(left.pid) == Some(keeper.pid);
-                let children = processes.iter().filter(is_child).map(|left| left.pid).collect();
+                let is_child = |process: &&HomeProcess| parent(process.pid) == Some(keeper.pid);
+                let children = processes.iter().filter(is_child).map(|process| process.pid).collect();
                 Some(LiveKeeper { run_id, keeper: keeper.clone(), children })
             })
             .collect()

@@ -40,7 +40,7 @@ impl ScenarioRecord {
             killed => self.check_allowed(scenario, killed),
         });
         let name = &scenario.name;
-        self.problems.extend(wrong.into_iter().map(|what| format!("{name} ({}): {what}", self.run_id)));
+        self.problems.extend(wrong.into_iter().map(|problem| format!("{name} ({}): {problem}", self.run_id)));
     }
 
     /// The ledger contains each acknowledged answer and no other.
@@ -123,7 +123,7 @@ impl ScenarioRecord {
 fn is_subsequence(written: &[String], lines: &[String]) -> bool {
     let name = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
     let mut rest = lines.iter();
-    written.iter().all(|line| rest.any(|known| name(known) == name(line)))
+    written.iter().all(|line| rest.any(|other| name(other) == name(line)))
 }
 
 #[cfg(test)]

@@ -123,19 +123,19 @@ impl TestHome {
     /// Waits until a run has this status, and returns the run. Panics if the run has ended with another one.
     #[track_caller]
     pub fn wait_for_status(&self, run: &str, status: &str) -> Value {
-        self.wait_for_run(run, status, |found| found["status"] == status)
+        self.wait_for_run(run, status, |run_view| run_view["status"] == status)
     }
 
     /// Waits until `is_wanted` holds for a run, and returns the run. Panics if the run ends before that.
     #[track_caller]
-    pub fn wait_for_run(&self, run: &str, what: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
-        self.wait_until(&format!("{run}: {what}"), || {
-            let found = self.get_run(run);
-            if is_wanted(&found) {
-                return Some(found);
+    pub fn wait_for_run(&self, run: &str, condition: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
+        self.wait_until(&format!("{run}: {condition}"), || {
+            let run_view = self.get_run(run);
+            if is_wanted(&run_view) {
+                return Some(run_view);
             }
-            let is_over = ["succeeded", "failed", "canceled"].iter().any(|over| found["status"] == *over);
-            assert!(!is_over, "{run} ended before {what}: {found:#}\n{}", self.stderr_tail());
+            let is_over = ["succeeded", "failed", "canceled"].iter().any(|over| run_view["status"] == *over);
+            assert!(!is_over, "{run} ended before {condition}: {run_view:#}\n{}", self.stderr_tail());
             None
         })
     }
@@ -143,15 +143,15 @@ impl TestHome {
     /// Waits until `probe` returns a value. It is called after each event, and at least every 100 ms. Panics after
     /// 120 s without an event.
     #[track_caller]
-    pub fn wait_until<T>(&self, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    pub fn wait_until<T>(&self, condition: &str, mut probe: impl FnMut() -> Option<T>) -> T {
         let (events, mut idle_polls) = (self.events(), 0);
         while idle_polls < MAX_IDLE_POLLS {
             let seen = events.count();
-            if let Some(found) = probe() {
-                return found;
+            if let Some(result) = probe() {
+                return result;
             }
             idle_polls = if events.poll_for_more_than(seen) { 0 } else { idle_polls + 1 };
         }
-        panic!("not reached: {what}\n{}", self.stderr_tail());
+        panic!("not reached: {condition}\n{}", self.stderr_tail());
     }
 }

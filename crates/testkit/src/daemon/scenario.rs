@@ -22,7 +22,6 @@ pub struct TestScenario {
     pub engine: String,
     /// `auto`, `interactive` or `chat`.
     pub mode: String,
-    /// The first prompt.
     pub prompt: String,
     /// Messages sent after the first prompt. A chat is ended by the player after the last answer.
     pub messages: Vec<String>,
@@ -236,7 +235,7 @@ impl<F: Fn() -> io::Result<TestHttpClient>> ScenarioPlayer<F> {
     }
 
     fn answer(&self, interaction: &str, record: &mut ScenarioRecord) {
-        if record.answers.iter().any(|(known, _)| known == interaction) {
+        if record.answers.iter().any(|(answered_id, _)| answered_id == interaction) {
             return;
         }
         let path = format!("/v1/runs/{}/interactions", record.run_id);
@@ -270,8 +269,8 @@ impl<F: Fn() -> io::Result<TestHttpClient>> ScenarioPlayer<F> {
     /// Reads the final state of the run, its questions and its turns.
     fn read_final_state(&self, record: &mut ScenarioRecord) {
         let path = format!("/v1/runs/{}", record.run_id);
-        let list = |record: &mut ScenarioRecord, what: &str, path: &str| -> Option<Value> {
-            match self.retry(record, what, &[200], |client| client.get(path)) {
+        let list = |record: &mut ScenarioRecord, label: &str, path: &str| -> Option<Value> {
+            match self.retry(record, label, &[200], |client| client.get(path)) {
                 RequestResult::Answered(response) => Some(response.body),
                 RequestResult::GaveUp => None,
             }
@@ -287,7 +286,7 @@ impl<F: Fn() -> io::Result<TestHttpClient>> ScenarioPlayer<F> {
     fn retry(
         &self,
         record: &mut ScenarioRecord,
-        what: &str,
+        label: &str,
         good: &[u16],
         ask: impl Fn(&TestHttpClient) -> io::Result<TestHttpResponse>,
     ) -> RequestResult {
@@ -298,14 +297,14 @@ impl<F: Fn() -> io::Result<TestHttpClient>> ScenarioPlayer<F> {
                     return RequestResult::Answered(response);
                 }
                 Ok(response) if !RETRY_STATUSES.contains(&response.status) => {
-                    record.problems.push(format!("{what}: {} {}", response.status, response.body));
+                    record.problems.push(format!("{label}: {} {}", response.status, response.body));
                     return RequestResult::GaveUp;
                 }
                 Ok(_) | Err(_) => record.retries += 1,
             }
             sleep(self.retries.pause);
         }
-        record.problems.push(format!("{what}: no answer"));
+        record.problems.push(format!("{label}: no answer"));
         RequestResult::GaveUp
     }
 }

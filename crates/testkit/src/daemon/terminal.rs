@@ -16,7 +16,6 @@ pub struct TerminalUser {
     child: Child,
     /// Output that no search has consumed yet.
     unread: String,
-    /// The whole output.
     pub output: String,
 }
 
@@ -48,11 +47,11 @@ impl TerminalUser {
 
     /// Reads until `wanted` appears after the last match.
     #[track_caller]
-    pub fn wait_for_text(&mut self, wanted: &str) {
-        while !self.unread.contains(wanted) {
-            assert!(self.read_more(), "the output ended before {wanted:?}: {:?}", self.unread);
+    pub fn wait_for_text(&mut self, text: &str) {
+        while !self.unread.contains(text) {
+            assert!(self.read_more(), "the output ended before {text:?}: {:?}", self.unread);
         }
-        let at = self.unread.find(wanted).unwrap_or_default() + wanted.len();
+        let at = self.unread.find(text).unwrap_or_default() + text.len();
         self.unread.drain(..at);
     }
 

@@ -81,8 +81,8 @@ fn usable_abilities(engine: &dyn Engine, recording: &RecordedProcess) -> Vec<Eng
     let mut interpreter = engine.interpreter(&recording.launch_context(&installation, &session));
     let mut used = Vec::new();
     for line in recording.stdout.split_inclusive(|byte| *byte == b'\n') {
-        for said in interpreter.feed(line) {
-            match said.kind {
+        for fact in interpreter.feed(line) {
+            match fact.kind {
                 FactKind::Progress(_) => used.push(EngineAbility::Progress),
                 FactKind::Gate { gate_id: gate, purpose, .. } => {
                     let verdict =

@@ -37,10 +37,10 @@ pub(crate) fn check_facts(facts: &[EngineFact], recording: &str) {
     let mut ended = BTreeSet::new();
     let mut has_session = false;
     let mut last = None;
-    for EngineFact { position: at, kind: what } in facts {
-        assert!(last.is_none_or(|last| last < *at), "{recording}: positions grow, at {what:?}");
+    for EngineFact { position: at, kind } in facts {
+        assert!(last.is_none_or(|last| last < *at), "{recording}: positions grow, at {kind:?}");
         last = Some(*at);
-        match what {
+        match kind {
             FactKind::Session { value, .. } => {
                 assert!(!value.is_empty(), "{recording}: a session has a name");
                 has_session = true;
@@ -69,14 +69,14 @@ pub(crate) fn check_facts(facts: &[EngineFact], recording: &str) {
         }
     }
     assert!(!ended.is_empty(), "{recording}: the end is said");
-    let about_a_turn = |what: &FactKind| {
-        !matches!(what, FactKind::UnknownLine(_) | FactKind::Warning(_) | FactKind::WriteStdin(_))
+    let about_a_turn = |kind: &FactKind| {
+        !matches!(kind, FactKind::UnknownLine(_) | FactKind::Warning(_) | FactKind::WriteStdin(_))
     };
     let after_last_end = facts.iter().skip_while(
-        |said| !matches!(&said.kind, FactKind::TurnEnded { turn, .. } if ended.last() == Some(turn)),
+        |fact| !matches!(&fact.kind, FactKind::TurnEnded { turn, .. } if ended.last() == Some(turn)),
     );
     assert_eq!(
-        after_last_end.filter(|said| about_a_turn(&said.kind)).count(),
+        after_last_end.filter(|fact| about_a_turn(&fact.kind)).count(),
         1,
         "{recording}: the end is said last, in {}",
         format_facts(facts)

@@ -155,9 +155,9 @@ pub(crate) fn handle(engine: &dyn Engine, id: &str) -> EngineSessionHandle {
 /// Formats facts for snapshots, one per line.
 pub fn format_facts(facts: &[EngineFact]) -> String {
     let mut text = String::new();
-    for EngineFact { position: at, kind: what } in facts {
+    for EngineFact { position: at, kind } in facts {
         let (offset, index) = (at.0 >> 8, at.0 & 0xff);
-        let what = match what {
+        let kind = match kind {
             FactKind::WriteStdin(bytes) => format!("Write({:?})", String::from_utf8_lossy(bytes)),
             FactKind::Session { .. }
             | FactKind::Text(_)
@@ -167,10 +167,10 @@ pub fn format_facts(facts: &[EngineFact]) -> String {
             | FactKind::GateWithdrawn { .. }
             | FactKind::OutputComplete
             | FactKind::TurnEnded { .. }
-            | FactKind::UnknownLine(_) => format!("{what:?}"),
+            | FactKind::UnknownLine(_) => format!("{kind:?}"),
         };
         // Writing to a string cannot fail.
-        writeln!(text, "{offset}.{index} {what}").ok();
+        writeln!(text, "{offset}.{index} {kind}").ok();
     }
     text
 }

@@ -128,8 +128,8 @@ impl ProcessInterpreter for FakeInterpreter {
         while let Some(end) = self.unfinished.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.unfinished.drain(..=end).collect();
             self.position += line.len() as u64;
-            let what = self.parse_line(String::from_utf8_lossy(&line).trim_end());
-            facts.push(EngineFact { position: EngineFact::position(self.position, 0), kind: what });
+            let kind = self.parse_line(String::from_utf8_lossy(&line).trim_end());
+            facts.push(EngineFact { position: EngineFact::position(self.position, 0), kind });
         }
         facts
     }

@@ -192,9 +192,9 @@ impl OutputFollower for FakeFollow {
         let mut table = lock(&self.table.0);
         loop {
             let acting = table.processes.get(&self.name).ok_or_else(unreachable_error)?;
-            if let Some(said) = acting.output.get(self.position) {
+            if let Some(output) = acting.output.get(self.position) {
                 self.position += 1;
-                return Ok(said.clone());
+                return Ok(output.clone());
             }
             table = match max_wait {
                 None => self.table.1.wait(table).unwrap_or_else(PoisonError::into_inner),

@@ -53,12 +53,12 @@ impl HistoryGenerator {
                 self.output_event((active.live.attempt, latest_turn(&run)), active.live.processed_position)
             }
             RunState::Running(RunningPhase::Stopping(stopping)) => {
-                let (attempt, heard) = (stopping.live.attempt, stopping.live.processed_position);
+                let (attempt, position) = (stopping.live.attempt, stopping.live.processed_position);
                 let ending = TurnOutcome::Interrupted;
                 RunEvent::TurnEnded {
                     attempt,
                     turn_id: latest_turn(&run),
-                    position: OutputPosition(heard.0 + 1),
+                    position: OutputPosition(position.0 + 1),
                     outcome: ending,
                     process_after: self.process_after_turn(),
                 }

@@ -19,7 +19,7 @@ pub struct ScriptedAnswer {
 /// In how many pieces an answer is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum AnswerForm {
-    /// As requested.
+    /// Streamed if the request asks for it.
     #[default]
     AsAsked,
     /// One piece, even if a stream was requested. Some servers do this.
@@ -90,8 +90,8 @@ impl ScriptedAnswer {
 
     /// Answers with an error in the protocol's own format.
     pub fn status(code: u16, message: impl Into<String>) -> Self {
-        let what = AnswerContent::Status { code, message: message.into(), retry_after: None };
-        Self::new(what)
+        let content = AnswerContent::Status { code, message: message.into(), retry_after: None };
+        Self::new(content)
     }
 
     /// Answers with a status and an arbitrary body, such as a proxy's page or half a JSON object.
@@ -191,9 +191,9 @@ impl ScriptedAnswer {
         Self::new(AnswerContent::Parts(parts))
     }
 
-    fn new(what: AnswerContent) -> Self {
+    fn new(content: AnswerContent) -> Self {
         Self {
-            content: what,
+            content,
             pacing: AnswerPacing::default(),
             usage: None,
             finish: None,

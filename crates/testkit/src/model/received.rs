@@ -87,7 +87,7 @@ impl ReceivedRequest {
 
     /// Whether the prompt to be answered now contains `text`.
     pub fn prompt_contains(&self, text: &str) -> bool {
-        self.current_prompt().is_some_and(|asked| asked.contains(text))
+        self.current_prompt().is_some_and(|prompt| prompt.contains(text))
     }
 
     /// Returns the tool results since the last message of the model, unless a person wrote after them.
@@ -112,8 +112,8 @@ impl ReceivedRequest {
 
     /// Returns all texts attributed to the model, oldest first.
     pub fn assistant_texts(&self) -> Vec<String> {
-        let said = self.messages.iter().filter(|message| message.role == MessageRole::Assistant);
-        said.map(ReceivedMessage::text).filter(|text| !text.is_empty()).collect()
+        let replies = self.messages.iter().filter(|message| message.role == MessageRole::Assistant);
+        replies.map(ReceivedMessage::text).filter(|text| !text.is_empty()).collect()
     }
 
     /// Whether the request offers a tool of this name.
@@ -123,11 +123,11 @@ impl ReceivedRequest {
 
     /// Whether `text` occurs anywhere in the request.
     pub fn contains(&self, text: &str) -> bool {
-        let said = |message: &ReceivedMessage| {
+        let contains_text = |message: &ReceivedMessage| {
             message.blocks.iter().any(|block| block.contains(text))
                 || message.tool_results.iter().any(|result| result.text.contains(text))
         };
-        self.system.contains(text) || self.messages.iter().any(said)
+        self.system.contains(text) || self.messages.iter().any(contains_text)
     }
 
     /// Returns the newest text block that a person wrote. The prompt of a killed turn may be another block of the same
@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    fn heard(messages: Vec<ReceivedMessage>) -> ReceivedRequest {
+    fn request_with(messages: Vec<ReceivedMessage>) -> ReceivedRequest {
         ReceivedRequest {
             index: 0,
             protocol: ModelProtocol::Chat,
@@ -203,11 +203,11 @@ mod tests {
 
     #[test]
     fn a_text_is_asked_until_a_tool_reports() {
-        let asking = heard(vec![user(&["go"])]);
+        let asking = request_with(vec![user(&["go"])]);
         assert_eq!(asking.current_prompt(), Some("go".to_owned()));
         assert_eq!(asking.new_tool_results(), []);
         let reported =
-            heard(vec![user(&["go"]), ReceivedMessage::new(MessageRole::Assistant), result("done")]);
+            request_with(vec![user(&["go"]), ReceivedMessage::new(MessageRole::Assistant), result("done")]);
         assert_eq!(reported.current_prompt(), None);
         assert_eq!(
             reported.new_tool_results(),
@@ -218,31 +218,31 @@ mod tests {
 
     #[test]
     fn a_text_after_an_aborted_tool_is_asked() {
-        let heard = heard(vec![
+        let request = request_with(vec![
             user(&["go"]),
             ReceivedMessage::new(MessageRole::Assistant),
             result("aborted"),
             user(&["continue"]),
         ]);
-        assert!(heard.prompt_contains("on"));
-        assert_eq!(heard.new_tool_results(), []);
-        assert_eq!(heard.user_texts(), ["go", "continue"]);
+        assert!(request.prompt_contains("on"));
+        assert_eq!(request.new_tool_results(), []);
+        assert_eq!(request.user_texts(), ["go", "continue"]);
     }
 
     #[test]
     fn text_added_by_the_program_is_not_user_text() {
-        let heard = heard(vec![
+        let request = request_with(vec![
             user(&["<environment_context>\n<cwd>x</cwd>\n</environment_context>"]),
             user(&["<system-reminder>be nice</system-reminder>", "hello"]),
         ]);
-        assert_eq!(heard.user_texts(), ["hello"]);
-        assert!(heard.contains("be nice"));
+        assert_eq!(request.user_texts(), ["hello"]);
+        assert!(request.contains("be nice"));
     }
 
     #[test]
     fn of_a_merged_message_the_last_piece_is_the_newest() {
-        let heard = heard(vec![user(&["old", "new"])]);
-        assert_eq!(heard.user_texts(), ["old\n\nnew"]);
-        assert_eq!(heard.last_block(), "new");
+        let request = request_with(vec![user(&["old", "new"])]);
+        assert_eq!(request.user_texts(), ["old\n\nnew"]);
+        assert_eq!(request.last_block(), "new");
     }
 }

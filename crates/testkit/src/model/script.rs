@@ -154,8 +154,8 @@ impl ModelScript {
             self.rules.iter_mut().filter(|rule| rule.kind == kind && rule.uses_left != RuleUses::Left(0))
         {
             if let Some(answer) = (rule.answer)(request) {
-                if let RuleUses::Left(left) = &mut rule.uses_left {
-                    *left -= 1;
+                if let RuleUses::Left(count) = &mut rule.uses_left {
+                    *count -= 1;
                 }
                 let treatment = if kind == RuleKind::Turn {
                     AnswerSource::Scripted
@@ -178,10 +178,10 @@ impl ModelScript {
     fn rule(
         mut self,
         kind: RuleKind,
-        left: RuleUses,
+        uses_left: RuleUses,
         answering: impl Fn(&ReceivedRequest) -> Option<ScriptedAnswer> + Send + 'static,
     ) -> Self {
-        self.rules.push(ScriptRule { kind, answer: Box::new(answering), uses_left: left });
+        self.rules.push(ScriptRule { kind, answer: Box::new(answering), uses_left });
         self
     }
 }

@@ -133,7 +133,7 @@ impl ModelServer {
     /// Returns the number of turns whose current prompt contains `text`. More than one means that a prompt was sent
     /// twice.
     pub fn prompt_count(&self, text: &str) -> usize {
-        self.turns().iter().filter(|heard| heard.prompt_contains(text)).count()
+        self.turns().iter().filter(|request| request.prompt_contains(text)).count()
     }
 
     /// Returns the requests to other paths than those of the model protocols.
@@ -146,25 +146,25 @@ impl ModelServer {
     ///
     /// # Panics
     /// If none arrives within the timeout.
-    pub fn wait_for(&self, wanted: impl Fn(&ReceivedRequest) -> bool) -> ReceivedRequest {
-        let found = self.shared.record.wait(|record| {
-            first(record, |exchange| exchange.answer_source.is_turn() && wanted(&exchange.request))
+    pub fn wait_for(&self, matches: impl Fn(&ReceivedRequest) -> bool) -> ReceivedRequest {
+        let exchange = self.shared.record.wait(|record| {
+            first(record, |exchange| exchange.answer_source.is_turn() && matches(&exchange.request))
         });
-        self.expect_found(found).request
+        self.expect_found(exchange).request
     }
 
     /// Like [`Self::wait_for`], without blocking the thread.
     ///
     /// # Panics
     /// If none arrives within the timeout.
-    pub async fn wait_for_async(&self, wanted: impl Fn(&ReceivedRequest) -> bool) -> ReceivedRequest {
+    pub async fn wait_for_async(&self, matches: impl Fn(&ReceivedRequest) -> bool) -> ReceivedRequest {
         let record = &self.shared.record;
-        let found = record
+        let exchange = record
             .wait_async(|record| {
-                first(record, |exchange| exchange.answer_source.is_turn() && wanted(&exchange.request))
+                first(record, |exchange| exchange.answer_source.is_turn() && matches(&exchange.request))
             })
             .await;
-        self.expect_found(found).request
+        self.expect_found(exchange).request
     }
 
     /// Blocks until `wanted` returns true for an exchange, for example one that ended in a certain way, and returns the
@@ -172,9 +172,9 @@ impl ModelServer {
     ///
     /// # Panics
     /// If there is none within the timeout.
-    pub fn wait_until(&self, wanted: impl Fn(&ModelExchange) -> bool) -> ModelExchange {
-        let found = self.shared.record.wait(|record| first(record, &wanted));
-        self.expect_found(found)
+    pub fn wait_until(&self, matches: impl Fn(&ModelExchange) -> bool) -> ModelExchange {
+        let exchange = self.shared.record.wait(|record| first(record, &matches));
+        self.expect_found(exchange)
     }
 
     /// Blocks without a timeout until the request with this index has arrived.
@@ -186,20 +186,20 @@ impl ModelServer {
         }
     }
 
-    fn expect_found(&self, found: Option<ModelExchange>) -> ModelExchange {
-        let Some(exchange) = found else {
-            let heard: Vec<String> = self.requests().iter().map(ReceivedRequest::last_user_text).collect();
-            panic!("the expected request never came; received so far: {heard:?}");
+    fn expect_found(&self, exchange: Option<ModelExchange>) -> ModelExchange {
+        let Some(exchange) = exchange else {
+            let received: Vec<String> = self.requests().iter().map(ReceivedRequest::last_user_text).collect();
+            panic!("the expected request never came; received so far: {received:?}");
         };
         exchange
     }
 
-    fn requests_where(&self, wanted: impl Fn(&ModelExchange) -> bool) -> Vec<ReceivedRequest> {
+    fn requests_where(&self, matches: impl Fn(&ModelExchange) -> bool) -> Vec<ReceivedRequest> {
         self.shared.record.read(|record| {
             record
                 .exchanges
                 .iter()
-                .filter(|exchange| wanted(exchange))
+                .filter(|exchange| matches(exchange))
                 .map(|exchange| exchange.request.clone())
                 .collect()
         })
@@ -218,8 +218,8 @@ impl Drop for ModelServer {
     }
 }
 
-fn first(record: &ExchangeLog, wanted: impl Fn(&ModelExchange) -> bool) -> Option<ModelExchange> {
-    record.exchanges.iter().find(|exchange| wanted(exchange)).cloned()
+fn first(record: &ExchangeLog, matches: impl Fn(&ModelExchange) -> bool) -> Option<ModelExchange> {
+    record.exchanges.iter().find(|exchange| matches(exchange)).cloned()
 }
 
 async fn serve(State(shared): State<Arc<ModelServerState>>, request: Request) -> Response {
@@ -229,8 +229,8 @@ async fn serve(State(shared): State<Arc<ModelServerState>>, request: Request) ->
         return json_response(StatusCode::PAYLOAD_TOO_LARGE, json!({ "error": "too long" }));
     };
     let raw: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let wanted = if parts.method == Method::POST { ModelProtocol::of(&path, &raw) } else { None };
-    let Some((wire, want)) = wanted.filter(|_| raw.is_object()) else {
+    let protocol = if parts.method == Method::POST { ModelProtocol::of(&path, &raw) } else { None };
+    let Some((wire, want)) = protocol.filter(|_| raw.is_object()) else {
         let visit = OtherRequest { method: parts.method.to_string(), path: path.clone() };
         shared.record.update(|record| record.other_requests.push(visit));
         return other_response(&path);
@@ -241,9 +241,9 @@ async fn serve(State(shared): State<Arc<ModelServerState>>, request: Request) ->
         shared.record.update(|record| record.other_requests.push(visit));
         return json_response(StatusCode::OK, wire.count(reply::tokens(&raw)));
     }
-    let heard =
+    let received =
         ReceivedRequest { streaming: want == AnswerMode::Stream, key, ..wire.parse_request(&path, raw) };
-    answer(&shared, heard).await
+    answer(&shared, received).await
 }
 
 async fn answer(shared: &ModelServerState, mut request: ReceivedRequest) -> Response {

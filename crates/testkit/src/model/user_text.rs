@@ -30,8 +30,8 @@ fn without_instructions(text: &str) -> String {
     let (open, close) = ("<abide-runtime>", "</abide-runtime>");
     let mut kept = String::new();
     let mut rest = text;
-    while let Some((before, told)) = rest.split_once(open) {
-        let Some((_, after)) = told.split_once(close) else { break };
+    while let Some((before, tagged)) = rest.split_once(open) {
+        let Some((_, after)) = tagged.split_once(close) else { break };
         kept.push_str(before);
         rest = after;
     }

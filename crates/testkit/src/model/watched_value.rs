@@ -33,13 +33,13 @@ impl<T> WatchedValue<T> {
 
     /// Blocks until `find` returns a value; `None` after a timeout.
     pub(super) fn wait<R>(&self, mut find: impl FnMut(&T) -> Option<R>) -> Option<R> {
-        let mut found = None;
+        let mut result = None;
         let guard = self.changed.wait_timeout_while(self.lock(), WAIT_TIMEOUT, |value| {
-            found = find(value);
-            found.is_none()
+            result = find(value);
+            result.is_none()
         });
         drop(guard);
-        found
+        result
     }
 
     /// Waits until `find` returns a value; `None` after a timeout.
@@ -49,8 +49,8 @@ impl<T> WatchedValue<T> {
             loop {
                 // Marked as seen before the call of `find`, so that a change during the call is noticed.
                 moves.borrow_and_update();
-                if let Some(found) = self.read(&mut find) {
-                    return found;
+                if let Some(result) = self.read(&mut find) {
+                    return result;
                 }
                 moves.changed().await.expect("the sender lives as long as this value");
             }

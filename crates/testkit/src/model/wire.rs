@@ -26,7 +26,6 @@ pub enum ModelProtocol {
 /// The kind of response that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerMode {
-    /// A streamed answer.
     Stream,
     /// An answer in one piece.
     Unstreamed,
@@ -128,7 +127,6 @@ impl ModelProtocol {
         }
     }
 
-    /// Formats an error.
     pub(super) fn error(self, code: u16, message: &str) -> Value {
         match self {
             Self::Responses | Self::Chat => chat::error(code, message),

@@ -12,6 +12,7 @@ use abide_domain::{
 };
 use abide_ports::store::{
     JournalEntry, JournalPage, JournalPageRequest, JournalSeq, PageRequest, Store, StoreError,
+    StoreInputError,
 };
 
 use super::{
@@ -195,6 +196,6 @@ async fn bad_cursors(store: &dyn Store) {
         store.open_interactions(page()).await.err(),
     ];
     for answer in answers {
-        assert!(matches!(answer, Some(StoreError::Invalid { .. })), "{answer:?}");
+        assert!(matches!(answer, Some(StoreError::Invalid(StoreInputError::Cursor))), "{answer:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use abide_ports::store::{JournalSeq, RunTables, Store, StoreError};
+use abide_ports::store::{JournalSeq, RunTables, Store, StoreError, StoreInputError};
 
 use super::{TestStorePlace, TestStoreProvider, assert_equal, read_view, store_with_history};
 use crate::history::HistoryGenerator;
@@ -59,7 +59,7 @@ async fn a_backup_holds_what_was_there_and_is_never_written_over(places: &dyn Te
             assert_eq!(read_view(&*store).await, before);
             store.commit(commit).await.expect("so can its original");
             let again = store.backup(&file).await.unwrap_err();
-            assert!(matches!(again, StoreError::Invalid { .. }), "{again}");
+            assert!(matches!(again, StoreError::Invalid(StoreInputError::Location { .. })), "{again}");
             assert_equal(&*copy, &*store).await;
         }
         Err(StoreError::Unsupported { hint }) => assert!(!hint.is_empty(), "it says what to do instead"),

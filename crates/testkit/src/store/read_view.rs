@@ -130,16 +130,16 @@ async fn read_run_view(store: &dyn Store, run: RunId) -> TestRunView {
         assert_eq!(store.turn(turn.turn_id).await.expect("turn answers").as_ref(), Some(turn));
     }
     for question in &interactions {
-        let found = store.interaction(question.interaction_id).await.expect("interaction answers");
+        let interaction = store.interaction(question.interaction_id).await.expect("interaction answers");
         let with_run = store.interaction_with_run(question.interaction_id).await.expect("it answers");
         let (again, run) = with_run.expect("the question has a run");
-        assert_eq!((Some(&again), run.run_id), (found.as_ref(), question.run_id));
+        assert_eq!((Some(&again), run.run_id), (interaction.as_ref(), question.run_id));
         assert_eq!(store.run(question.run_id).await.expect("run answers"), Some(run));
-        assert_eq!(found.as_ref(), Some(question));
+        assert_eq!(interaction.as_ref(), Some(question));
     }
     for delivery in &deliveries {
-        let found = store.delivery(delivery.delivery_id).await.expect("delivery answers");
-        assert_eq!(found.as_ref(), Some(delivery));
+        let stored = store.delivery(delivery.delivery_id).await.expect("delivery answers");
+        assert_eq!(stored.as_ref(), Some(delivery));
     }
     let mut inbound = Vec::new();
     for key in tables.inbound.keys() {

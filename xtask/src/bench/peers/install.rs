@@ -66,8 +66,9 @@ impl PeerKit {
 
 fn pip(workspace: &CargoWorkspace, name: &str) -> Result<PathBuf> {
     let list = lists(workspace).join(format!("{name}.txt"));
-    let wanted = fs::read_to_string(&list).with_context(|| format!("could not read {}", list.display()))?;
-    install_once(workspace, name, &wanted, |folder| {
+    let requirements =
+        fs::read_to_string(&list).with_context(|| format!("could not read {}", list.display()))?;
+    install_once(workspace, name, &requirements, |folder| {
         EchoedCommand::new(tools::python()?).args(["-m", "venv", "--clear"]).arg(folder).run()?;
         EchoedCommand::new(folder.join("bin/python"))
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
@@ -97,19 +98,19 @@ fn npm(workspace: &CargoWorkspace, name: &str) -> Result<PathBuf> {
 fn install_once(
     workspace: &CargoWorkspace,
     name: &str,
-    wanted: &str,
+    requirements: &str,
     install: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<PathBuf> {
     let cache = workspace.root.join(".cache/peers");
     let (folder, installed) = (cache.join(name), cache.join(format!("{name}.installed")));
-    if folder.is_dir() && fs::read_to_string(&installed).is_ok_and(|had| had == wanted) {
+    if folder.is_dir() && fs::read_to_string(&installed).is_ok_and(|had| had == requirements) {
         return Ok(folder);
     }
     let watch = Stopwatch::start();
     eprintln!("missing: {name}; installing it once into .cache/peers");
     fs::create_dir_all(&folder).with_context(|| format!("could not create {}", folder.display()))?;
     install(&folder).with_context(|| format!("could not install {name}"))?;
-    fs::write(&installed, wanted).context("could not record the installed list")?;
+    fs::write(&installed, requirements).context("could not record the installed list")?;
     eprintln!("installed {name} in {}", watch.read());
     Ok(folder)
 }

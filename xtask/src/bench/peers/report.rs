@@ -21,7 +21,7 @@ pub(super) struct PeerRow {
 
 pub(super) enum PeerOutcome {
     Measured(PeerFigures),
-    /// Contains the reason.
+    /// Not measured, with the reason.
     NotMeasured(String),
 }
 
@@ -170,7 +170,7 @@ impl PeerReport {
     }
 
     fn format_controls(&self) -> String {
-        let told: Vec<String> = self
+        let parts: Vec<String> = self
             .controls
             .iter()
             .map(|row| match &row.outcome {
@@ -183,7 +183,7 @@ impl PeerReport {
                 PeerOutcome::NotMeasured(reason) => format!("{} NOT MEASURED: {reason}", row.name),
             })
             .collect();
-        told.join(", ")
+        parts.join(", ")
     }
 
     pub(super) fn for_document(&self) -> String {
@@ -239,11 +239,11 @@ mod tests {
             row("fast", PeerOutcome::Measured(figures)),
             row("gone", PeerOutcome::NotMeasured("no tmux".to_owned())),
         ];
-        let said = |text: &str| text.to_owned();
+        let owned = |text: &str| text.to_owned();
         PeerReport {
-            date: said("2000-01-01"),
-            abide: said("abide 0"),
-            load: said("idle"),
+            date: owned("2000-01-01"),
+            abide: owned("abide 0"),
+            load: owned("idle"),
             rows,
             controls: vec![],
         }
@@ -251,19 +251,19 @@ mod tests {
 
     #[test]
     fn ratios_are_of_medians() {
-        let told = report(600).for_document();
+        let document = report(600).for_document();
         assert!(
-            told.contains(
+            document.contains(
                 "| fast | 12x | 24x | 2.0x | 0.600 | 0.600 | 0.050 | 0.050 | 0.025 | 10 | peer 1.0 |"
             ),
-            "{told}"
+            "{document}"
         );
     }
 
     #[test]
     fn a_peer_that_was_not_measured_is_told_with_its_reason() {
-        for told in [report(600).for_document(), report(600).for_terminal()] {
-            assert!(told.contains("NOT MEASURED: no tmux"), "{told}");
+        for report_text in [report(600).for_document(), report(600).for_terminal()] {
+            assert!(report_text.contains("NOT MEASURED: no tmux"), "{report_text}");
         }
     }
 

@@ -9,16 +9,16 @@ use crate::model::ModelToolCall;
 /// The result of decoding these chunks, and the reported pieces.
 fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Result<ModelReply, DecodeFault>, Vec<String>) {
     let mut deltas = Vec::new();
-    let mut said = |piece: ReplyDelta<'_>| deltas.push(format!("{piece:?}"));
+    let mut record_delta = |piece: ReplyDelta<'_>| deltas.push(format!("{piece:?}"));
     let mut decoder = StreamDecoder::default();
-    let mut made = 0;
+    let mut id_count = 0;
     let fresh = || {
-        made += 1;
-        format!("fresh{made}")
+        id_count += 1;
+        format!("fresh{id_count}")
     };
     let mut outcome = Ok(());
     for piece in pieces {
-        match decoder.feed(piece, &mut said) {
+        match decoder.feed(piece, &mut record_delta) {
             Ok(DecodeProgress::Ended) => break,
             Ok(DecodeProgress::Open | DecodeProgress::Complete) => {}
             Err(fault) => {
@@ -27,7 +27,7 @@ fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Result<ModelReply,
             }
         }
     }
-    (outcome.and_then(|()| decoder.end(fresh, &mut said)), deltas)
+    (outcome.and_then(|()| decoder.end(fresh, &mut record_delta)), deltas)
 }
 
 fn answer(text: &str) -> Result<ModelReply, DecodeFault> {
@@ -61,7 +61,7 @@ fn text_reply(text: &str) -> ModelReply {
 
 fn broken_reason(outcome: Result<ModelReply, DecodeFault>) -> String {
     match outcome {
-        Err(DecodeFault::Broken(why)) => why,
+        Err(DecodeFault::Broken(reason)) => reason,
         other => panic!("{other:?}"),
     }
 }
@@ -173,12 +173,12 @@ fn known_deviations_of_servers_are_accepted() {
     assert_eq!(answer(&stream(&[other, text("a"), finish("stop")])), Ok(text_reply("a")));
     let odd = answer(&stream(&[text("a"), finish("eos")])).unwrap();
     assert_eq!(odd.finish_reason, FinishReason::Other("eos".to_owned()));
-    let (reply, told) =
+    let (reply, deltas) =
         decode(
             [stream(&[delta(json!({ "reasoning_content": "hm" })), text("a"), finish("stop")]).as_bytes()],
         );
     assert_eq!(
-        (reply, told),
+        (reply, deltas),
         (Ok(text_reply("a")), vec!["Reasoning(\"hm\")".to_owned(), "Text(\"a\")".to_owned()])
     );
 }
@@ -194,7 +194,7 @@ fn an_endless_reply_exceeds_the_size_limit() {
 /// A random stream: texts and pieces of calls with and without ids, in any order, complete or not.
 fn any_stream() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
-        "[a-zü€😀 \n\"]{0,9}".prop_map(|said| text(&said)),
+        "[a-zü€😀 \n\"]{0,9}".prop_map(|content| text(&content)),
         (0_u64..3, "[ab]{0,1}", "(ls|cat)?", "[{}a:1\"]{0,5}")
             .prop_map(|(index, id, name, arguments)| call(index, &id, &name, &arguments)),
         Just(delta(json!({ "reasoning": "hm" }))),

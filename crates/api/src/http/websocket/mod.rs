@@ -57,7 +57,7 @@ pub(super) fn upgrade(mut request: Request, protocol: &'static str) -> Option<We
 /// Whether a header that is a list contains this token.
 fn has_token(headers: &HeaderMap, name: header::HeaderName, token: &str) -> bool {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|known| known.trim().eq_ignore_ascii_case(token))
+    values.flat_map(|value| value.split(',')).any(|value| value.trim().eq_ignore_ascii_case(token))
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@ use expect_test::{Expect, expect};
 
 use super::*;
 
-fn sources(text: &str, variables: &[(&str, &str)], given: &[(&str, &str)]) -> ConfigSources {
+fn sources(text: &str, variables: &[(&str, &str)], overrides: &[(&str, &str)]) -> ConfigSources {
     ConfigSources {
         machine_facts: MachineFacts { home: "/var/lib/abide".into(), cores: 4, memory: 32 << 30 },
         path: Path::new("config.toml").to_owned(),
         text: (!text.is_empty()).then(|| text.to_owned()),
         variables: variables.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect(),
-        given: given
+        overrides: overrides
             .iter()
             .map(|(name, text)| GivenSetting {
                 name: (*name).to_owned(),

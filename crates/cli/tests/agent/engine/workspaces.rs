@@ -201,9 +201,9 @@ fn s2_a_run_in_a_clone_that_brings_state_along_carries_out_and_reads_nothing_of_
     write_forged_state(&harness.workspace("one"), &outside);
     let run = harness.create_native_run("auto", "look: [secret x]");
     harness.wait_for_status(&run, "succeeded");
-    let heard = harness.model.requests();
-    assert_eq!(heard.len(), 1);
-    let raw = heard[0].raw.to_string();
+    let requests = harness.model.requests();
+    assert_eq!(requests.len(), 1);
+    let raw = requests[0].raw.to_string();
     assert!(!raw.contains("forged") && !raw.contains("private key"), "{raw}");
     assert!(!harness.workspace("one").join("notes.txt").exists());
     assert_untouched(&outside);
@@ -220,8 +220,8 @@ fn s2_a_run_in_a_clone_whose_folder_of_states_is_a_link_is_refused() {
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         symlink(&outside, &link).unwrap();
         let run = harness.create_native_run("auto", "go");
-        let found = harness.wait_for_run(&run, "its end", |found| found["status"] == "failed");
-        assert!(found.to_string().contains(&format!("{name} is a link")), "{name}: {found:#}");
+        let run_view = harness.wait_for_run(&run, "its end", |run_view| run_view["status"] == "failed");
+        assert!(run_view.to_string().contains(&format!("{name} is a link")), "{name}: {run_view:#}");
         assert!(harness.model.requests().is_empty());
         assert_untouched(&outside);
     }
@@ -243,28 +243,28 @@ fn s2_a_skill_in_a_clone_is_neither_read_nor_copied_through_links() {
             "skill": skill,
         });
         let run = harness.create_run(&body);
-        harness.wait_for_run(&run, "its end", |found| {
-            found["status"] == "failed" || found["status"] == "succeeded"
+        harness.wait_for_run(&run, "its end", |run_view| {
+            run_view["status"] == "failed" || run_view["status"] == "succeeded"
         })
     };
     // A link in the skill that leads out of it.
-    let found = attempt(&skill);
-    assert!(found["status"] == "failed" && found.to_string().contains("leak.txt"), "{found:#}");
+    let run_view = attempt(&skill);
+    assert!(run_view["status"] == "failed" && run_view.to_string().contains("leak.txt"), "{run_view:#}");
     // A link in place of the folder in which copies are made.
     fs::remove_file(skill.join("leak.txt")).unwrap();
     fs::remove_dir_all(workspace.join(".abide/skills")).unwrap();
     symlink(outside.join("folder"), workspace.join(".abide/skills")).unwrap();
-    let found = attempt(&skill);
-    assert!(found["status"] == "failed" && found.to_string().contains(".abide/skills"), "{found:#}");
+    let run_view = attempt(&skill);
+    assert!(run_view["status"] == "failed" && run_view.to_string().contains(".abide/skills"), "{run_view:#}");
     assert_untouched(&outside);
     // A link in place of the skill.
     fs::remove_file(workspace.join(".abide/skills")).unwrap();
     symlink(&skill, workspace.join("linked")).unwrap();
-    let found = attempt(&workspace.join("linked"));
-    assert!(found["status"] == "failed" && found.to_string().contains("linked"), "{found:#}");
+    let run_view = attempt(&workspace.join("linked"));
+    assert!(run_view["status"] == "failed" && run_view.to_string().contains("linked"), "{run_view:#}");
     assert_untouched(&outside);
     // Without the links the skill is used.
-    let found = attempt(&skill);
-    assert_eq!(found["status"], "succeeded", "{found:#}");
+    let run_view = attempt(&skill);
+    assert_eq!(run_view["status"], "succeeded", "{run_view:#}");
     assert_untouched(&outside);
 }

@@ -94,10 +94,10 @@ impl AcpReader {
             return facts.push(FactKind::WriteStdin(requests::method_not_found(id)));
         }
         match (&self.phase, params, parse_part::<RequestPermissionParams<'_>>(params)) {
-            (AcpPhase::Ready, Some(params), Some(asked)) => {
+            (AcpPhase::Ready, Some(params), Some(request)) => {
                 self.turn.has_output = true;
                 let purpose = abide_domain::interaction::GatePurpose::Approval;
-                match self.gates.open(self.ended_turns + 1, id, params, &asked) {
+                match self.gates.open(self.ended_turns + 1, id, params, &request) {
                     Ok((gate, question)) => facts.push(FactKind::Gate { gate_id: gate, purpose, question }),
                     Err(IncompleteRequest) => {
                         let warning = "a permission request was declined: its input was in an earlier message that was \
@@ -105,7 +105,7 @@ impl AcpReader {
                         facts.push(FactKind::Warning(warning.to_owned()));
                         facts.push(FactKind::WriteStdin(requests::permission(
                             id,
-                            reject_option_id(&asked).as_deref(),
+                            reject_option_id(&request).as_deref(),
                         )));
                     }
                 }

@@ -21,11 +21,11 @@ fn interpreter() -> Box<dyn ProcessInterpreter> {
 
 fn feed_lines(interpreter: &mut dyn ProcessInterpreter, lines: &[&str]) -> Vec<FactKind> {
     let bytes: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    interpreter.feed(bytes.as_bytes()).into_iter().map(|EngineFact { kind: what, .. }| what).collect()
+    interpreter.feed(bytes.as_bytes()).into_iter().map(|EngineFact { kind, .. }| kind).collect()
 }
 
-fn written_text(what: Option<&FactKind>) -> String {
-    match what {
+fn written_text(fact: Option<&FactKind>) -> String {
+    match fact {
         Some(FactKind::WriteStdin(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
         other => panic!("{other:?} is no order to write"),
     }
@@ -81,8 +81,8 @@ fn long(head: &str) -> String {
 /// Issue 14: a turn must not wait forever because a line is too long.
 #[test]
 fn a_request_that_is_too_long_is_refused_under_its_id() {
-    let asked = long(r#"{"type":"control_request","request_id":"r7","request":{"input":""#);
-    let facts = feed_lines(&mut *interpreter(), &[INIT, &asked]);
+    let request = long(r#"{"type":"control_request","request_id":"r7","request":{"input":""#);
+    let facts = feed_lines(&mut *interpreter(), &[INIT, &request]);
     let [_, FactKind::Warning(warning), answer] = facts.as_slice() else { panic!("{facts:?}") };
     assert!(warning.contains("too long"), "{warning}");
     let answer = written_text(Some(answer));
@@ -96,7 +96,7 @@ fn a_turn_fails_that_cannot_be_understood_without_a_line_that_is_too_long() {
     for head in [result, nameless, r#"{"is_error":false,"result":""#] {
         let mut interpreter = interpreter();
         let facts = feed_lines(&mut *interpreter, &[INIT, &long(head), DONE]);
-        let ended: Vec<_> = facts.iter().filter(|what| matches!(what, FactKind::TurnEnded { .. })).collect();
+        let ended: Vec<_> = facts.iter().filter(|fact| matches!(fact, FactKind::TurnEnded { .. })).collect();
         let Some(FactKind::TurnEnded { turn: 1, outcome: TurnOutcome::Failed { failure } }) = ended.first()
         else {
             panic!("{head}: {ended:?}")

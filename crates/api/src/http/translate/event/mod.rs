@@ -96,12 +96,12 @@ fn run_event(event: &RunEvent) -> wire::RunEventView {
         RunEvent::Progressed { attempt, text, .. } => {
             View::Progressed(wire::ProgressedEvent { attempt: attempt.0, text: text.clone() })
         }
-        RunEvent::GateRaised { attempt, turn_id, purpose, question: asked, .. } => {
+        RunEvent::GateRaised { attempt, turn_id, purpose, question: gate_question, .. } => {
             View::GateRaised(wire::GateRaisedEvent {
                 attempt: attempt.0,
                 turn_id: turn_id.to_string(),
                 purpose: gate_purpose(*purpose),
-                question: question(asked, *purpose == GatePurpose::Approval),
+                question: question(gate_question, *purpose == GatePurpose::Approval),
             })
         }
         RunEvent::GateWithdrawn { attempt, .. } => {
@@ -165,11 +165,11 @@ fn turn_ended(
     ending: &TurnOutcome,
     aftermath: ProcessAfterTurn,
 ) -> wire::TurnEndedEvent {
-    let (outcome, text, asked, error) = match ending {
+    let (outcome, text, question_view, error) = match ending {
         TurnOutcome::Completed { text } => (wire::TurnOutcomeValue::Completed, Some(text), None, None),
-        TurnOutcome::Asked { text, question: asked } => {
-            let asked = question(asked, asked.kind == InteractionKind::RiskAck);
-            (wire::TurnOutcomeValue::Asked, Some(text), Some(asked), None)
+        TurnOutcome::Asked { text, question: asked_question } => {
+            let view = question(asked_question, asked_question.kind == InteractionKind::RiskAck);
+            (wire::TurnOutcomeValue::Asked, Some(text), Some(view), None)
         }
         TurnOutcome::Failed { failure: cause } => {
             (wire::TurnOutcomeValue::Failed, None, None, Some(failure(cause)))
@@ -181,7 +181,7 @@ fn turn_ended(
         turn_id: turn_id.to_string(),
         outcome,
         text: text.cloned(),
-        question: asked,
+        question: question_view,
         error,
         exit_code: match aftermath {
             ProcessAfterTurn::Exited(exit) => exit_code(exit),

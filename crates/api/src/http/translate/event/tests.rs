@@ -209,7 +209,7 @@ fn output_samples() -> Vec<(RunEvent, Value)> {
         let question = question_json("confirm", approves);
         json!({ "attempt": 2, "turn_id": TURN.to_string(), "purpose": purpose, "question": question })
     };
-    let asked = TurnOutcome::Asked { text: "hm".to_owned(), question: question(InteractionKind::RiskAck) };
+    let outcome = TurnOutcome::Asked { text: "hm".to_owned(), question: question(InteractionKind::RiskAck) };
     let exited = ProcessAfterTurn::Exited(ExitStatus::Code(0));
     vec![
         (RunEvent::HandleAnnounced { attempt, position, handle }, json!({ "attempt": 2 })),
@@ -225,7 +225,7 @@ fn output_samples() -> Vec<(RunEvent, Value)> {
             turn_end_json("completed", json!("done"), Value::Null, Value::Null, Value::Null),
         ),
         (
-            turn_end(asked, exited),
+            turn_end(outcome, exited),
             turn_end_json(
                 "asked",
                 json!("hm"),
