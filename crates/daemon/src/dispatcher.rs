@@ -29,7 +29,7 @@ use crate::{
     executor::OperationResult,
     probe_cache::{ProbeCache, ProbedProgram},
     run_actor::{ActorContext, ActorNumber, ActorPause, RunAction, RunActor, RunInput, TransitionRules},
-    scheduler::{Scheduler, SharedQueue},
+    scheduler::{RunScheduler, SharedQueue},
 };
 
 /// An input of the daemon.
@@ -129,7 +129,7 @@ pub struct Dispatcher {
     config: DispatcherConfig,
     actors: BTreeMap<RunId, RunActor>,
     last_actor: ActorNumber,
-    scheduler: Scheduler,
+    scheduler: RunScheduler,
     probes: ProbeCache,
     /// For each engine that is being examined, who waits for the result.
     probing: BTreeMap<String, Vec<ProbeWaiter>>,
@@ -161,7 +161,7 @@ impl Dispatcher {
             config,
             actors: BTreeMap::new(),
             last_actor: ActorNumber(0),
-            scheduler: Scheduler::new(slots, occupancies),
+            scheduler: RunScheduler::new(slots, occupancies),
             probes: ProbeCache::default(),
             probing: BTreeMap::new(),
             recovery: None,
@@ -338,7 +338,7 @@ impl Dispatcher {
             // A deadline stays due while the store is unavailable.
             Err(error) => {
                 tracing::warn!(%error, "deadlines were not checked");
-                Some(Scheduler::after_error(now))
+                Some(RunScheduler::after_error(now))
             }
         };
         // Without a deadline, the clock is checked again after the longest delay.

@@ -32,7 +32,9 @@ use tokio::{
 
 use crate::{
     dispatcher::{DaemonAction, DaemonInput, Dispatcher, ProbeOutcome},
-    executor::{EffectExecutor, Operation, OperationResult, ReadRequest, read_available, turns_of_attempt},
+    executor::{
+        EffectExecutor, EffectOperation, OperationResult, ReadRequest, read_available, turns_of_attempt,
+    },
     guard::{CrashGuard, CrashGuardDecision},
     launch::process_name,
     run_actor::{ActorNumber, RunAction, RunInput},
@@ -179,7 +181,7 @@ impl EventLoop {
             }
             RunAction::Write { attempt, key, bytes } => {
                 self.tasks.spawn_blocking(input(RunInput::Written { attempt }), move || {
-                    let write = Operation::Write { process: process_name(run, attempt), key, bytes };
+                    let write = EffectOperation::Write { process: process_name(run, attempt), key, bytes };
                     // A process that cannot be written to reports its exit next.
                     drop(executor.execute(write));
                     Some(input(RunInput::Written { attempt }))
@@ -194,7 +196,7 @@ impl EventLoop {
             }
             RunAction::Dismiss { attempt } => {
                 let process = process_name(run, attempt);
-                let signal = Operation::Signal { process, signal: ProcessSignal::Terminate };
+                let signal = EffectOperation::Signal { process, signal: ProcessSignal::Terminate };
                 self.tasks.spawn_blocking(DaemonInput::Tick, move || {
                     // The process may have exited meanwhile.
                     drop(executor.execute(signal));
@@ -358,7 +360,7 @@ async fn execute(
     guard: &CrashGuard,
     item: &str,
     executor: EffectExecutor,
-    operation: Operation,
+    operation: EffectOperation,
 ) -> OperationResult {
     let mut permit = match guard.admit(item).await {
         CrashGuardDecision::Now(permit) => permit,

@@ -34,7 +34,7 @@ use crate::{
 
 /// One effect, with everything that it needs.
 #[derive(Debug)]
-pub enum Operation {
+pub enum EffectOperation {
     /// Start a process, or find the one that was started before a crash.
     Launch(Box<PreparedLaunch>),
     /// Write to a process, once for each key.
@@ -131,14 +131,14 @@ impl EffectExecutor {
     }
 
     /// Performs one effect and returns the result that settles it.
-    pub fn execute(&self, operation: Operation) -> OperationResult {
+    pub fn execute(&self, operation: EffectOperation) -> OperationResult {
         let processes = &*self.0.processes;
         match operation {
-            Operation::Launch(launch) => {
+            EffectOperation::Launch(launch) => {
                 let started = launch.start_contained(processes, &*self.0.workspaces);
                 OperationResult::Started(started.map(|process| (process, launch.warning(processes))))
             }
-            Operation::Write { process, key, bytes } => {
+            EffectOperation::Write { process, key, bytes } => {
                 let write = StdinWrite { key, bytes: &bytes, close_after: false };
                 match processes.write(&process, &write) {
                     // It may have been written before. Only the keeper knows.
@@ -148,15 +148,15 @@ impl EffectExecutor {
                     sent => OperationResult::Sent(sent),
                 }
             }
-            Operation::Signal { process, signal } => {
+            EffectOperation::Signal { process, signal } => {
                 OperationResult::Sent(processes.signal(&process, signal))
             }
-            Operation::Terminate { process, shutdown } => {
+            EffectOperation::Terminate { process, shutdown } => {
                 OperationResult::Ended(self.terminate(&process, shutdown))
             }
-            Operation::Find { process } => OperationResult::Found(processes.find(&process)),
+            EffectOperation::Find { process } => OperationResult::Found(processes.find(&process)),
             // No channel exists yet.
-            Operation::Deliver { .. } => OperationResult::Delivered(Err(DeliveryFailure::Failed)),
+            EffectOperation::Deliver { .. } => OperationResult::Delivered(Err(DeliveryFailure::Failed)),
         }
     }
 

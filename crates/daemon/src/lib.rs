@@ -18,6 +18,7 @@ mod pressure;
 pub mod probe;
 mod probe_cache;
 mod process;
+mod replies;
 mod run_actor;
 mod scheduler;
 mod service;
@@ -26,16 +27,17 @@ mod shutdown;
 pub use dispatcher::{DaemonAction, DaemonActivity, DaemonInput, Dispatcher, DispatcherConfig, ProbeOutcome};
 pub use error::RequestError;
 pub use executor::{
-    EffectExecutor, LocatedProcess, MachineSurvey, Operation, OperationResult, ReadRequest, read_available,
-    turns_of_attempt,
+    EffectExecutor, EffectOperation, LocatedProcess, MachineSurvey, OperationResult, ReadRequest,
+    read_available, turns_of_attempt,
 };
 pub use guard::{CrashGuard, CrashGuardDecision, GuardPauses, GuardedEffect};
 pub use launch::{parse_process_name, process_name};
 pub use pressure::{DiskShortage, SpaceLimit};
+pub use replies::QuestionAndRun;
 pub use run_actor::{
     ActorNumber, ActorPause, RequestOutcome, RequestReply, RunAction, RunInput, TransitionRules,
 };
-pub use service::{AskedQuestion, Daemon, DaemonConfig, DaemonDeps, DaemonParts, is_orphan, runs_to_recover};
+pub use service::{Daemon, DaemonConfig, DaemonDeps, DaemonParts, is_orphan, runs_to_recover};
 pub use shutdown::{ActivityBeforeStop, ShutdownReport, StoppedRun};
 
 #[cfg(doctest)]

@@ -39,12 +39,12 @@ use tokio::sync::oneshot;
 
 use crate::{
     error::RequestError,
-    executor::{LocatedProcess, MachineSurvey, Operation, OperationResult, ReadRequest, input_key},
+    executor::{EffectOperation, LocatedProcess, MachineSurvey, OperationResult, ReadRequest, input_key},
     launch::{self, LaunchPreparation, LaunchSettings, process_name},
     log::EventLogLine,
     probe_cache::{ProbeCache, probe_event},
     process::{ProcessSession, SessionEnd, contained},
-    scheduler::Scheduler,
+    scheduler::RunScheduler,
 };
 
 /// The transition function of the domain. Always [`run::apply`], except in tests that break a rule to prove that it is
@@ -126,7 +126,7 @@ pub enum RunAction {
     Execute {
         number: EffectNumber,
         name: &'static str,
-        operation: Operation,
+        operation: EffectOperation,
     },
     /// Examine the engine, as the effect with this number.
     Probe {
@@ -203,7 +203,7 @@ pub(crate) struct ActorContext<'a> {
     pub(crate) may_act: bool,
     /// Whether the daemon is shutting down. Then no process is started.
     pub(crate) is_closing: bool,
-    pub(crate) scheduler: &'a mut Scheduler,
+    pub(crate) scheduler: &'a mut RunScheduler,
     pub(crate) probes: &'a ProbeCache,
 }
 

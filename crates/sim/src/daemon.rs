@@ -12,7 +12,7 @@ use std::{
 
 use abide_daemon::{
     ActorNumber, CrashGuard, Daemon, DaemonAction, DaemonConfig, DaemonDeps, DaemonInput, DaemonParts,
-    MachineSurvey, Operation, OperationResult, ProbeOutcome, ReadRequest, RequestError, RequestOutcome,
+    EffectOperation, MachineSurvey, OperationResult, ProbeOutcome, ReadRequest, RequestError, RequestOutcome,
     RunAction, RunInput, SpaceLimit, is_orphan, process_name, read_available, runs_to_recover,
     turns_of_attempt,
 };
@@ -40,7 +40,7 @@ use crate::{
     adapter::SimCatalogue,
     checks::InvariantViolation,
     faults::{RuleFault, bent_rules},
-    processes::{ProcessKey, SimProcesses},
+    processes::{SimProcessKey, SimProcesses},
     world::{HistoryHalt, SimDisk, SimWorld},
 };
 
@@ -48,7 +48,7 @@ use crate::{
 pub(crate) struct SimDaemon {
     pub(crate) parts: DaemonParts,
     tasks: Vec<SimTask>,
-    followers: BTreeMap<ProcessKey, Box<dyn OutputFollower>>,
+    followers: BTreeMap<SimProcessKey, Box<dyn OutputFollower>>,
     /// The wall time at which it started.
     started_at: Timestamp,
 }
@@ -56,7 +56,7 @@ pub(crate) struct SimDaemon {
 /// A future request of a client.
 pub(crate) type SimRequest = Pin<Box<dyn Future<Output = Result<RequestOutcome, RequestError>>>>;
 
-/// What the event loop would be doing.
+/// A task of the event loop.
 enum SimTask {
     /// An action that has not begun.
     Action(DaemonAction),
@@ -304,7 +304,7 @@ impl SimWorld {
             }
             RunAction::Write { attempt, key, bytes } => {
                 let process = process_name(run, attempt);
-                drop(executor.execute(Operation::Write { process, key, bytes }));
+                drop(executor.execute(EffectOperation::Write { process, key, bytes }));
                 input(RunInput::Written { attempt })
             }
             RunAction::CleanUp { attempt } => {
@@ -314,7 +314,7 @@ impl SimWorld {
             }
             RunAction::Dismiss { attempt } => {
                 let (process, signal) = (process_name(run, attempt), ProcessSignal::Terminate);
-                drop(executor.execute(Operation::Signal { process, signal }));
+                drop(executor.execute(EffectOperation::Signal { process, signal }));
                 SimOutcome::Nothing
             }
             RunAction::Pause { .. }
@@ -386,17 +386,17 @@ impl SimWorld {
         }
     }
 
-    fn execute(&mut self, run: RunId, operation: Operation) -> OperationResult {
+    fn execute(&mut self, run: RunId, operation: EffectOperation) -> OperationResult {
         let operation = match (self.fault, operation) {
-            (_, Operation::Deliver { delivery_id }) => {
+            (_, EffectOperation::Deliver { delivery_id }) => {
                 return OperationResult::Delivered(self.show(delivery_id));
             }
-            (Some(RuleFault::ReportWithoutTerminating), Operation::Terminate { .. }) => {
+            (Some(RuleFault::ReportWithoutTerminating), EffectOperation::Terminate { .. }) => {
                 return OperationResult::Ended(Ok(abide_domain::process::ExitStatus::Code(0)));
             }
-            (Some(RuleFault::WriteUnderNewKeys), Operation::Write { process, bytes, .. }) => {
+            (Some(RuleFault::WriteUnderNewKeys), EffectOperation::Write { process, bytes, .. }) => {
                 let key = self.clock.stamp().id_seed.0 as u64;
-                Operation::Write { process, key, bytes }
+                EffectOperation::Write { process, key, bytes }
             }
             (_, operation) => operation,
         };
@@ -440,7 +440,7 @@ impl SimWorld {
     }
 
     /// Reads the output that is available.
-    fn read(&mut self, at: ProcessKey, actor: ActorNumber, mut request: ReadRequest) -> SimOutcome {
+    fn read(&mut self, at: SimProcessKey, actor: ActorNumber, mut request: ReadRequest) -> SimOutcome {
         let name = process_name(at.0, at.1);
         let mut output = Ok(vec![]);
         if let Some(from) = request.from.take() {

@@ -51,7 +51,7 @@ pub(crate) enum PersonRequest {
 }
 
 impl SimPeople {
-    /// The daemon has died. What was not answered is repeated later.
+    /// The daemon has died. Unanswered requests are repeated later.
     pub(crate) fn lose_connections(&mut self) {
         let lost = self.requests.drain(..).map(|(request, _)| request);
         self.unanswered.extend(lost.filter(PersonRequest::is_repeated));

@@ -78,7 +78,7 @@ impl RunActor {
         requests.into_iter().rev().for_each(|request| self.requests.push_front(request));
     }
 
-    /// What must be known before the batch is applied.
+    /// The action whose result is needed before the batch can be applied, if any.
     pub(super) fn needed_for(&self, batch: &CommitBatch, context: &ActorContext<'_>) -> Option<RunAction> {
         let created = match batch.requests.first() {
             Some(ActorRequest::Client { event: RunEvent::RunCreated(new), .. }) => Some(new),

@@ -4,7 +4,7 @@ use super::*;
 
 /// How an effect starts.
 enum EffectStart {
-    Operation(Operation),
+    EffectOperation(EffectOperation),
     Probe(InstalledEngine),
     /// It needs no operation.
     Fact(RunEvent),
@@ -55,7 +55,7 @@ impl RunActor {
                 self.operation = Some((number, pending.effect.clone()));
                 actions.push(RunAction::Probe { number, entry });
             }
-            EffectStart::Operation(operation) => {
+            EffectStart::EffectOperation(operation) => {
                 self.operation = Some((number, pending.effect.clone()));
                 actions.push(RunAction::Execute { number, name: pending.effect.name(), operation });
             }
@@ -81,7 +81,7 @@ impl RunActor {
                 LaunchPreparation::NotBefore(at) => return EffectStart::NotBefore(at),
                 LaunchPreparation::Ready(launch, session) => {
                     self.sessions.insert(*attempt, AttemptSession::new(session, false));
-                    Operation::Launch(launch)
+                    EffectOperation::Launch(launch)
                 }
             },
             Effect::SendPrompt { attempt, turn_id, prompt } => {
@@ -89,7 +89,7 @@ impl RunActor {
                     EncodedInput::Waits => return EffectStart::Waits,
                     EncodedInput::NoProcess => return obsolete(),
                     // The process was kept although it does not support further input, so it is ended.
-                    EncodedInput::Unsupported => Operation::Terminate {
+                    EncodedInput::Unsupported => EffectOperation::Terminate {
                         process: process(attempt),
                         shutdown: self.shutdown_of(*attempt),
                     },
@@ -124,17 +124,17 @@ impl RunActor {
                     }
                     (_, InterruptMethod::Write(bytes)) => write(process(attempt), number, bytes),
                     (_, InterruptMethod::Signal(signal)) => {
-                        Operation::Signal { process: process(attempt), signal }
+                        EffectOperation::Signal { process: process(attempt), signal }
                     }
                 }
             }
             Effect::Terminate { attempt } => {
-                Operation::Terminate { process: process(attempt), shutdown: self.shutdown_of(*attempt) }
+                EffectOperation::Terminate { process: process(attempt), shutdown: self.shutdown_of(*attempt) }
             }
-            Effect::Recover { attempt, .. } => Operation::Find { process: process(attempt) },
-            Effect::Deliver { delivery_id } => Operation::Deliver { delivery_id: *delivery_id },
+            Effect::Recover { attempt, .. } => EffectOperation::Find { process: process(attempt) },
+            Effect::Deliver { delivery_id } => EffectOperation::Deliver { delivery_id: *delivery_id },
         };
-        EffectStart::Operation(operation)
+        EffectStart::EffectOperation(operation)
     }
 
     /// Encodes input for a process, when its output has been read as far as its run has.
@@ -295,8 +295,8 @@ impl RunActor {
 }
 
 /// The write of an effect.
-fn write(process: String, number: EffectNumber, bytes: Vec<u8>) -> Operation {
-    Operation::Write { process, key: input_key(number), bytes }
+fn write(process: String, number: EffectNumber, bytes: Vec<u8>) -> EffectOperation {
+    EffectOperation::Write { process, key: input_key(number), bytes }
 }
 
 fn unknown_engine(run: &Run, catalogue: &dyn EngineLookup) -> RunEvent {

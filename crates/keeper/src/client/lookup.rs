@@ -94,7 +94,7 @@ fn connect_with<T>(
     }
 }
 
-/// What the files of a dead keeper show about its child.
+/// The state of a dead keeper and its child, from its files.
 fn look_up_dead(keeper_dir: &KeeperDir) -> KeeperLookup {
     match (recorded_child(keeper_dir), keeper_dir.read_exit_record()) {
         (Some(child), Some(record)) => KeeperLookup::Exited(Box::new(child), record),
