@@ -278,6 +278,44 @@ fn a_process_is_started_once_and_one_whose_keeper_died_is_gone() {
     assert_eq!(keepers.find("run-1"), ProcessLookup::NotStarted);
 }
 
+/// The next daemon asks for them, because a process that has received input must not get it again.
+#[test]
+fn e5_keys_of_accepted_input_are_known_while_the_keeper_lives_and_from_its_exit_record() {
+    let home = tempfile::tempdir().unwrap();
+    let keepers = keeper_processes(&home);
+    let launch = ProcessSpec {
+        stdin: ProcessStdin::KeptOpen(vec![]),
+        ..script("read -r first; read -r second; exit 3")
+    };
+    let folder = home.path().to_string_lossy().into_owned();
+    let request = StartRequest {
+        spec: &launch,
+        workspace: &folder,
+        private_dir: &folder,
+        pass_env: &[],
+        isolation: IsolationMode::Off,
+    };
+    let pid = keepers.start("run-1", &request).unwrap().pid;
+    let write = |key, bytes: &[u8]| {
+        keepers.write("run-1", &StdinWrite { key, bytes, close_after: false }).unwrap();
+    };
+    let (first, second, other) = (1 << 63 | 1, 1 << 63 | 2, 1 << 63 | 3);
+    let received = || keepers.received_keys("run-1", &[first, second, other]);
+    write(first, b"one\n");
+    assert_eq!(received(), Ok(vec![first]));
+    // Longer than one request to the keeper. Its last part has the key.
+    write(second, &[vec![b'x'; 5 << 20], vec![b'\n']].concat());
+    assert_eq!(received(), Ok(vec![first, second]));
+    let place = keepers.directory.join("runs/run-1");
+    let keeper = parent(pid);
+    wait::until("the end is recorded", || place.join("exit.json").exists());
+    assert_eq!(received(), Ok(vec![first, second]));
+    kill(keeper.unwrap_or_else(|| keeper_in(&place)), rustix::process::Signal::KILL);
+    assert_eq!(received(), Ok(vec![first, second]));
+    keepers.terminate("run-1").unwrap();
+    assert_eq!(received(), Ok(vec![]));
+}
+
 #[test]
 fn e7_records_of_a_dead_keeper_are_read_and_a_torn_end_is_detected() {
     let home = tempfile::tempdir().unwrap();

@@ -7,6 +7,7 @@ use abide_domain::{
     failure::{FailureCode, RunFailure},
     inbound::InboundStatus,
     interaction::DecisionPolicy,
+    process::Attempt,
     process::ExitStatus,
     refused::RequestRefused,
     run::{INBOX_LIMIT, RunStatus},
@@ -120,6 +121,30 @@ fn a_message_that_came_too_late_to_steer_gets_its_own_turn() {
     let effect = story.effect_number("Steer");
     story.apply(RunEvent::EffectObsolete { effect }).completes(1, "one");
     assert_eq!(story.run().status(), RunStatus::Queued);
+}
+
+/// The process may have received the message, so it is not sent again in a turn of its own.
+#[test]
+fn e5_a_message_that_is_being_added_to_a_turn_ends_with_a_turn_that_is_superseded_or_stopped() {
+    let mut story = RunStory::working(STEERABLE);
+    story.send_message("m2", OnBusy::Steer).send_message("m3", OnBusy::Supersede);
+    assert_eq!(story.pending_effects(), ["Terminate", "Launch"]);
+    let superseded = ("m2", InboundStatus::Superseded);
+    assert!(statuses(&story).contains(&superseded), "{:?}", statuses(&story));
+
+    let mut story = RunStory::working(STEERABLE);
+    story.send_message("m2", OnBusy::Steer);
+    story.apply(RunEvent::InterruptRequested { by: "ada".into() }).expire_deadline();
+    assert_eq!(statuses(&story)[1], ("m2", InboundStatus::Canceled));
+}
+
+/// It was not accepted, and the person learns that the outcome of the turn is unknown.
+#[test]
+fn e5_a_message_that_is_being_added_to_a_turn_with_an_unknown_outcome_waits_for_its_own_turn() {
+    let mut story = RunStory::working(STEERABLE);
+    story.send_message("m2", OnBusy::Steer);
+    story.apply(RunEvent::ContactLost { attempt: Attempt(1), search_timeout_sec: None }).expire_deadline();
+    assert_eq!(statuses(&story)[1], ("m2", InboundStatus::Received));
 }
 
 #[test]
