@@ -30,7 +30,7 @@ fn the_engine_decides_for_itself() {
         assert_eq!(question["resolution_mode"], "auto_decide_timeout");
         assert_eq!(question["auto_decide_reason"], "user_no_reply");
         let lines = home.log_lines();
-        assert!(lines.len() == 2 && lines[1].contains("Decide this yourself"), "{engine}: {lines:?}");
+        assert!(lines.len() == 2 && lines[1].contains("Decide it yourself"), "{engine}: {lines:?}");
         // The automatic reply is reported (D6) in the events, in `abide logs` and in the daemon's log.
         let events = home.get(&format!("/v1/runs/{run}/events"));
         let replies: Vec<&Value> = events["items"]
@@ -50,7 +50,7 @@ fn the_engine_decides_for_itself() {
         ];
         assert_eq!(envelope, expected, "{reply}");
         let instruction = reply["data"]["instruction"].as_str().unwrap_or_default();
-        assert!(instruction.contains("Decide this yourself"), "{reply}");
+        assert!(instruction.contains("Decide it yourself"), "{reply}");
         let logs = home.run(&["logs", &run]).stdout;
         for word in ["auto_decide_timeout", "user_no_reply", "engine_judgement", instruction] {
             assert!(logs.contains(word), "{word}: {logs}");
