@@ -26,9 +26,11 @@ use abide_ports::{
 use tokio::sync::oneshot;
 
 use crate::{
-    executor::OperationResult,
+    executor::EffectResult,
     probe_cache::{ProbeCache, ProbedProgram},
-    run_actor::{ActorContext, ActorNumber, ActorPause, RunAction, RunActor, RunInput, TransitionRules},
+    run_actor::{
+        ActorContext, ActorNumber, ActorPause, BROKEN_PAUSE, RunAction, RunActor, RunInput, TransitionRules,
+    },
     scheduler::{Scheduler, SharedQueue},
 };
 
@@ -151,8 +153,6 @@ enum ProbeWaiter {
 
 /// Maximum number of runs that are recovered concurrently.
 const CONCURRENT_RECOVERIES: usize = 64;
-/// Pause of a run after a panic of its actor.
-const BROKEN_PAUSE: Duration = Duration::from_secs(30);
 
 impl Dispatcher {
     /// `occupancies` are the runs that hold a slot or wait for one.
@@ -359,12 +359,12 @@ impl Dispatcher {
                 // The dropped reply tells the client.
                 (ProbeWaiter::Client(_), ProbeOutcome::Later(_) | ProbeOutcome::Cancelled) => {}
                 (ProbeWaiter::Run(run, actor), result) => {
-                    let result = match result {
-                        ProbeOutcome::Done(health, _) => OperationResult::Probed((**health).clone()),
-                        ProbeOutcome::Later(pause) => OperationResult::Later(*pause),
-                        ProbeOutcome::Cancelled => OperationResult::Abandoned,
+                    let input = match result {
+                        ProbeOutcome::Done(health, _) => RunInput::Probed((**health).clone()),
+                        ProbeOutcome::Later(pause) => RunInput::Executed(EffectResult::Later(*pause)),
+                        ProbeOutcome::Cancelled => RunInput::Executed(EffectResult::Later(BROKEN_PAUSE)),
                     };
-                    self.handle_run(run, Some(actor), RunInput::Executed(result), actions);
+                    self.handle_run(run, Some(actor), input, actions);
                 }
             }
         }

@@ -20,7 +20,6 @@ use abide_domain::{effect::PendingEffect, id::RunId, process::Attempt, run::Run}
 use abide_os::failpoint;
 use abide_ports::{
     catalogue::InstalledEngine,
-    engine::ProcessSignal,
     processes::ProcessUnreachable,
     store::{JournalCommit, Store, StoreError},
 };
@@ -32,10 +31,10 @@ use tokio::{
 
 use crate::{
     dispatcher::{DaemonAction, DaemonInput, Dispatcher, ProbeOutcome},
-    executor::{EffectExecutor, Operation, OperationResult, ReadRequest, read_available, turns_of_attempt},
+    executor::{EffectExecutor, EffectResult, ReadRequest, read_available, turns_of_attempt},
     guard::{CrashGuard, CrashGuardDecision},
     launch::process_name,
-    run_actor::{ActorNumber, RunAction, RunInput},
+    run_actor::{ActorNumber, BROKEN_PAUSE, RunAction, RunInput},
     service::DaemonDeps,
 };
 
@@ -148,8 +147,10 @@ impl EventLoop {
             }
             RunAction::Execute { number, name, operation } => {
                 let (guard, item) = (self.guard.clone(), effect_item(run, number.0, name));
-                self.tasks.spawn(input(RunInput::Executed(OperationResult::Panicked)), async move {
-                    Some(input(RunInput::Executed(execute(&guard, &item, executor, operation).await)))
+                let failed = input(RunInput::Executed(EffectResult::Later(BROKEN_PAUSE)));
+                self.tasks.spawn(failed, async move {
+                    let perform = move || executor.execute(run, number, operation);
+                    Some(input(RunInput::Executed(perform_guarded(&guard, &item, perform).await)))
                 });
             }
             RunAction::Probe { number, entry } => {
@@ -179,9 +180,8 @@ impl EventLoop {
             }
             RunAction::Write { attempt, key, bytes } => {
                 self.tasks.spawn_blocking(input(RunInput::Written { attempt }), move || {
-                    let write = Operation::Write { process: process_name(run, attempt), key, bytes };
                     // A process that cannot be written to reports its exit next.
-                    drop(executor.execute(write));
+                    executor.write(&process_name(run, attempt), key, &bytes);
                     Some(input(RunInput::Written { attempt }))
                 });
             }
@@ -193,11 +193,8 @@ impl EventLoop {
                 });
             }
             RunAction::Dismiss { attempt } => {
-                let process = process_name(run, attempt);
-                let signal = Operation::Signal { process, signal: ProcessSignal::Terminate };
                 self.tasks.spawn_blocking(DaemonInput::Tick, move || {
-                    // The process may have exited meanwhile.
-                    drop(executor.execute(signal));
+                    executor.dismiss(&process_name(run, attempt));
                     None
                 });
             }
@@ -354,20 +351,19 @@ async fn commit_changes(store: &dyn Store, commit: JournalCommit) -> Result<(), 
 }
 
 /// Performs an effect when the crash guard admits it.
-async fn execute(
+async fn perform_guarded(
     guard: &CrashGuard,
     item: &str,
-    executor: EffectExecutor,
-    operation: Operation,
-) -> OperationResult {
+    perform: impl FnOnce() -> EffectResult + Send + 'static,
+) -> EffectResult {
     let mut permit = match guard.admit(item).await {
         CrashGuardDecision::Now(permit) => permit,
-        CrashGuardDecision::Later(pause) => return OperationResult::Later(pause),
+        CrashGuardDecision::Later(pause) => return EffectResult::Later(pause),
     };
     blocking(move || {
         permit.begin();
         failpoint::reach("effect_started");
-        let result = executor.execute(operation);
+        let result = perform();
         permit.succeeded();
         failpoint::reach("effect_performed");
         result

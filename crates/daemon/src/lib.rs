@@ -26,7 +26,7 @@ mod shutdown;
 pub use dispatcher::{DaemonAction, DaemonActivity, DaemonInput, Dispatcher, DispatcherConfig, ProbeOutcome};
 pub use error::RequestError;
 pub use executor::{
-    EffectExecutor, LocatedProcess, MachineSurvey, Operation, OperationResult, ReadRequest, read_available,
+    EffectExecutor, EffectResult, LocatedProcess, MachineSurvey, Operation, ReadRequest, read_available,
     turns_of_attempt,
 };
 pub use guard::{CrashGuard, CrashGuardDecision, GuardPauses, GuardedEffect};

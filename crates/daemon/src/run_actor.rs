@@ -9,6 +9,8 @@ mod commits;
 mod effects;
 mod sessions;
 
+pub(crate) use effects::NotPerformed;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
@@ -31,7 +33,7 @@ use abide_domain::{
 use abide_ports::{
     catalogue::{EngineLookup, InstalledEngine},
     clock::Clock,
-    engine::{GateAnswer, InterruptMethod, ProcessSignal, UnsupportedOperation},
+    engine::{EngineHealth, GateAnswer, InterruptMethod, ProcessSignal},
     processes::{ProcessLookup, ProcessOutput, ProcessUnreachable},
     store::{JournalCommit, RunChange, StoreError},
 };
@@ -39,8 +41,8 @@ use tokio::sync::oneshot;
 
 use crate::{
     error::RequestError,
-    executor::{LocatedProcess, MachineSurvey, Operation, OperationResult, ReadRequest, input_key},
-    launch::{self, LaunchPreparation, LaunchSettings, process_name},
+    executor::{EffectResult, LocatedProcess, MachineSurvey, Operation, ReadRequest, input_key},
+    launch,
     log::EventLogLine,
     probe_cache::{ProbeCache, probe_event},
     process::{ProcessSession, SessionEnd, contained},
@@ -84,8 +86,10 @@ pub enum RunInput {
     Surveyed(MachineSurvey),
     /// The result of [`RunAction::Commit`].
     Committed(Result<(), StoreError>),
-    /// The result of [`RunAction::Execute`] or [`RunAction::Probe`].
-    Executed(OperationResult),
+    /// The result of [`RunAction::Execute`], or a probe that has no result.
+    Executed(EffectResult),
+    /// The result of [`RunAction::Probe`].
+    Probed(EngineHealth),
     /// The result of [`RunAction::Locate`].
     Located(Result<Box<LocatedProcess>, StoreError>),
     /// The result of [`RunAction::Read`].
@@ -221,7 +225,8 @@ pub(crate) struct RunActor {
     is_loading: bool,
     /// Whether the run must be loaded although the inbox is empty.
     must_load: bool,
-    operation: Option<(EffectNumber, Effect)>,
+    /// The effect that is being performed.
+    operation: Option<EffectNumber>,
     attaching: Option<Attempt>,
     /// Launches whose failure is not committed yet.
     failed_launches: Vec<Attempt>,
@@ -317,10 +322,10 @@ const STORE_PAUSE: Duration = Duration::from_millis(500);
 /// The same if another daemon has the store. This daemon does not get it back, but the events of its processes may be
 /// requested.
 const STORE_TAKEN_PAUSE: Duration = Duration::from_secs(60);
-/// Pause before a launch is retried whose keeper does not answer, and before a lost process is searched for.
+/// Pause before a lost process is searched for.
 const SILENT_PAUSE: Duration = Duration::from_secs(2);
 /// Pause of a run after a panic.
-const BROKEN_PAUSE: Duration = Duration::from_secs(30);
+pub(crate) const BROKEN_PAUSE: Duration = Duration::from_secs(30);
 /// Minimum and maximum interval of checks for a process that does not answer.
 const MIN_SEARCH_PAUSE: Duration = Duration::from_millis(500);
 const MAX_SEARCH_PAUSE: Duration = Duration::from_secs(15);
@@ -430,6 +435,7 @@ impl RunActor {
             }
             RunInput::Committed(result) => self.on_committed(result, context, actions),
             RunInput::Executed(result) => self.on_executed(result, context, actions),
+            RunInput::Probed(health) => self.on_probed(&health, context, actions),
             RunInput::Located(located) => self.on_located(located, context, actions),
             RunInput::Read { attempt, output } => self.on_read(attempt, output, context, actions),
             RunInput::ContentsStored { attempt, events } => {
@@ -550,8 +556,4 @@ impl CommitBatch {
         let outputs = self.outputs.iter().map(|facts| facts.events.len()).sum::<usize>();
         self.settled.len() + outputs + self.requests.len()
     }
-}
-
-fn launch_settings<'a>(context: &'a ActorContext<'_>) -> LaunchSettings<'a> {
-    LaunchSettings { catalogue: context.catalogue, private: context.private, now: context.clock.stamp().at }
 }

@@ -12,13 +12,15 @@ use std::{
 
 use abide_daemon::{
     ActorNumber, CrashGuard, Daemon, DaemonAction, DaemonConfig, DaemonDeps, DaemonInput, DaemonParts,
-    MachineSurvey, Operation, OperationResult, ProbeOutcome, ReadRequest, RequestError, RequestOutcome,
+    EffectResult, MachineSurvey, Operation, ProbeOutcome, ReadRequest, RequestError, RequestOutcome,
     RunAction, RunInput, SpaceLimit, is_orphan, process_name, read_available, runs_to_recover,
     turns_of_attempt,
 };
 use abide_domain::{
+    effect::EffectNumber,
     event::RunEvent,
     id::{DeliveryId, RunId},
+    process::ExitStatus,
     run::Run,
     settings::RunSettings,
     time::{Seconds, Timestamp},
@@ -26,7 +28,6 @@ use abide_domain::{
 use abide_ports::{
     catalogue::InstalledEngine,
     clock::Clock,
-    engine::ProcessSignal,
     processes::{OutputFollower, ProcessOutput, ProcessUnreachable, Processes},
     store::{Journal, JournalCommit, PageRequest, RunChange, StoreError, StoreQueries},
 };
@@ -283,9 +284,9 @@ impl SimWorld {
             }
             RunAction::Survey(settings) => input(RunInput::Surveyed(self.survey(run, Some(&settings)))),
             RunAction::Commit(commit) => input(RunInput::Committed(self.commit(run, commit))),
-            RunAction::Execute { name, operation, .. } => {
+            RunAction::Execute { number, name, operation } => {
                 self.note(|| format!("the daemon performs {name} for {run}"));
-                let result = self.execute(run, operation);
+                let result = self.execute(run, number, operation);
                 match self.fault {
                     Some(RuleFault::LoseEffectResults) if self.dice.chance(20) => SimOutcome::Nothing,
                     _ => input(RunInput::Executed(result)),
@@ -303,8 +304,7 @@ impl SimWorld {
                 input(RunInput::ContentsStored { attempt, events })
             }
             RunAction::Write { attempt, key, bytes } => {
-                let process = process_name(run, attempt);
-                drop(executor.execute(Operation::Write { process, key, bytes }));
+                executor.write(&process_name(run, attempt), key, &bytes);
                 input(RunInput::Written { attempt })
             }
             RunAction::CleanUp { attempt } => {
@@ -313,8 +313,7 @@ impl SimWorld {
                 input(RunInput::CleanedUp { attempt })
             }
             RunAction::Dismiss { attempt } => {
-                let (process, signal) = (process_name(run, attempt), ProcessSignal::Terminate);
-                drop(executor.execute(Operation::Signal { process, signal }));
+                executor.dismiss(&process_name(run, attempt));
                 SimOutcome::Nothing
             }
             RunAction::Pause { .. }
@@ -386,31 +385,42 @@ impl SimWorld {
         }
     }
 
-    fn execute(&mut self, run: RunId, operation: Operation) -> OperationResult {
+    fn execute(&mut self, run: RunId, number: EffectNumber, operation: Operation) -> EffectResult {
+        let settled = |event| EffectResult::Settled(vec![event]);
+        // What a silent keeper is taken for.
+        let mut gone = None;
         let operation = match (self.fault, operation) {
             (_, Operation::Deliver { delivery_id }) => {
-                return OperationResult::Delivered(self.show(delivery_id));
+                return settled(match self.show(delivery_id) {
+                    Ok(()) => RunEvent::DeliveryConfirmed { delivery_id },
+                    Err(certainty) => RunEvent::DeliveryFailed { delivery_id, certainty },
+                });
             }
-            (Some(RuleFault::ReportWithoutTerminating), Operation::Terminate { .. }) => {
-                return OperationResult::Ended(Ok(abide_domain::process::ExitStatus::Code(0)));
+            (Some(RuleFault::ReportWithoutTerminating), Operation::Terminate { attempt, .. }) => {
+                return settled(RunEvent::ProcessExited { attempt, exit: ExitStatus::Code(0) });
             }
-            (Some(RuleFault::WriteUnderNewKeys), Operation::Write { process, bytes, .. }) => {
-                let key = self.clock.stamp().id_seed.0 as u64;
-                Operation::Write { process, key, bytes }
+            (Some(RuleFault::WriteUnderNewKeys), Operation::Write { attempt, bytes, .. }) => {
+                Operation::Write { attempt, key: self.clock.stamp().id_seed.0 as u64, bytes }
+            }
+            (Some(RuleFault::TakeSilentForGone), operation) => {
+                gone = match &operation {
+                    Operation::Terminate { attempt, .. } => {
+                        Some(RunEvent::ProcessExited { attempt: *attempt, exit: ExitStatus::Unknown })
+                    }
+                    Operation::Find { attempt } => {
+                        Some(RunEvent::RecoveryFailed { attempt: *attempt, reason: "it is silent".into() })
+                    }
+                    _ => None,
+                };
+                operation
             }
             (_, operation) => operation,
         };
-        let result = self.daemon.parts.executor.execute(operation);
+        let result = self.daemon.parts.executor.execute(run, number, operation);
         self.note(|| format!("for {run}: {result:?}"));
-        match (self.fault, result) {
-            (Some(RuleFault::TakeSilentForGone), OperationResult::Ended(Err(_))) => {
-                OperationResult::Ended(Ok(abide_domain::process::ExitStatus::Unknown))
-            }
-            (
-                Some(RuleFault::TakeSilentForGone),
-                OperationResult::Found(abide_ports::processes::ProcessLookup::Unresponsive),
-            ) => OperationResult::Found(abide_ports::processes::ProcessLookup::NotStarted),
-            (_, result) => result,
+        match (result, gone) {
+            (EffectResult::Unreachable, Some(gone)) => settled(gone),
+            (result, _) => result,
         }
     }
 

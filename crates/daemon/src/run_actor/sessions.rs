@@ -37,8 +37,7 @@ impl RunActor {
             }
         }
         let turns = located.turns.as_ref().map(|(first, ids)| (first, ids.clone()));
-        let session =
-            turns.and_then(|turns| launch::session_of(run, attempt, turns, launch_settings(context)));
+        let session = turns.and_then(|turns| launch::session_of(run, attempt, turns, context));
         let Some(mut session) = session else {
             tracing::warn!(run = %self.run_id, attempt = attempt.0, "the engine of a process is not known any more");
             self.unreadable = Some(attempt);
