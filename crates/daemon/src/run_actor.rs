@@ -233,7 +233,7 @@ pub(crate) struct RunActor {
     /// A process whose engine is not known any more.
     unreadable: Option<Attempt>,
     /// The processes that are being read. Usually one; the last process may be ending while the next one starts.
-    sessions: BTreeMap<Attempt, AttemptSession>,
+    sessions: BTreeMap<Attempt, ProcessSession>,
     paused: BTreeSet<ActorPause>,
     /// Whether the inbox is committed one by one, to find the input that fails.
     is_solo: bool,
@@ -266,22 +266,6 @@ struct SessionFacts {
     writes: Vec<(u64, Vec<u8>)>,
     /// False while long texts are being stored.
     is_ready: bool,
-}
-
-/// A process that is read.
-#[derive(Debug)]
-struct AttemptSession {
-    session: ProcessSession,
-    /// False while the process is being started.
-    is_started: bool,
-    /// Whether a read was requested before.
-    is_followed: bool,
-    is_reading: bool,
-    /// Input to be written, in order.
-    writes: VecDeque<(u64, Vec<u8>)>,
-    is_writing: bool,
-    end: Option<SessionEnd>,
-    is_cleaning: bool,
 }
 
 /// A part of the inbox.
@@ -473,7 +457,7 @@ impl RunActor {
     fn is_premature(&self, request: &ActorRequest) -> bool {
         let ActorRequest::Deadline(DeadlineKind::Turn(attempt)) = request else { return false };
         match self.sessions.get(attempt) {
-            Some(session) => session.session.is_behind(),
+            Some(session) => session.is_behind,
             None => self.unreadable != Some(*attempt) && self.run().is_some_and(|run| run.live().is_some()),
         }
     }

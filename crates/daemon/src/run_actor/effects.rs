@@ -73,7 +73,7 @@ impl RunActor {
             }
             Effect::Launch { attempt } => {
                 let (launch, session) = launch::prepare(run, *attempt, context)?;
-                self.sessions.insert(*attempt, AttemptSession::new(session, false));
+                self.sessions.insert(*attempt, session);
                 Operation::Launch(launch)
             }
             Effect::SendPrompt { attempt, turn_id, prompt } => {
@@ -91,12 +91,12 @@ impl RunActor {
             Effect::Answer { attempt, gate, text, verdict, .. } => {
                 let session = self.input_session(run, *attempt)?.ok_or_else(obsolete)?;
                 let answer = GateAnswer { gate_id: gate, text, verdict: *verdict };
-                let bytes = contained(|| session.answer(&answer)).and_then(Result::ok);
+                let bytes = contained(|| session.interpreter.encode_answer(&answer)).and_then(Result::ok);
                 write(*attempt, bytes.ok_or_else(obsolete)?)
             }
             Effect::Steer { attempt, text, .. } => {
                 let session = self.input_session(run, *attempt)?.ok_or_else(obsolete)?;
-                let bytes = contained(|| session.steer(text)).and_then(Result::ok);
+                let bytes = contained(|| session.interpreter.encode_steer(text)).and_then(Result::ok);
                 write(*attempt, bytes.ok_or_else(obsolete)?)
             }
             Effect::Interrupt { attempt } => {
@@ -128,18 +128,18 @@ impl RunActor {
             return if will_attach { Err(NotPerformed::Waits) } else { Ok(None) };
         };
         let committed = live.map_or_else(OutputPosition::default, |live| live.processed_position);
-        let is_read = session.session.interpreted_position() >= committed || session.end.is_some();
+        let is_read = session.interpreted >= committed || session.end.is_some();
         // The input of the protocol that results from earlier output comes first.
         if !is_read || !session.writes.is_empty() || session.is_writing {
             return Err(NotPerformed::Waits);
         }
-        Ok(Some(&mut session.session))
+        Ok(Some(session))
     }
 
     /// How to ask an idle process to exit.
     pub(super) fn shutdown_of(&mut self, attempt: Attempt) -> Option<abide_ports::engine::ShutdownMethod> {
         let session = self.sessions.get_mut(&attempt)?;
-        contained(|| session.session.leave()).flatten()
+        contained(|| session.leave()).flatten()
     }
 
     pub(super) fn on_executed(
