@@ -14,6 +14,7 @@ use std::{
 use abide_domain::{
     deadline::Deadline,
     id::RunId,
+    run::Run,
     slots::SlotOccupancy,
     time::{Seconds, Timestamp},
 };
@@ -101,12 +102,23 @@ pub enum ProbeOutcome {
 /// The work in progress.
 #[derive(Clone, Debug, Default)]
 pub struct DaemonActivity {
-    /// Runs whose processes are being started or read.
-    pub with_process: BTreeSet<RunId>,
+    /// The runs that have an actor and whose state is known: all that hold a process or have a pending effect.
+    pub runs: Vec<ActiveRun>,
+    /// Number of runs that are being loaded, or wait for their recovery.
+    pub loading: usize,
     /// Number of probes.
     pub probes: usize,
     /// Runs that are retried after a pause, with the reasons.
     pub quarantined: Vec<(RunId, String)>,
+}
+
+/// A run with an actor.
+#[derive(Clone, Debug)]
+pub struct ActiveRun {
+    /// The last committed state.
+    pub run: Arc<Run>,
+    /// Whether a process of the run is being started or read.
+    pub has_session: bool,
 }
 
 /// The values that the dispatcher uses. None of them blocks.
@@ -390,13 +402,10 @@ impl Dispatcher {
     }
 
     fn activity(&self) -> DaemonActivity {
+        let loading = self.actors.values().filter(|actor| actor.is_loading()).count();
         DaemonActivity {
-            with_process: self
-                .actors
-                .iter()
-                .filter(|(_, actor)| actor.has_session())
-                .map(|(run, _)| *run)
-                .collect(),
+            runs: self.actors.values().filter_map(RunActor::activity).collect(),
+            loading: loading + self.recovery.as_ref().map_or(0, |recovery| recovery.waiting.len()),
             probes: self.probing.len(),
             quarantined: self.scheduler.quarantined(),
         }

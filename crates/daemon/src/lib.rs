@@ -23,7 +23,9 @@ mod scheduler;
 mod service;
 mod shutdown;
 
-pub use dispatcher::{DaemonAction, DaemonActivity, DaemonInput, Dispatcher, DispatcherConfig, ProbeOutcome};
+pub use dispatcher::{
+    ActiveRun, DaemonAction, DaemonActivity, DaemonInput, Dispatcher, DispatcherConfig, ProbeOutcome,
+};
 pub use error::RequestError;
 pub use executor::{
     EffectExecutor, EffectResult, LocatedProcess, MachineSurvey, Operation, ReadRequest, read_available,

@@ -40,6 +40,7 @@ use abide_ports::{
 use tokio::sync::oneshot;
 
 use crate::{
+    dispatcher::ActiveRun,
     error::RequestError,
     executor::{EffectResult, LocatedProcess, MachineSurvey, Operation, ReadRequest, input_key},
     launch,
@@ -386,9 +387,13 @@ impl RunActor {
         self.settled.is_empty() && self.outputs.is_empty() && self.requests.is_empty()
     }
 
-    /// Whether a process of the run is being started or read.
-    pub(crate) fn has_session(&self) -> bool {
-        !self.sessions.is_empty()
+    pub(crate) fn is_loading(&self) -> bool {
+        self.is_loading
+    }
+
+    /// None while the state of the run is not known.
+    pub(crate) fn activity(&self) -> Option<ActiveRun> {
+        Some(ActiveRun { run: self.run()?.clone(), has_session: !self.sessions.is_empty() })
     }
 
     fn run(&self) -> Option<&Arc<Run>> {

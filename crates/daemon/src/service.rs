@@ -105,7 +105,7 @@ pub struct DaemonConfig {
 /// Time limit of the recovery at start-up for keepers to answer.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Page size of pending effects.
-pub(crate) const EFFECTS_PER_PAGE: usize = 500;
+const EFFECTS_PER_PAGE: usize = 500;
 /// Delay of the first probes after the start, because waiting turns have priority.
 const COLLECT_DELAY: Duration = Duration::from_millis(500);
 /// Time limit of a client that waits for a probe.
