@@ -292,20 +292,29 @@ impl Dispatcher {
             probes: &self.probes,
         };
         let handled = catch_unwind(AssertUnwindSafe(|| actor.handle(input, &mut context)));
-        let is_over = actor.is_idle();
-        let Ok(follow_ups) = handled else {
-            tracing::error!(%run, "the actor of a run panicked");
-            self.actors.remove(&run);
-            self.scheduler.end_long(run);
-            let action = RunAction::Pause { pause: ActorPause::Commit, duration: BROKEN_PAUSE };
-            return actions.push(DaemonAction::Run { run, actor: number, action });
-        };
-        if is_over {
+        let Ok(follow_ups) = handled else { return self.on_panic(run, actions) };
+        if actor.is_idle() {
             self.actors.remove(&run);
             self.scheduler.end_long(run);
         }
         for action in follow_ups {
             self.on_run_action(run, number, action, actions);
+        }
+    }
+
+    /// A panic of the rules affects only its run. The actor is dropped with its inbox: the dropped replies report the
+    /// bug, and a new actor finds the facts again. Deadlines of the run are checked after a pause.
+    fn on_panic(&mut self, run: RunId, actions: &mut Vec<DaemonAction>) {
+        let Some(actor) = self.actors.remove(&run) else { return };
+        let reason = "handling its input failed because of a bug of Abide; see the log";
+        self.scheduler.quarantine(run, reason, self.config.clock.stamp().at);
+        self.scheduler.end_long(run);
+        if actor.is_row() {
+            self.scheduler.settle(run, actor.run().map(|run| &**run));
+            self.scheduler.skip(run);
+        } else {
+            let action = RunAction::Pause { pause: ActorPause::Commit, duration: BROKEN_PAUSE };
+            actions.push(DaemonAction::Run { run, actor: actor.number(), action });
         }
     }
 

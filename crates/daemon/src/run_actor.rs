@@ -13,7 +13,6 @@ pub(crate) use effects::NotPerformed;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
 };
@@ -236,8 +235,6 @@ pub(crate) struct RunActor {
     /// The processes that are being read. Usually one; the last process may be ending while the next one starts.
     sessions: BTreeMap<Attempt, ProcessSession>,
     paused: BTreeSet<ActorPause>,
-    /// Whether the inbox is committed one by one, to find the input that fails.
-    is_solo: bool,
     conflicts: usize,
 }
 
@@ -334,7 +331,6 @@ impl RunActor {
             unreadable: None,
             sessions: BTreeMap::new(),
             paused: BTreeSet::new(),
-            is_solo: false,
             conflicts: 0,
         }
     }
@@ -360,16 +356,21 @@ impl RunActor {
         actions
     }
 
-    /// Whether the run is only a row: it holds no process, has no pending effect, and nothing is in progress.
+    /// Whether nothing is in progress for the run, which is only a row.
     pub(crate) fn is_idle(&self) -> bool {
-        let is_row = match &self.known {
-            KnownRun::Unknown => !self.must_load,
-            KnownRun::Known { run: None, .. } => true,
-            KnownRun::Known { run: Some(run), .. } => {
-                run.pending_effects.is_empty() && run.occupancy() != SlotOccupancy::Holding
-            }
-        };
-        is_row && self.has_empty_inbox() && self.commit.is_none() && !self.is_loading && self.is_at_rest()
+        let is_unused = matches!(self.known, KnownRun::Unknown) && !self.must_load;
+        (is_unused || self.is_row())
+            && self.has_empty_inbox()
+            && self.commit.is_none()
+            && !self.is_loading
+            && self.is_at_rest()
+    }
+
+    /// Whether the run is known to hold no process and to have no pending effect.
+    pub(crate) fn is_row(&self) -> bool {
+        let KnownRun::Known { run, .. } = &self.known else { return false };
+        run.as_ref()
+            .is_none_or(|run| run.pending_effects.is_empty() && run.occupancy() != SlotOccupancy::Holding)
     }
 
     /// Whether the recovery is complete: the state is known, and its process was searched for.
@@ -396,7 +397,7 @@ impl RunActor {
         Some(ActiveRun { run: self.run()?.clone(), has_session: !self.sessions.is_empty() })
     }
 
-    fn run(&self) -> Option<&Arc<Run>> {
+    pub(crate) fn run(&self) -> Option<&Arc<Run>> {
         match &self.known {
             KnownRun::Unknown => None,
             KnownRun::Known { run, .. } => run.as_ref(),
@@ -522,6 +523,15 @@ impl ActorRequest {
         }
     }
 
+    /// The scopes and keys that the request claims.
+    fn claims(&self) -> impl Iterator<Item = (String, String)> + use<> {
+        let claims = match self {
+            Self::Client { event, .. } => event.claims(),
+            Self::Deadline(_) | Self::Admit => Vec::new(),
+        };
+        claims.into_iter().map(|claim| (claim.scope, claim.key))
+    }
+
     /// Whether the request waits for the effect in progress. A shutdown waits because its process may be starting.
     fn follows_effects(&self) -> bool {
         match self {
@@ -537,12 +547,13 @@ impl CommitBatch {
         !self.has_facts() && self.requests.is_empty()
     }
 
-    fn has_facts(&self) -> bool {
-        !self.settled.is_empty() || !self.outputs.is_empty()
+    /// The place of the request that claims this key.
+    fn position_of_claim(&self, scope: &str, key: &str) -> Option<usize> {
+        let is_claim = |claim: (String, String)| claim.0 == scope && claim.1 == key;
+        self.requests.iter().position(|request| request.claims().any(is_claim))
     }
 
-    fn len(&self) -> usize {
-        let outputs = self.outputs.iter().map(|facts| facts.events.len()).sum::<usize>();
-        self.settled.len() + outputs + self.requests.len()
+    fn has_facts(&self) -> bool {
+        !self.settled.is_empty() || !self.outputs.is_empty()
     }
 }

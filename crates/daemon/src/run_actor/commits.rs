@@ -27,11 +27,8 @@ impl RunActor {
             if self.text_bytes(&batch) > LONG_TEXT_BYTES && !context.scheduler.begin_long(self.run_id) {
                 return self.restore(batch);
             }
-            let applied = catch_unwind(AssertUnwindSafe(|| self.apply(&batch, context)));
-            match applied {
-                Err(_) => self.on_panic(batch, context, actions),
-                Ok(applied) => self.commit(batch, applied, context, actions),
-            }
+            let applied = self.apply(&batch, context);
+            self.commit(batch, applied, context, actions);
         }
     }
 
@@ -49,17 +46,19 @@ impl RunActor {
             events += facts.events.len();
             batch.outputs.push(facts);
         }
-        let room = match (self.is_solo, batch.is_empty()) {
-            (true, true) => 1,
-            (true, false) => 0,
-            (false, _) => REQUESTS_PER_COMMIT,
-        };
+        // A repeated request is answered when the first one is durable.
+        let mut claimed = BTreeSet::new();
         let mut waiting = VecDeque::new();
         for request in std::mem::take(&mut self.requests) {
             if self.is_premature(&request) {
                 continue;
             }
-            if batch.requests.len() < room && !(is_performing && request.follows_effects()) {
+            let is_repeated = request.claims().any(|claim| claimed.contains(&claim));
+            if batch.requests.len() < REQUESTS_PER_COMMIT
+                && !is_repeated
+                && !(is_performing && request.follows_effects())
+            {
+                claimed.extend(request.claims());
                 batch.requests.push(request);
             } else {
                 waiting.push_back(request);
@@ -211,7 +210,7 @@ impl RunActor {
             Ok(()) => {
                 log.into_iter().for_each(|line| line.write(&after));
                 actions.push(RunAction::Announce(Some(after.clone())));
-                (self.conflicts, self.is_solo) = (0, self.is_solo && !self.requests.is_empty());
+                self.conflicts = 0;
                 self.conclude(batch, outcomes, Some(after), context, actions);
             }
             Err(StoreError::Conflict { .. }) if self.conflicts < MAX_CONFLICTS => {
@@ -219,14 +218,18 @@ impl RunActor {
                 self.restore(batch);
                 self.forget_state(context);
             }
-            // One of several requests repeats an earlier one. They are committed one by one, to find it.
-            Err(StoreError::KeyTaken { .. }) if batch.len() > 1 => {
-                self.is_solo = true;
+            // The request repeats an earlier one. The others are committed without it.
+            Err(StoreError::KeyTaken { scope, key, holder })
+                if let Some(place) = batch.position_of_claim(&scope, &key) =>
+            {
+                let repeated = batch.requests.remove(place);
                 self.restore(batch);
                 self.release(context);
+                let error = StoreError::KeyTaken { scope, key, holder };
+                self.fail_requests(vec![repeated], error, context, actions);
             }
             Err(error) => {
-                (self.conflicts, self.is_solo) = (0, false);
+                self.conflicts = 0;
                 if let StoreError::OutcomeUnknown { .. } | StoreError::Conflict { .. } = error {
                     // The commit may have been written. Only the store knows the state of the run.
                     (self.known, self.must_load) = (KnownRun::Unknown, true);
@@ -341,42 +344,6 @@ impl RunActor {
                 }
             }
         }
-    }
-
-    /// The rules panicked. The inputs are applied one by one, and the one that panics is dropped if it is a request.
-    /// Facts are retried after a pause. No other run is affected.
-    pub(super) fn on_panic(
-        &mut self,
-        mut batch: CommitBatch,
-        context: &mut ActorContext<'_>,
-        actions: &mut Vec<RunAction>,
-    ) {
-        context.scheduler.end_long(self.run_id);
-        if batch.len() > 1 && !self.is_solo {
-            self.is_solo = true;
-            self.restore(batch);
-            return self.release(context);
-        }
-        self.release(context);
-        self.is_solo = !self.requests.is_empty();
-        tracing::error!(run = %self.run_id, "the rules of a run panicked");
-        if batch.has_facts() {
-            self.pause(ActorPause::Commit, BROKEN_PAUSE, actions);
-        }
-        for request in std::mem::take(&mut batch.requests) {
-            match request {
-                // The dropped reply reports the bug.
-                ActorRequest::Client { .. } => {}
-                ActorRequest::Deadline(_) => {
-                    self.quarantine(
-                        "handling its deadline failed because of a bug of Abide; see the log",
-                        context,
-                    );
-                }
-                ActorRequest::Admit => context.scheduler.skip(self.run_id),
-            }
-        }
-        self.restore(batch);
     }
 }
 
