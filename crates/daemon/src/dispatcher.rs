@@ -5,7 +5,7 @@
 //! running, holds a process or has a pending effect. All other runs are only rows of the store.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
+    collections::{BTreeMap, btree_map::Entry},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
@@ -59,11 +59,6 @@ pub enum DaemonInput {
         engine: String,
         result: ProbeOutcome,
     },
-    /// Runs of an earlier daemon: each holds a process, or has a pending effect. The reply follows their recovery.
-    Recover {
-        runs: Vec<RunId>,
-        reply: oneshot::Sender<()>,
-    },
     Inspect(oneshot::Sender<DaemonActivity>),
     /// The daemon is shutting down: no run is admitted, and no process is started.
     Close,
@@ -88,23 +83,16 @@ pub enum DaemonAction {
     Probe(InstalledEngine),
 }
 
-/// The result of a probe.
-#[derive(Debug)]
-pub enum ProbeOutcome {
-    /// The health, and the examined program if the result may be cached.
-    Done(Box<EngineHealth>, Option<Box<ProbedProgram>>),
-    /// The crash guard lets it wait.
-    Later(Duration),
-    /// It was cancelled, or it panicked.
-    Cancelled,
-}
+/// The health of an engine, and the examined program if the result may be cached. Without a result, the pause before
+/// runs try again.
+pub type ProbeOutcome = Result<(Box<EngineHealth>, Option<ProbedProgram>), Duration>;
 
 /// The work in progress.
 #[derive(Clone, Debug, Default)]
 pub struct DaemonActivity {
     /// The runs that have an actor and whose state is known: all that hold a process or have a pending effect.
     pub runs: Vec<ActiveRun>,
-    /// Number of runs that are being loaded, or wait for their recovery.
+    /// Number of runs that are being loaded.
     pub loading: usize,
     /// Number of probes.
     pub probes: usize,
@@ -145,26 +133,23 @@ pub struct Dispatcher {
     last_actor: ActorNumber,
     scheduler: Scheduler,
     probes: ProbeCache,
-    /// For each engine that is being examined, who waits for the result.
-    probing: BTreeMap<String, Vec<ProbeWaiter>>,
-    recovery: Option<RunRecovery>,
+    /// The engines that are being examined.
+    probing: BTreeMap<String, ProbeWaiters>,
     is_closing: bool,
 }
 
-/// The runs of an earlier daemon that are not recovered yet.
-struct RunRecovery {
-    waiting: VecDeque<RunId>,
-    begun: BTreeSet<RunId>,
-    reply: oneshot::Sender<()>,
+/// Who waits for the result of a probe.
+#[derive(Debug, Default)]
+struct ProbeWaiters {
+    runs: Vec<(RunId, ActorNumber)>,
+    clients: Vec<oneshot::Sender<EngineHealth>>,
 }
 
-enum ProbeWaiter {
-    Run(RunId, ActorNumber),
-    Client(oneshot::Sender<EngineHealth>),
+impl ProbeWaiters {
+    fn len(&self) -> usize {
+        self.runs.len() + self.clients.len()
+    }
 }
-
-/// Maximum number of runs that are recovered concurrently.
-const CONCURRENT_RECOVERIES: usize = 64;
 
 impl Dispatcher {
     /// `occupancies` are the runs that hold a slot or wait for one.
@@ -176,7 +161,6 @@ impl Dispatcher {
             scheduler: Scheduler::new(slots, occupancies),
             probes: ProbeCache::default(),
             probing: BTreeMap::new(),
-            recovery: None,
             is_closing: false,
         }
     }
@@ -214,7 +198,7 @@ impl Dispatcher {
                     Some(health) => drop(reply.send(health.clone())),
                     None => {
                         let waiters = self.probing.entry(entry.engine.name().to_owned()).or_default();
-                        waiters.push(ProbeWaiter::Client(reply));
+                        waiters.clients.push(reply);
                         if waiters.len() == 1 {
                             actions.push(DaemonAction::Probe(entry));
                         }
@@ -222,16 +206,12 @@ impl Dispatcher {
                 }
             }
             DaemonInput::Probed { engine, result } => self.on_probed(&engine, result, &mut actions),
-            DaemonInput::Recover { runs, reply } => {
-                self.recovery = Some(RunRecovery { waiting: runs.into(), begun: BTreeSet::new(), reply });
-            }
             DaemonInput::Inspect(reply) => drop(reply.send(self.activity())),
             DaemonInput::Close | DaemonInput::End => {
                 self.is_closing = true;
                 self.scheduler.close();
             }
         }
-        self.continue_recovery(&mut actions);
         while let Some(run) = self.scheduler.admit_next() {
             self.handle_run(run, None, RunInput::Admit, &mut actions);
         }
@@ -261,7 +241,7 @@ impl Dispatcher {
     ) {
         let needs_actor = matches!(
             input,
-            RunInput::Request { .. } | RunInput::Deadline(_) | RunInput::Admit | RunInput::Recover
+            RunInput::Request { .. } | RunInput::Deadline(_) | RunInput::Admit | RunInput::Recover(_)
         );
         // The pause after a panic ends with a new actor.
         let is_retry = matches!(input, RunInput::Resume(ActorPause::Commit));
@@ -271,7 +251,9 @@ impl Dispatcher {
                 self.last_actor.0 += 1;
                 vacant.insert(RunActor::new(run, self.last_actor))
             }
-            Entry::Vacant(_) if is_retry => return self.handle_run(run, None, RunInput::Recover, actions),
+            Entry::Vacant(_) if is_retry => {
+                return self.handle_run(run, None, RunInput::Recover(None), actions);
+            }
             Entry::Vacant(_) => return,
         };
         let number = actor.number();
@@ -334,7 +316,7 @@ impl Dispatcher {
         // One probe of an engine serves all runs that wait for it.
         if let RunAction::Probe { entry, .. } = &action {
             let waiters = self.probing.entry(entry.engine.name().to_owned()).or_default();
-            waiters.push(ProbeWaiter::Run(run, actor));
+            waiters.runs.push((run, actor));
             if waiters.len() > 1 {
                 return;
             }
@@ -367,54 +349,27 @@ impl Dispatcher {
     }
 
     fn on_probed(&mut self, engine: &str, result: ProbeOutcome, actions: &mut Vec<DaemonAction>) {
-        let waiters = self.probing.remove(engine).unwrap_or_default();
-        if let ProbeOutcome::Done(health, Some(program)) = &result {
-            self.probes.insert((**program).clone(), (**health).clone());
-        }
-        for waiter in waiters {
-            match (waiter, &result) {
-                // The client may have gone.
-                (ProbeWaiter::Client(reply), ProbeOutcome::Done(health, _)) => {
-                    drop(reply.send((**health).clone()))
-                }
-                // The dropped reply tells the client.
-                (ProbeWaiter::Client(_), ProbeOutcome::Later(_) | ProbeOutcome::Cancelled) => {}
-                (ProbeWaiter::Run(run, actor), result) => {
-                    let input = match result {
-                        ProbeOutcome::Done(health, _) => RunInput::Probed((**health).clone()),
-                        ProbeOutcome::Later(pause) => RunInput::Executed(EffectResult::Later(*pause)),
-                        ProbeOutcome::Cancelled => RunInput::Executed(EffectResult::Later(BROKEN_PAUSE)),
-                    };
-                    self.handle_run(run, Some(actor), input, actions);
-                }
+        let ProbeWaiters { runs, clients } = self.probing.remove(engine).unwrap_or_default();
+        // Without a result, the dropped reply tells the client.
+        if let Ok((health, program)) = &result {
+            clients.into_iter().for_each(|reply| drop(reply.send((**health).clone())));
+            if let Some(program) = program {
+                self.probes.insert(program.clone(), (**health).clone());
             }
         }
-    }
-
-    /// Recovers the runs of an earlier daemon, a bounded number at a time.
-    fn continue_recovery(&mut self, actions: &mut Vec<DaemonAction>) {
-        let Some(mut recovery) = self.recovery.take() else { return };
-        let is_recovered = |run: &RunId| self.actors.get(run).is_none_or(RunActor::is_recovered);
-        recovery.begun.retain(|run| !is_recovered(run));
-        while recovery.begun.len() < CONCURRENT_RECOVERIES
-            && let Some(run) = recovery.waiting.pop_front()
-        {
-            self.handle_run(run, None, RunInput::Recover, actions);
-            recovery.begun.insert(run);
-        }
-        if recovery.begun.is_empty() {
-            // The client may have gone.
-            recovery.reply.send(()).ok();
-        } else {
-            self.recovery = Some(recovery);
+        for (run, actor) in runs {
+            let input = match &result {
+                Ok((health, _)) => RunInput::Probed(health.clone()),
+                Err(pause) => RunInput::Executed(EffectResult::Later(*pause)),
+            };
+            self.handle_run(run, Some(actor), input, actions);
         }
     }
 
     fn activity(&self) -> DaemonActivity {
-        let loading = self.actors.values().filter(|actor| actor.is_loading()).count();
         DaemonActivity {
             runs: self.actors.values().filter_map(RunActor::activity).collect(),
-            loading: loading + self.recovery.as_ref().map_or(0, |recovery| recovery.waiting.len()),
+            loading: self.actors.values().filter(|actor| actor.is_loading()).count(),
             probes: self.probing.len(),
             quarantined: self.scheduler.quarantined(),
         }

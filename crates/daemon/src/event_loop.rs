@@ -30,7 +30,7 @@ use tokio::{
 };
 
 use crate::{
-    dispatcher::{DaemonAction, DaemonInput, Dispatcher, ProbeOutcome},
+    dispatcher::{DaemonAction, DaemonInput, Dispatcher},
     executor::{EffectExecutor, EffectResult, ReadRequest, read_available, turns_of_attempt},
     guard::{CrashGuard, CrashGuardDecision},
     launch::process_name,
@@ -219,14 +219,14 @@ impl EventLoop {
         let (executor, guard, clock) = (self.executor.clone(), self.guard.clone(), self.deps.clock.clone());
         let signals = self.signals.clone();
         let engine = entry.engine.name().to_owned();
-        let failed = DaemonInput::Probed { engine: engine.clone(), result: ProbeOutcome::Cancelled };
+        let failed = DaemonInput::Probed { engine: engine.clone(), result: Err(BROKEN_PAUSE) };
         self.tasks.spawn(failed, async move {
             let mut permit = None;
             if let Some(item) = item {
                 match guard.admit(&item).await {
                     CrashGuardDecision::Now(effect) => permit = Some(effect),
                     CrashGuardDecision::Later(pause) => {
-                        return Some(DaemonInput::Probed { engine, result: ProbeOutcome::Later(pause) });
+                        return Some(DaemonInput::Probed { engine, result: Err(pause) });
                     }
                 }
             }
@@ -240,10 +240,7 @@ impl EventLoop {
                 if let Some(permit) = permit {
                     permit.succeeded();
                 }
-                if is_cancelled() {
-                    return ProbeOutcome::Cancelled;
-                }
-                ProbeOutcome::Done(Box::new(health), program.map(Box::new))
+                if is_cancelled() { Err(BROKEN_PAUSE) } else { Ok((Box::new(health), program)) }
             })
             .await;
             Some(DaemonInput::Probed { engine, result })

@@ -78,8 +78,9 @@ pub enum RunInput {
     Deadline(DeadlineKind),
     /// A slot is granted.
     Admit,
-    /// The run of an earlier daemon is recovered: its effects are pending, or it holds a process.
-    Recover,
+    /// The run of an earlier daemon is recovered: its effects are pending, or it holds a process. The sender is dropped
+    /// when the state is known and the process was searched for.
+    Recover(Option<oneshot::Sender<()>>),
     /// The result of [`RunAction::Load`].
     Loaded(Result<(Option<Arc<Run>>, MachineSurvey), StoreError>),
     /// The result of [`RunAction::Survey`].
@@ -89,7 +90,7 @@ pub enum RunInput {
     /// The result of [`RunAction::Execute`], or a probe that has no result.
     Executed(EffectResult),
     /// The result of [`RunAction::Probe`].
-    Probed(EngineHealth),
+    Probed(Box<EngineHealth>),
     /// The result of [`RunAction::Locate`].
     Located(Result<Box<LocatedProcess>, StoreError>),
     /// The result of [`RunAction::Read`].
@@ -225,6 +226,8 @@ pub(crate) struct RunActor {
     is_loading: bool,
     /// Whether the run must be loaded although the inbox is empty.
     must_load: bool,
+    /// Dropped at the end of the recovery.
+    recovery: Option<oneshot::Sender<()>>,
     /// The effect that is being performed.
     operation: Option<EffectNumber>,
     attaching: Option<Attempt>,
@@ -272,20 +275,13 @@ struct CommitBatch {
     settled: Vec<RunEvent>,
     outputs: Vec<SessionFacts>,
     requests: Vec<ActorRequest>,
-}
-
-/// The changes that a batch causes.
-#[derive(Debug, Default)]
-struct AppliedBatch {
-    changes: Vec<RunChange>,
-    /// For each request, whether it changed the run, or why not.
+    /// For each request, when the batch was applied: whether it changed the run, or why not.
     outcomes: Vec<Result<ApplyOutcome, RequestError>>,
 }
 
 #[derive(Debug)]
 struct CommitInProgress {
     batch: CommitBatch,
-    outcomes: Vec<Result<ApplyOutcome, RequestError>>,
     after: Arc<Run>,
     log: Vec<EventLogLine>,
 }
@@ -325,6 +321,7 @@ impl RunActor {
             commit: None,
             is_loading: false,
             must_load: false,
+            recovery: None,
             operation: None,
             attaching: None,
             failed_launches: Vec::new(),
@@ -353,6 +350,11 @@ impl RunActor {
             self.start_attach(context, &mut actions);
         }
         self.continue_sessions(context, &mut actions);
+        let is_known =
+            matches!(self.known, KnownRun::Known { .. }) || self.paused.contains(&ActorPause::Commit);
+        if is_known && !self.is_loading && self.attaching.is_none() {
+            self.recovery = None;
+        }
         actions
     }
 
@@ -371,13 +373,6 @@ impl RunActor {
         let KnownRun::Known { run, .. } = &self.known else { return false };
         run.as_ref()
             .is_none_or(|run| run.pending_effects.is_empty() && run.occupancy() != SlotOccupancy::Holding)
-    }
-
-    /// Whether the recovery is complete: the state is known, and its process was searched for.
-    pub(crate) fn is_recovered(&self) -> bool {
-        let is_known =
-            matches!(self.known, KnownRun::Known { .. }) || self.paused.contains(&ActorPause::Commit);
-        is_known && !self.is_loading && self.attaching.is_none()
     }
 
     fn is_at_rest(&self) -> bool {
@@ -417,7 +412,7 @@ impl RunActor {
             }
             RunInput::Deadline(kind) => self.on_deadline(kind),
             RunInput::Admit => self.requests.push_back(ActorRequest::Admit),
-            RunInput::Recover => self.must_load = true,
+            RunInput::Recover(recovery) => (self.must_load, self.recovery) = (true, recovery),
             RunInput::Loaded(loaded) => self.on_loaded(loaded, context, actions),
             RunInput::Surveyed(survey) => {
                 self.is_loading = false;

@@ -12,9 +12,8 @@ use std::{
 
 use abide_daemon::{
     ActorNumber, CrashGuard, Daemon, DaemonAction, DaemonConfig, DaemonDeps, DaemonInput, DaemonParts,
-    EffectResult, MachineSurvey, Operation, ProbeOutcome, ReadRequest, RequestError, RequestOutcome,
-    RunAction, RunInput, SpaceLimit, is_orphan, process_name, read_available, runs_to_recover,
-    turns_of_attempt,
+    EffectResult, MachineSurvey, Operation, ReadRequest, RequestError, RequestOutcome, RunAction, RunInput,
+    SpaceLimit, is_orphan, process_name, read_available, runs_to_recover, turns_of_attempt,
 };
 use abide_domain::{
     effect::EffectNumber,
@@ -113,15 +112,16 @@ impl SimWorld {
         let (store, clock, disk) = (&self.store, &self.clock, &self.disk);
         self.daemon = SimDaemon::assemble(store, clock, &self.processes, &self.catalogue, disk, limits);
         self.people.lose_connections();
-        let (runs, _) = now(runs_to_recover(&*self.store)).expect("memory can always be read");
-        let mut runs: Vec<RunId> = runs.into_iter().collect();
+        let (mut runs, _) = now(runs_to_recover(&*self.store)).expect("memory can always be read");
         if self.fault == Some(RuleFault::ForgetOwedAtRestart) {
             runs.clear();
         }
         let names = self.processes.names();
-        let (reply, _) = tokio::sync::oneshot::channel();
-        let started = self.deliver(DaemonInput::Recover { runs, reply });
-        self.after(started)?;
+        for run in runs {
+            let input = RunInput::Recover(None);
+            let started = self.deliver(DaemonInput::Run { run, actor: None, input });
+            self.after(started)?;
+        }
         for name in names {
             let is_left = self.fault == Some(RuleFault::LeaveOrphans);
             if !is_left && now(is_orphan(&*self.store, &name)).expect("memory can always be read") {
@@ -445,7 +445,7 @@ impl SimWorld {
             let code = abide_domain::failure::FailureCode::EngineNotFound;
             health.failure = Some(abide_domain::failure::RunFailure::new(code, "there is no such program"));
         }
-        let result = ProbeOutcome::Done(Box::new(health), None);
+        let result = Ok((Box::new(health), None));
         SimOutcome::Input(DaemonInput::Probed { engine, result })
     }
 

@@ -10,7 +10,7 @@ impl RunActor {
             if self.paused.contains(&ActorPause::Commit) && self.requests.is_empty() {
                 return;
             }
-            let batch = self.drain();
+            let mut batch = self.drain();
             if batch.is_empty() && !self.must_load {
                 return;
             }
@@ -27,8 +27,8 @@ impl RunActor {
             if self.text_bytes(&batch) > LONG_TEXT_BYTES && !context.scheduler.begin_long(self.run_id) {
                 return self.restore(batch);
             }
-            let applied = self.apply(&batch, context);
-            self.commit(batch, applied, context, actions);
+            let changes = self.apply(&mut batch, context);
+            self.commit(batch, changes, context, actions);
         }
     }
 
@@ -70,7 +70,7 @@ impl RunActor {
 
     /// Puts a batch back that was not committed.
     pub(super) fn restore(&mut self, batch: CommitBatch) {
-        let CommitBatch { mut settled, outputs, requests } = batch;
+        let CommitBatch { mut settled, outputs, requests, .. } = batch;
         settled.append(&mut self.settled);
         self.settled = settled;
         outputs.into_iter().rev().for_each(|facts| self.outputs.push_front(facts));
@@ -113,22 +113,27 @@ impl RunActor {
         run + requests.chain(facts).map(event_text_bytes).sum::<usize>()
     }
 
-    /// Applies a batch in order. An event that is refused or absorbed is skipped.
-    pub(super) fn apply(&mut self, batch: &CommitBatch, context: &mut ActorContext<'_>) -> AppliedBatch {
+    /// Applies a batch in order, and records the outcomes of its requests. An event that is refused or absorbed is
+    /// skipped.
+    pub(super) fn apply(
+        &mut self,
+        batch: &mut CommitBatch,
+        context: &mut ActorContext<'_>,
+    ) -> Vec<RunChange> {
         let before = self.run().cloned();
         let shortage = self.survey.as_ref().and_then(|survey| survey.shortage.clone());
-        let mut applied = AppliedBatch::default();
-        let changes = &mut applied.changes;
+        let mut changes = Vec::new();
+        batch.outcomes.clear();
         if before.as_ref().is_some_and(|run| run.rules < run::CURRENT_RULES_VERSION) {
             let adopted = RunEvent::RulesAdopted { rules: run::CURRENT_RULES_VERSION };
             // No rule refuses it.
-            append(changes, before.as_deref(), adopted, context).ok();
+            append(&mut changes, before.as_deref(), adopted, context).ok();
         }
         // A run adopts newer rules only together with another event.
         let adopted = changes.len();
         for event in batch.settled.iter().chain(batch.outputs.iter().flat_map(|facts| &facts.events)) {
             // Facts are not refused.
-            append(changes, before.as_deref(), event.clone(), context).ok();
+            append(&mut changes, before.as_deref(), event.clone(), context).ok();
         }
         for request in &batch.requests {
             let count = changes.len();
@@ -137,17 +142,18 @@ impl RunActor {
                     RunEvent::MessageArrived { .. } | RunEvent::RunCreated(_) | RunEvent::Admitted,
                     Some(shortage),
                 ) => Err(RequestError::Shortage(shortage.clone())),
-                (event, _) => append(changes, before.as_deref(), event, context).map_err(RequestError::from),
+                (event, _) => {
+                    append(&mut changes, before.as_deref(), event, context).map_err(RequestError::from)
+                }
             };
             let is_changed = changes.len() > count;
-            applied.outcomes.push(outcome.map(|()| match is_changed {
+            batch.outcomes.push(outcome.map(|()| match is_changed {
                 true => ApplyOutcome::Changed,
                 false => ApplyOutcome::Ignored,
             }));
         }
         if changes.len() == adopted {
-            changes.clear();
-            return applied;
+            return Vec::new();
         }
         let latest = changes[changes.len() - 1].run.clone();
         // A slot is granted for the final state. Without a fresh survey, the scheduler admits the run later.
@@ -156,12 +162,12 @@ impl RunActor {
             None => !context.is_space_limited && latest.profile.is_some(),
         };
         if has_room && context.scheduler.admit_if_next(before.as_deref(), &latest) {
-            append(changes, None, RunEvent::Admitted, context).ok();
+            append(&mut changes, None, RunEvent::Admitted, context).ok();
         }
         if let Some(event) = self.cached_probe(&changes[changes.len() - 1].run, context) {
-            append(changes, None, event, context).ok();
+            append(&mut changes, None, event, context).ok();
         }
-        applied
+        changes
     }
 
     /// The event for a pending probe whose result is cached. It is committed together with the effect.
@@ -177,11 +183,10 @@ impl RunActor {
     pub(super) fn commit(
         &mut self,
         batch: CommitBatch,
-        applied: AppliedBatch,
+        changes: Vec<RunChange>,
         context: &mut ActorContext<'_>,
         actions: &mut Vec<RunAction>,
     ) {
-        let AppliedBatch { changes, outcomes } = applied;
         let Some(after) = changes.last().map(|change| change.run.clone()) else {
             // Without a commit, a conflict with another writer would not be detected, so the store is read. If that
             // fails, it is read again, because the run may have a process or a pending effect.
@@ -191,10 +196,10 @@ impl RunActor {
                 return self.restore(batch);
             }
             let run = self.run().cloned();
-            return self.conclude(batch, outcomes, run, context, actions);
+            return self.conclude(batch, run, context, actions);
         };
         let log = changes.iter().map(|change| EventLogLine::of(&change.event)).collect();
-        self.commit = Some(CommitInProgress { batch, outcomes, after, log });
+        self.commit = Some(CommitInProgress { batch, after, log });
         actions.push(RunAction::Commit(JournalCommit { changes }));
     }
 
@@ -205,13 +210,13 @@ impl RunActor {
         context: &mut ActorContext<'_>,
         actions: &mut Vec<RunAction>,
     ) {
-        let Some(CommitInProgress { mut batch, outcomes, after, log }) = self.commit.take() else { return };
+        let Some(CommitInProgress { mut batch, after, log }) = self.commit.take() else { return };
         match result {
             Ok(()) => {
                 log.into_iter().for_each(|line| line.write(&after));
                 actions.push(RunAction::Announce(Some(after.clone())));
                 self.conflicts = 0;
-                self.conclude(batch, outcomes, Some(after), context, actions);
+                self.conclude(batch, Some(after), context, actions);
             }
             Err(StoreError::Conflict { .. }) if self.conflicts < MAX_CONFLICTS => {
                 self.conflicts += 1;
@@ -276,7 +281,6 @@ impl RunActor {
     pub(super) fn conclude(
         &mut self,
         batch: CommitBatch,
-        outcomes: Vec<Result<ApplyOutcome, RequestError>>,
         run: Option<Arc<Run>>,
         context: &mut ActorContext<'_>,
         actions: &mut Vec<RunAction>,
@@ -287,7 +291,7 @@ impl RunActor {
             let failed = std::mem::take(&mut self.failed_launches).into_iter();
             actions.extend(failed.map(|attempt| RunAction::CleanUp { attempt }));
         }
-        for (request, outcome) in batch.requests.into_iter().zip(outcomes) {
+        for (request, outcome) in batch.requests.into_iter().zip(batch.outcomes) {
             match (request, outcome) {
                 (ActorRequest::Client { reply, .. }, outcome) => {
                     let result = outcome.map(|outcome| match (outcome, &run) {
