@@ -109,6 +109,10 @@ impl SimWorld {
         self.note(|| "a new daemon starts".into());
         self.restarts += 1;
         let limits = (self.slots, self.fault);
+        if self.dice.chance(3) {
+            let unknown = RunId(self.clock.stamp().id_seed);
+            self.processes.table().engines.start_stray(unknown);
+        }
         let (store, clock, disk) = (&self.store, &self.clock, &self.disk);
         self.daemon = SimDaemon::assemble(store, clock, &self.processes, &self.catalogue, disk, limits);
         self.people.lose_connections();
