@@ -127,6 +127,7 @@ pub struct DispatcherConfig {
 }
 
 /// Owns all actors and the scheduler.
+#[derive(Debug)]
 pub struct Dispatcher {
     config: DispatcherConfig,
     actors: BTreeMap<RunId, RunActor>,
@@ -207,7 +208,9 @@ impl Dispatcher {
             }
             DaemonInput::Probed { engine, result } => self.on_probed(&engine, result, &mut actions),
             DaemonInput::Inspect(reply) => drop(reply.send(self.activity())),
-            DaemonInput::Close | DaemonInput::End => {
+            // The event loop ends without passing it on.
+            DaemonInput::End => {}
+            DaemonInput::Close => {
                 self.is_closing = true;
                 self.scheduler.close();
             }
@@ -373,17 +376,5 @@ impl Dispatcher {
             probes: self.probing.len(),
             quarantined: self.scheduler.quarantined(),
         }
-    }
-}
-
-impl std::fmt::Debug for DispatcherConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DispatcherConfig").field("private", &self.private).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Dispatcher {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Dispatcher").field("actors", &self.actors).finish_non_exhaustive()
     }
 }

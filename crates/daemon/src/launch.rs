@@ -296,9 +296,3 @@ pub fn parse_process_name(name: &str) -> Option<(RunId, Attempt)> {
     let (run, attempt) = name.rsplit_once('-')?;
     Some((run.parse().ok()?, Attempt(attempt.parse().ok()?)))
 }
-
-impl std::fmt::Debug for PreparedLaunch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PreparedLaunch").field("name", &self.name).finish_non_exhaustive()
-    }
-}

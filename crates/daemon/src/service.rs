@@ -581,15 +581,3 @@ impl Drop for DaemonInner {
         self.inputs.send(DaemonInput::End).ok();
     }
 }
-
-impl std::fmt::Debug for DaemonDeps {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DaemonDeps").field("private", &self.private).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Daemon {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Daemon").field("config", &self.0.config).finish_non_exhaustive()
-    }
-}

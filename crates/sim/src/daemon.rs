@@ -414,7 +414,10 @@ impl SimWorld {
                     Operation::Find { attempt } => {
                         Some(RunEvent::RecoveryFailed { attempt: *attempt, reason: "it is silent".into() })
                     }
-                    _ => None,
+                    Operation::Launch(_)
+                    | Operation::Write { .. }
+                    | Operation::Interrupt { .. }
+                    | Operation::Deliver { .. } => None,
                 };
                 operation
             }

@@ -7,7 +7,7 @@ pub(crate) enum NotPerformed {
     /// The fact settles the effect without one.
     Fact(Box<RunEvent>),
     /// It waits for the probe of the run's engine.
-    Probe(InstalledEngine),
+    Probe(Box<InstalledEngine>),
     NotBefore(Timestamp),
     /// It starts after a later input.
     Waits,
@@ -40,7 +40,7 @@ impl RunActor {
             }
             Err(NotPerformed::Probe(entry)) => {
                 self.operation = Some(number);
-                actions.push(RunAction::Probe { number, entry });
+                actions.push(RunAction::Probe { number, entry: *entry });
             }
             Err(NotPerformed::Fact(event)) => {
                 self.settled.push(*event);
@@ -67,7 +67,7 @@ impl RunActor {
         Ok(match effect {
             Effect::Probe { .. } => {
                 return Err(match context.catalogue.engine(&run.settings.engine) {
-                    Some(entry) => NotPerformed::Probe(entry),
+                    Some(entry) => NotPerformed::Probe(Box::new(entry)),
                     None => fact(unknown_engine(run, context.catalogue)),
                 });
             }

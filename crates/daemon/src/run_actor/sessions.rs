@@ -148,7 +148,7 @@ impl RunActor {
                         checkpoint = session.next_checkpoint(committed, buffer_bytes);
                     }
                     session.is_reading = true;
-                    let from = (!std::mem::replace(&mut session.is_followed, true)).then(|| session.fed);
+                    let from = (!std::mem::replace(&mut session.is_followed, true)).then_some(session.fed);
                     let timeout = session.read_timeout();
                     let request = ReadRequest { from, timeout, checkpoint };
                     actions.push(RunAction::Read { attempt, request });
