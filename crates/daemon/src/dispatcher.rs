@@ -32,7 +32,7 @@ use crate::{
     run_actor::{
         ActorContext, ActorNumber, ActorPause, BROKEN_PAUSE, RunAction, RunActor, RunInput, TransitionRules,
     },
-    scheduler::{Scheduler, SharedQueue},
+    scheduler::{RunScheduler, SharedQueue},
 };
 
 /// An input of the daemon.
@@ -132,7 +132,7 @@ pub struct Dispatcher {
     config: DispatcherConfig,
     actors: BTreeMap<RunId, RunActor>,
     last_actor: ActorNumber,
-    scheduler: Scheduler,
+    scheduler: RunScheduler,
     probes: ProbeCache,
     /// The engines that are being examined.
     probing: BTreeMap<String, ProbeWaiters>,
@@ -159,7 +159,7 @@ impl Dispatcher {
             config,
             actors: BTreeMap::new(),
             last_actor: ActorNumber(0),
-            scheduler: Scheduler::new(slots, occupancies),
+            scheduler: RunScheduler::new(slots, occupancies),
             probes: ProbeCache::default(),
             probing: BTreeMap::new(),
             is_closing: false,
@@ -344,7 +344,7 @@ impl Dispatcher {
             // A deadline stays due while the store is unavailable.
             Err(error) => {
                 tracing::warn!(%error, "deadlines were not checked");
-                Some(Scheduler::after_error(now))
+                Some(RunScheduler::after_error(now))
             }
         };
         // Without a deadline, the clock is checked again after the longest delay.

@@ -34,7 +34,7 @@ use crate::{
 
 /// How one effect is performed, with everything that it needs.
 #[derive(Debug)]
-pub enum Operation {
+pub enum EffectOperation {
     /// Start a process, or find the one that was started before a crash.
     Launch(Box<PreparedLaunch>),
     /// Write to a process, once for each key.
@@ -123,11 +123,11 @@ impl EffectExecutor {
     }
 
     /// Performs one effect of a run, and returns the facts that settle it.
-    pub fn execute(&self, run: RunId, effect: EffectNumber, operation: Operation) -> EffectResult {
+    pub fn execute(&self, run: RunId, effect: EffectNumber, operation: EffectOperation) -> EffectResult {
         let processes = &*self.0.processes;
         EffectResult::Settled(vec![match operation {
-            Operation::Launch(launch) => return launch.start_contained(processes, &*self.0.workspaces),
-            Operation::Write { attempt, key, bytes } => {
+            EffectOperation::Launch(launch) => return launch.start_contained(processes, &*self.0.workspaces),
+            EffectOperation::Write { attempt, key, bytes } => {
                 match self.write(&process_name(run, attempt), key, &bytes) {
                     Some(true) => RunEvent::EffectPerformed { effect },
                     Some(false) => RunEvent::EffectObsolete { effect },
@@ -135,7 +135,7 @@ impl EffectExecutor {
                 }
             }
             // A process that cannot be reached is exiting; the stop deadline covers the rest.
-            Operation::Interrupt { attempt, method } => {
+            EffectOperation::Interrupt { attempt, method } => {
                 let process = process_name(run, attempt);
                 match method {
                     InterruptMethod::Signal(signal) => drop(processes.signal(&process, signal)),
@@ -149,7 +149,7 @@ impl EffectExecutor {
             }
             // The exit is recorded together with the end of the effect. The reader may report it too, and the first
             // report counts.
-            Operation::Terminate { attempt, shutdown, recorded_exit } => {
+            EffectOperation::Terminate { attempt, shutdown, recorded_exit } => {
                 match self.terminate(&process_name(run, attempt), shutdown) {
                     Ok(exit) => RunEvent::ProcessExited { attempt, exit: recorded_exit.unwrap_or(exit) },
                     // The process may still be running, so the effect stays pending until it has certainly ended
@@ -160,7 +160,7 @@ impl EffectExecutor {
                     }
                 }
             }
-            Operation::Find { attempt } => match processes.find(&process_name(run, attempt)) {
+            EffectOperation::Find { attempt } => match processes.find(&process_name(run, attempt)) {
                 ProcessLookup::Found(process) => RunEvent::ContactRestored { attempt, process },
                 // The keeper may answer again; the domain limits the time of the search.
                 ProcessLookup::Unresponsive => return EffectResult::Unreachable,
@@ -170,7 +170,7 @@ impl EffectExecutor {
                 },
             },
             // No channel exists yet.
-            Operation::Deliver { delivery_id } => {
+            EffectOperation::Deliver { delivery_id } => {
                 RunEvent::DeliveryFailed { delivery_id, certainty: DeliveryFailure::Failed }
             }
         }])

@@ -39,8 +39,8 @@ pub use dispatcher::{
 };
 pub use error::RequestError;
 pub use executor::{
-    EffectExecutor, EffectResult, LocatedProcess, MachineSurvey, Operation, ReadRequest, read_available,
-    turns_of_attempt,
+    EffectExecutor, EffectOperation, EffectResult, LocatedProcess, MachineSurvey, ReadRequest,
+    read_available, turns_of_attempt,
 };
 pub use guard::{CrashGuard, CrashGuardDecision, GuardPauses, GuardedEffect};
 pub use launch::{parse_process_name, process_name};

@@ -41,12 +41,12 @@ use tokio::sync::oneshot;
 use crate::{
     dispatcher::ActiveRun,
     error::RequestError,
-    executor::{EffectResult, LocatedProcess, MachineSurvey, Operation, ReadRequest, input_key},
+    executor::{EffectOperation, EffectResult, LocatedProcess, MachineSurvey, ReadRequest, input_key},
     launch,
     log::EventLogLine,
     probe_cache::{ProbeCache, probe_event},
     process::{ProcessSession, SessionEnd, contained},
-    scheduler::Scheduler,
+    scheduler::RunScheduler,
 };
 
 /// The transition function of the domain. Always [`run::apply`], except in tests that break a rule to prove that it is
@@ -129,7 +129,7 @@ pub enum RunAction {
     Execute {
         number: EffectNumber,
         name: &'static str,
-        operation: Operation,
+        operation: EffectOperation,
     },
     /// Examine the engine, as the effect with this number.
     Probe {
@@ -206,7 +206,7 @@ pub(crate) struct ActorContext<'a> {
     pub(crate) may_act: bool,
     /// Whether the daemon is shutting down. Then no process is started.
     pub(crate) is_closing: bool,
-    pub(crate) scheduler: &'a mut Scheduler,
+    pub(crate) scheduler: &'a mut RunScheduler,
     pub(crate) probes: &'a ProbeCache,
 }
 

@@ -29,7 +29,7 @@ impl SharedQueue {
 
 /// Owns slots, queue and deadlines.
 #[derive(Debug)]
-pub(crate) struct Scheduler {
+pub(crate) struct RunScheduler {
     queue: SharedQueue,
     /// Runs that are being admitted. They count as holding a slot until [`Self::settle`].
     granting: BTreeSet<RunId>,
@@ -74,7 +74,7 @@ const SKIPS_PER_TICK: usize = 32;
 /// Maximum number of due deadlines that are handled in one tick.
 const DEADLINES_PER_TICK: usize = 500;
 
-impl Scheduler {
+impl RunScheduler {
     pub(crate) fn new(slots: usize, occupancies: Vec<(RunId, SlotOccupancy)>) -> Self {
         let mut queue = AdmissionQueue::new(slots);
         for (run, occupancy) in occupancies {
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn pauses_of_a_quarantined_run_grow_to_a_bound_and_end_with_a_success() {
-        let (mut scheduler, run) = (Scheduler::new(1, vec![]), run(1));
+        let (mut scheduler, run) = (RunScheduler::new(1, vec![]), run(1));
         let mut now = Timestamp(0);
         let deadline =
             Deadline { at: Timestamp(0), kind: DeadlineKind::Turn(abide_domain::process::Attempt(1)) };
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn a_slot_that_is_being_granted_is_not_granted_again() {
         let queued = |at| SlotOccupancy::Queued(Timestamp(at));
-        let mut scheduler = Scheduler::new(1, vec![(run(1), queued(10)), (run(2), queued(20))]);
+        let mut scheduler = RunScheduler::new(1, vec![(run(1), queued(10)), (run(2), queued(20))]);
         assert_eq!(scheduler.admit_next(), Some(run(1)));
         assert_eq!(scheduler.admit_next(), None);
         // The commit failed, and the run was deleted meanwhile.
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn a_run_that_cannot_be_admitted_does_not_block_the_next_one() {
         let queued = |at| SlotOccupancy::Queued(Timestamp(at));
-        let mut scheduler = Scheduler::new(1, vec![(run(1), queued(10)), (run(2), queued(20))]);
+        let mut scheduler = RunScheduler::new(1, vec![(run(1), queued(10)), (run(2), queued(20))]);
         scheduler.skip(run(1));
         assert_eq!(scheduler.admit_next(), Some(run(2)));
         scheduler.settle(run(2), None);
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn a_full_disk_costs_a_bounded_number_of_attempts_in_each_tick_and_every_run_gets_its_turn() {
         let queue = (1..=100).map(|number| (run(number), SlotOccupancy::Queued(Timestamp(number as i64))));
-        let mut scheduler = Scheduler::new(1, queue.collect());
+        let mut scheduler = RunScheduler::new(1, queue.collect());
         let mut tried = BTreeSet::new();
         for _ in 0..4 {
             let mut attempts = 0;

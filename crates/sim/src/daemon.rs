@@ -12,8 +12,8 @@ use std::{
 
 use abide_daemon::{
     ActorNumber, CrashGuard, Daemon, DaemonAction, DaemonConfig, DaemonDeps, DaemonInput, DaemonParts,
-    EffectResult, MachineSurvey, Operation, ReadRequest, RequestError, RequestOutcome, RunAction, RunInput,
-    SpaceLimit, is_orphan, process_name, read_available, runs_to_recover, turns_of_attempt,
+    EffectOperation, EffectResult, MachineSurvey, ReadRequest, RequestError, RequestOutcome, RunAction,
+    RunInput, SpaceLimit, is_orphan, process_name, read_available, runs_to_recover, turns_of_attempt,
 };
 use abide_domain::{
     effect::EffectNumber,
@@ -40,7 +40,7 @@ use crate::{
     adapter::SimCatalogue,
     checks::InvariantViolation,
     faults::{RuleFault, bent_rules},
-    processes::{ProcessKey, SimProcesses},
+    processes::{SimProcessKey, SimProcesses},
     world::{HistoryHalt, SimDisk, SimWorld},
 };
 
@@ -48,7 +48,7 @@ use crate::{
 pub(crate) struct SimDaemon {
     pub(crate) parts: DaemonParts,
     tasks: Vec<SimTask>,
-    followers: BTreeMap<ProcessKey, Box<dyn OutputFollower>>,
+    followers: BTreeMap<SimProcessKey, Box<dyn OutputFollower>>,
     /// The wall time at which it started.
     started_at: Timestamp,
 }
@@ -389,35 +389,35 @@ impl SimWorld {
         }
     }
 
-    fn execute(&mut self, run: RunId, number: EffectNumber, operation: Operation) -> EffectResult {
+    fn execute(&mut self, run: RunId, number: EffectNumber, operation: EffectOperation) -> EffectResult {
         let settled = |event| EffectResult::Settled(vec![event]);
         // What a silent keeper is taken for.
         let mut gone = None;
         let operation = match (self.fault, operation) {
-            (_, Operation::Deliver { delivery_id }) => {
+            (_, EffectOperation::Deliver { delivery_id }) => {
                 return settled(match self.show(delivery_id) {
                     Ok(()) => RunEvent::DeliveryConfirmed { delivery_id },
                     Err(certainty) => RunEvent::DeliveryFailed { delivery_id, certainty },
                 });
             }
-            (Some(RuleFault::ReportWithoutTerminating), Operation::Terminate { attempt, .. }) => {
+            (Some(RuleFault::ReportWithoutTerminating), EffectOperation::Terminate { attempt, .. }) => {
                 return settled(RunEvent::ProcessExited { attempt, exit: ExitStatus::Code(0) });
             }
-            (Some(RuleFault::WriteUnderNewKeys), Operation::Write { attempt, bytes, .. }) => {
-                Operation::Write { attempt, key: self.clock.stamp().id_seed.0 as u64, bytes }
+            (Some(RuleFault::WriteUnderNewKeys), EffectOperation::Write { attempt, bytes, .. }) => {
+                EffectOperation::Write { attempt, key: self.clock.stamp().id_seed.0 as u64, bytes }
             }
             (Some(RuleFault::TakeSilentForGone), operation) => {
                 gone = match &operation {
-                    Operation::Terminate { attempt, .. } => {
+                    EffectOperation::Terminate { attempt, .. } => {
                         Some(RunEvent::ProcessExited { attempt: *attempt, exit: ExitStatus::Unknown })
                     }
-                    Operation::Find { attempt } => {
+                    EffectOperation::Find { attempt } => {
                         Some(RunEvent::RecoveryFailed { attempt: *attempt, reason: "it is silent".into() })
                     }
-                    Operation::Launch(_)
-                    | Operation::Write { .. }
-                    | Operation::Interrupt { .. }
-                    | Operation::Deliver { .. } => None,
+                    EffectOperation::Launch(_)
+                    | EffectOperation::Write { .. }
+                    | EffectOperation::Interrupt { .. }
+                    | EffectOperation::Deliver { .. } => None,
                 };
                 operation
             }
@@ -457,7 +457,7 @@ impl SimWorld {
     }
 
     /// Reads the output that is available.
-    fn read(&mut self, at: ProcessKey, actor: ActorNumber, mut request: ReadRequest) -> SimOutcome {
+    fn read(&mut self, at: SimProcessKey, actor: ActorNumber, mut request: ReadRequest) -> SimOutcome {
         let name = process_name(at.0, at.1);
         let mut output = Ok(vec![]);
         if let Some(from) = request.from.take() {

@@ -19,13 +19,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     adapter::{SimInputLine, SimOutputLine},
-    processes::ProcessKey,
+    processes::SimProcessKey,
 };
 
 /// All processes that were ever started, and their actions.
 #[derive(Debug, Default)]
 pub(crate) struct SimEngines {
-    pub(crate) keepers: BTreeMap<ProcessKey, SimKeeper>,
+    pub(crate) keepers: BTreeMap<SimProcessKey, SimKeeper>,
     /// The behaviour of each engine, by name.
     pub(crate) plans: BTreeMap<String, EnginePlan>,
     /// What was done although it was not committed.
@@ -79,7 +79,7 @@ pub(crate) struct SimKeeper {
 /// The parameters of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SimLaunch<'a> {
-    pub(crate) at: ProcessKey,
+    pub(crate) at: SimProcessKey,
     pub(crate) turn: TurnId,
     pub(crate) session: &'a LaunchSession,
     pub(crate) prompt: &'a str,
@@ -179,7 +179,7 @@ impl SimEngines {
     /// Handles input of a living process. `turn` is the turn of a prompt.
     pub(crate) fn input(
         &mut self,
-        at: ProcessKey,
+        at: SimProcessKey,
         line: SimInputLine,
         turn: Option<TurnId>,
         dice: &mut SeededRng,

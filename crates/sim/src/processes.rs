@@ -237,4 +237,4 @@ impl OutputFollower for SimFollower {
 }
 
 /// The key of a process.
-pub(crate) type ProcessKey = (RunId, Attempt);
+pub(crate) type SimProcessKey = (RunId, Attempt);

@@ -25,7 +25,7 @@ use crate::{
     engine::EnginePlan,
     faults::RuleFault,
     people::SimPeople,
-    processes::{ProcessKey, SimProcesses},
+    processes::{SimProcessKey, SimProcesses},
 };
 
 /// The whole state of a history.
@@ -48,7 +48,7 @@ pub(crate) struct SimWorld {
     pub(crate) taken: u64,
     pub(crate) restarts: u64,
     /// The number of bytes that were read from each process.
-    pub(crate) read: BTreeMap<ProcessKey, usize>,
+    pub(crate) read: BTreeMap<SimProcessKey, usize>,
     /// Whether there was too little space at the last survey for each run.
     pub(crate) surveyed_short: BTreeMap<RunId, bool>,
     /// Runs that were admitted although it said so.
@@ -215,7 +215,7 @@ impl SimWorld {
     /// A keeper stops answering, answers again, or loses the connection of its reader.
     fn a_keeper_changes(&mut self) -> Result<(), HistoryHalt> {
         let mut table = self.processes.table();
-        let kept: Vec<ProcessKey> = table
+        let kept: Vec<SimProcessKey> = table
             .engines
             .keepers
             .iter()
@@ -266,7 +266,7 @@ impl SimWorld {
         self.do_everything()?;
         self.conversation_speaks()?;
         self.do_everything()?;
-        let all: Vec<ProcessKey> = self.processes.table().engines.keepers.keys().copied().collect();
+        let all: Vec<SimProcessKey> = self.processes.table().engines.keepers.keys().copied().collect();
         for at in all {
             if let Some(keeper) = self.processes.table().engines.keepers.get_mut(&at) {
                 keeper.unhang();
@@ -305,7 +305,7 @@ impl SimWorld {
     }
 
     fn some_process_lives_on(&mut self) -> Result<(), HistoryHalt> {
-        let alive: Vec<ProcessKey> = self.processes.table().engines.alive().collect();
+        let alive: Vec<SimProcessKey> = self.processes.table().engines.alive().collect();
         let Some(at) = self.dice.choose(&alive) else { return Ok(()) };
         let did =
             self.processes.table().engines.keepers.get_mut(&at).and_then(crate::engine::SimKeeper::live_on);

@@ -60,10 +60,10 @@ impl RunActor {
         number: EffectNumber,
         effect: &Effect,
         context: &ActorContext<'_>,
-    ) -> Result<Operation, NotPerformed> {
+    ) -> Result<EffectOperation, NotPerformed> {
         let fact = |event| NotPerformed::Fact(Box::new(event));
         let obsolete = || fact(RunEvent::EffectObsolete { effect: number });
-        let write = |attempt, bytes| Operation::Write { attempt, key: input_key(number), bytes };
+        let write = |attempt, bytes| EffectOperation::Write { attempt, key: input_key(number), bytes };
         Ok(match effect {
             Effect::Probe { .. } => {
                 return Err(match context.catalogue.engine(&run.settings.engine) {
@@ -74,14 +74,14 @@ impl RunActor {
             Effect::Launch { attempt } => {
                 let (launch, session) = launch::prepare(run, *attempt, context)?;
                 self.sessions.insert(*attempt, session);
-                Operation::Launch(launch)
+                EffectOperation::Launch(launch)
             }
             Effect::SendPrompt { attempt, turn_id, prompt } => {
                 let session = self.input_session(run, *attempt)?.ok_or_else(obsolete)?;
                 match contained(|| session.say(*turn_id, prompt)) {
                     Some(Ok(bytes)) => write(*attempt, bytes),
                     // The process was kept although it does not support further input, so it is ended.
-                    Some(Err(_)) | None => Operation::Terminate {
+                    Some(Err(_)) | None => EffectOperation::Terminate {
                         attempt: *attempt,
                         shutdown: self.shutdown_of(*attempt),
                         recorded_exit: Some(ExitStatus::Unknown),
@@ -104,14 +104,14 @@ impl RunActor {
                 let session = self.input_session(run, *attempt)?.ok_or_else(is_over)?;
                 let method = contained(|| session.interrupt());
                 let method = method.unwrap_or(InterruptMethod::Signal(ProcessSignal::Interrupt));
-                Operation::Interrupt { attempt: *attempt, method }
+                EffectOperation::Interrupt { attempt: *attempt, method }
             }
             Effect::Terminate { attempt } => {
                 let shutdown = self.shutdown_of(*attempt);
-                Operation::Terminate { attempt: *attempt, shutdown, recorded_exit: None }
+                EffectOperation::Terminate { attempt: *attempt, shutdown, recorded_exit: None }
             }
-            Effect::Recover { attempt, .. } => Operation::Find { attempt: *attempt },
-            Effect::Deliver { delivery_id } => Operation::Deliver { delivery_id: *delivery_id },
+            Effect::Recover { attempt, .. } => EffectOperation::Find { attempt: *attempt },
+            Effect::Deliver { delivery_id } => EffectOperation::Deliver { delivery_id: *delivery_id },
         })
     }
 
