@@ -5,7 +5,7 @@
 //! running, holds a process or has a pending effect. All other runs are only rows of the store.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
+    collections::{BTreeMap, btree_map::Entry},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
@@ -14,6 +14,7 @@ use std::{
 use abide_domain::{
     deadline::Deadline,
     id::RunId,
+    run::Run,
     slots::SlotOccupancy,
     time::{Seconds, Timestamp},
 };
@@ -26,9 +27,11 @@ use abide_ports::{
 use tokio::sync::oneshot;
 
 use crate::{
-    executor::OperationResult,
+    executor::EffectResult,
     probe_cache::{ProbeCache, ProbedProgram},
-    run_actor::{ActorContext, ActorNumber, ActorPause, RunAction, RunActor, RunInput, TransitionRules},
+    run_actor::{
+        ActorContext, ActorNumber, ActorPause, BROKEN_PAUSE, RunAction, RunActor, RunInput, TransitionRules,
+    },
     scheduler::{RunScheduler, SharedQueue},
 };
 
@@ -56,11 +59,6 @@ pub enum DaemonInput {
         engine: String,
         result: ProbeOutcome,
     },
-    /// Runs of an earlier daemon: each holds a process, or has a pending effect. The reply follows their recovery.
-    Recover {
-        runs: Vec<RunId>,
-        reply: oneshot::Sender<()>,
-    },
     Inspect(oneshot::Sender<DaemonActivity>),
     /// The daemon is shutting down: no run is admitted, and no process is started.
     Close,
@@ -85,26 +83,30 @@ pub enum DaemonAction {
     Probe(InstalledEngine),
 }
 
-/// The result of a probe.
-#[derive(Debug)]
-pub enum ProbeOutcome {
-    /// The health, and the examined program if the result may be cached.
-    Done(Box<EngineHealth>, Option<Box<ProbedProgram>>),
-    /// The crash guard lets it wait.
-    Later(Duration),
-    /// It was cancelled, or it panicked.
-    Cancelled,
-}
+/// The health of an engine, and the examined program if the result may be cached. Without a result, the pause before
+/// runs try again.
+pub type ProbeOutcome = Result<(Box<EngineHealth>, Option<ProbedProgram>), Duration>;
 
 /// The work in progress.
 #[derive(Clone, Debug, Default)]
 pub struct DaemonActivity {
-    /// Runs whose processes are being started or read.
-    pub with_process: BTreeSet<RunId>,
+    /// The runs that have an actor and whose state is known: all that hold a process or have a pending effect.
+    pub runs: Vec<ActiveRun>,
+    /// Number of runs that are being loaded.
+    pub loading: usize,
     /// Number of probes.
     pub probes: usize,
     /// Runs that are retried after a pause, with the reasons.
     pub quarantined: Vec<(RunId, String)>,
+}
+
+/// A run with an actor.
+#[derive(Clone, Debug)]
+pub struct ActiveRun {
+    /// The last committed state.
+    pub run: Arc<Run>,
+    /// Whether a process of the run is being started or read.
+    pub has_session: bool,
 }
 
 /// The values that the dispatcher uses. None of them blocks.
@@ -125,34 +127,30 @@ pub struct DispatcherConfig {
 }
 
 /// Owns all actors and the scheduler.
+#[derive(Debug)]
 pub struct Dispatcher {
     config: DispatcherConfig,
     actors: BTreeMap<RunId, RunActor>,
     last_actor: ActorNumber,
     scheduler: RunScheduler,
     probes: ProbeCache,
-    /// For each engine that is being examined, who waits for the result.
-    probing: BTreeMap<String, Vec<ProbeWaiter>>,
-    recovery: Option<RunRecovery>,
+    /// The engines that are being examined.
+    probing: BTreeMap<String, ProbeWaiters>,
     is_closing: bool,
 }
 
-/// The runs of an earlier daemon that are not recovered yet.
-struct RunRecovery {
-    waiting: VecDeque<RunId>,
-    begun: BTreeSet<RunId>,
-    reply: oneshot::Sender<()>,
+/// Who waits for the result of a probe.
+#[derive(Debug, Default)]
+struct ProbeWaiters {
+    runs: Vec<(RunId, ActorNumber)>,
+    clients: Vec<oneshot::Sender<EngineHealth>>,
 }
 
-enum ProbeWaiter {
-    Run(RunId, ActorNumber),
-    Client(oneshot::Sender<EngineHealth>),
+impl ProbeWaiters {
+    fn len(&self) -> usize {
+        self.runs.len() + self.clients.len()
+    }
 }
-
-/// Maximum number of runs that are recovered concurrently.
-const CONCURRENT_RECOVERIES: usize = 64;
-/// Pause of a run after a panic of its actor.
-const BROKEN_PAUSE: Duration = Duration::from_secs(30);
 
 impl Dispatcher {
     /// `occupancies` are the runs that hold a slot or wait for one.
@@ -164,7 +162,6 @@ impl Dispatcher {
             scheduler: RunScheduler::new(slots, occupancies),
             probes: ProbeCache::default(),
             probing: BTreeMap::new(),
-            recovery: None,
             is_closing: false,
         }
     }
@@ -202,7 +199,7 @@ impl Dispatcher {
                     Some(health) => drop(reply.send(health.clone())),
                     None => {
                         let waiters = self.probing.entry(entry.engine.name().to_owned()).or_default();
-                        waiters.push(ProbeWaiter::Client(reply));
+                        waiters.clients.push(reply);
                         if waiters.len() == 1 {
                             actions.push(DaemonAction::Probe(entry));
                         }
@@ -210,16 +207,14 @@ impl Dispatcher {
                 }
             }
             DaemonInput::Probed { engine, result } => self.on_probed(&engine, result, &mut actions),
-            DaemonInput::Recover { runs, reply } => {
-                self.recovery = Some(RunRecovery { waiting: runs.into(), begun: BTreeSet::new(), reply });
-            }
             DaemonInput::Inspect(reply) => drop(reply.send(self.activity())),
-            DaemonInput::Close | DaemonInput::End => {
+            // The event loop ends without passing it on.
+            DaemonInput::End => {}
+            DaemonInput::Close => {
                 self.is_closing = true;
                 self.scheduler.close();
             }
         }
-        self.continue_recovery(&mut actions);
         while let Some(run) = self.scheduler.admit_next() {
             self.handle_run(run, None, RunInput::Admit, &mut actions);
         }
@@ -249,7 +244,7 @@ impl Dispatcher {
     ) {
         let needs_actor = matches!(
             input,
-            RunInput::Request { .. } | RunInput::Deadline(_) | RunInput::Admit | RunInput::Recover
+            RunInput::Request { .. } | RunInput::Deadline(_) | RunInput::Admit | RunInput::Recover(_)
         );
         // The pause after a panic ends with a new actor.
         let is_retry = matches!(input, RunInput::Resume(ActorPause::Commit));
@@ -259,7 +254,9 @@ impl Dispatcher {
                 self.last_actor.0 += 1;
                 vacant.insert(RunActor::new(run, self.last_actor))
             }
-            Entry::Vacant(_) if is_retry => return self.handle_run(run, None, RunInput::Recover, actions),
+            Entry::Vacant(_) if is_retry => {
+                return self.handle_run(run, None, RunInput::Recover(None), actions);
+            }
             Entry::Vacant(_) => return,
         };
         let number = actor.number();
@@ -280,20 +277,29 @@ impl Dispatcher {
             probes: &self.probes,
         };
         let handled = catch_unwind(AssertUnwindSafe(|| actor.handle(input, &mut context)));
-        let is_over = actor.is_idle();
-        let Ok(follow_ups) = handled else {
-            tracing::error!(%run, "the actor of a run panicked");
-            self.actors.remove(&run);
-            self.scheduler.end_long(run);
-            let action = RunAction::Pause { pause: ActorPause::Commit, duration: BROKEN_PAUSE };
-            return actions.push(DaemonAction::Run { run, actor: number, action });
-        };
-        if is_over {
+        let Ok(follow_ups) = handled else { return self.on_panic(run, actions) };
+        if actor.is_idle() {
             self.actors.remove(&run);
             self.scheduler.end_long(run);
         }
         for action in follow_ups {
             self.on_run_action(run, number, action, actions);
+        }
+    }
+
+    /// A panic of the rules affects only its run. The actor is dropped with its inbox: the dropped replies report the
+    /// bug, and a new actor finds the facts again. Deadlines of the run are checked after a pause.
+    fn on_panic(&mut self, run: RunId, actions: &mut Vec<DaemonAction>) {
+        let Some(actor) = self.actors.remove(&run) else { return };
+        let reason = "handling its input failed because of a bug of Abide; see the log";
+        self.scheduler.quarantine(run, reason, self.config.clock.stamp().at);
+        self.scheduler.end_long(run);
+        if actor.is_row() {
+            self.scheduler.settle(run, actor.run().map(|run| &**run));
+            self.scheduler.skip(run);
+        } else {
+            let action = RunAction::Pause { pause: ActorPause::Commit, duration: BROKEN_PAUSE };
+            actions.push(DaemonAction::Run { run, actor: actor.number(), action });
         }
     }
 
@@ -313,7 +319,7 @@ impl Dispatcher {
         // One probe of an engine serves all runs that wait for it.
         if let RunAction::Probe { entry, .. } = &action {
             let waiters = self.probing.entry(entry.engine.name().to_owned()).or_default();
-            waiters.push(ProbeWaiter::Run(run, actor));
+            waiters.runs.push((run, actor));
             if waiters.len() > 1 {
                 return;
             }
@@ -346,71 +352,29 @@ impl Dispatcher {
     }
 
     fn on_probed(&mut self, engine: &str, result: ProbeOutcome, actions: &mut Vec<DaemonAction>) {
-        let waiters = self.probing.remove(engine).unwrap_or_default();
-        if let ProbeOutcome::Done(health, Some(program)) = &result {
-            self.probes.insert((**program).clone(), (**health).clone());
-        }
-        for waiter in waiters {
-            match (waiter, &result) {
-                // The client may have gone.
-                (ProbeWaiter::Client(reply), ProbeOutcome::Done(health, _)) => {
-                    drop(reply.send((**health).clone()))
-                }
-                // The dropped reply tells the client.
-                (ProbeWaiter::Client(_), ProbeOutcome::Later(_) | ProbeOutcome::Cancelled) => {}
-                (ProbeWaiter::Run(run, actor), result) => {
-                    let result = match result {
-                        ProbeOutcome::Done(health, _) => OperationResult::Probed((**health).clone()),
-                        ProbeOutcome::Later(pause) => OperationResult::Later(*pause),
-                        ProbeOutcome::Cancelled => OperationResult::Abandoned,
-                    };
-                    self.handle_run(run, Some(actor), RunInput::Executed(result), actions);
-                }
+        let ProbeWaiters { runs, clients } = self.probing.remove(engine).unwrap_or_default();
+        // Without a result, the dropped reply tells the client.
+        if let Ok((health, program)) = &result {
+            clients.into_iter().for_each(|reply| drop(reply.send((**health).clone())));
+            if let Some(program) = program {
+                self.probes.insert(program.clone(), (**health).clone());
             }
         }
-    }
-
-    /// Recovers the runs of an earlier daemon, a bounded number at a time.
-    fn continue_recovery(&mut self, actions: &mut Vec<DaemonAction>) {
-        let Some(mut recovery) = self.recovery.take() else { return };
-        let is_recovered = |run: &RunId| self.actors.get(run).is_none_or(RunActor::is_recovered);
-        recovery.begun.retain(|run| !is_recovered(run));
-        while recovery.begun.len() < CONCURRENT_RECOVERIES
-            && let Some(run) = recovery.waiting.pop_front()
-        {
-            self.handle_run(run, None, RunInput::Recover, actions);
-            recovery.begun.insert(run);
-        }
-        if recovery.begun.is_empty() {
-            // The client may have gone.
-            recovery.reply.send(()).ok();
-        } else {
-            self.recovery = Some(recovery);
+        for (run, actor) in runs {
+            let input = match &result {
+                Ok((health, _)) => RunInput::Probed(health.clone()),
+                Err(pause) => RunInput::Executed(EffectResult::Later(*pause)),
+            };
+            self.handle_run(run, Some(actor), input, actions);
         }
     }
 
     fn activity(&self) -> DaemonActivity {
         DaemonActivity {
-            with_process: self
-                .actors
-                .iter()
-                .filter(|(_, actor)| actor.has_session())
-                .map(|(run, _)| *run)
-                .collect(),
+            runs: self.actors.values().filter_map(RunActor::activity).collect(),
+            loading: self.actors.values().filter(|actor| actor.is_loading()).count(),
             probes: self.probing.len(),
             quarantined: self.scheduler.quarantined(),
         }
-    }
-}
-
-impl std::fmt::Debug for DispatcherConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DispatcherConfig").field("private", &self.private).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Dispatcher {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Dispatcher").field("actors", &self.actors).finish_non_exhaustive()
     }
 }

@@ -20,7 +20,6 @@ use abide_domain::{effect::PendingEffect, id::RunId, process::Attempt, run::Run}
 use abide_os::failpoint;
 use abide_ports::{
     catalogue::InstalledEngine,
-    engine::ProcessSignal,
     processes::ProcessUnreachable,
     store::{JournalCommit, Store, StoreError},
 };
@@ -31,13 +30,11 @@ use tokio::{
 };
 
 use crate::{
-    dispatcher::{DaemonAction, DaemonInput, Dispatcher, ProbeOutcome},
-    executor::{
-        EffectExecutor, EffectOperation, OperationResult, ReadRequest, read_available, turns_of_attempt,
-    },
+    dispatcher::{DaemonAction, DaemonInput, Dispatcher},
+    executor::{EffectExecutor, EffectResult, ReadRequest, read_available, turns_of_attempt},
     guard::{CrashGuard, CrashGuardDecision},
     launch::process_name,
-    run_actor::{ActorNumber, RunAction, RunInput},
+    run_actor::{ActorNumber, BROKEN_PAUSE, RunAction, RunInput},
     service::DaemonDeps,
 };
 
@@ -150,8 +147,10 @@ impl EventLoop {
             }
             RunAction::Execute { number, name, operation } => {
                 let (guard, item) = (self.guard.clone(), effect_item(run, number.0, name));
-                self.tasks.spawn(input(RunInput::Executed(OperationResult::Panicked)), async move {
-                    Some(input(RunInput::Executed(execute(&guard, &item, executor, operation).await)))
+                let failed = input(RunInput::Executed(EffectResult::Later(BROKEN_PAUSE)));
+                self.tasks.spawn(failed, async move {
+                    let perform = move || executor.execute(run, number, operation);
+                    Some(input(RunInput::Executed(perform_guarded(&guard, &item, perform).await)))
                 });
             }
             RunAction::Probe { number, entry } => {
@@ -181,9 +180,8 @@ impl EventLoop {
             }
             RunAction::Write { attempt, key, bytes } => {
                 self.tasks.spawn_blocking(input(RunInput::Written { attempt }), move || {
-                    let write = EffectOperation::Write { process: process_name(run, attempt), key, bytes };
                     // A process that cannot be written to reports its exit next.
-                    drop(executor.execute(write));
+                    executor.write(&process_name(run, attempt), key, &bytes);
                     Some(input(RunInput::Written { attempt }))
                 });
             }
@@ -195,11 +193,8 @@ impl EventLoop {
                 });
             }
             RunAction::Dismiss { attempt } => {
-                let process = process_name(run, attempt);
-                let signal = EffectOperation::Signal { process, signal: ProcessSignal::Terminate };
                 self.tasks.spawn_blocking(DaemonInput::Tick, move || {
-                    // The process may have exited meanwhile.
-                    drop(executor.execute(signal));
+                    executor.dismiss(&process_name(run, attempt));
                     None
                 });
             }
@@ -224,14 +219,14 @@ impl EventLoop {
         let (executor, guard, clock) = (self.executor.clone(), self.guard.clone(), self.deps.clock.clone());
         let signals = self.signals.clone();
         let engine = entry.engine.name().to_owned();
-        let failed = DaemonInput::Probed { engine: engine.clone(), result: ProbeOutcome::Cancelled };
+        let failed = DaemonInput::Probed { engine: engine.clone(), result: Err(BROKEN_PAUSE) };
         self.tasks.spawn(failed, async move {
             let mut permit = None;
             if let Some(item) = item {
                 match guard.admit(&item).await {
                     CrashGuardDecision::Now(effect) => permit = Some(effect),
                     CrashGuardDecision::Later(pause) => {
-                        return Some(DaemonInput::Probed { engine, result: ProbeOutcome::Later(pause) });
+                        return Some(DaemonInput::Probed { engine, result: Err(pause) });
                     }
                 }
             }
@@ -245,10 +240,7 @@ impl EventLoop {
                 if let Some(permit) = permit {
                     permit.succeeded();
                 }
-                if is_cancelled() {
-                    return ProbeOutcome::Cancelled;
-                }
-                ProbeOutcome::Done(Box::new(health), program.map(Box::new))
+                if is_cancelled() { Err(BROKEN_PAUSE) } else { Ok((Box::new(health), program)) }
             })
             .await;
             Some(DaemonInput::Probed { engine, result })
@@ -356,20 +348,19 @@ async fn commit_changes(store: &dyn Store, commit: JournalCommit) -> Result<(), 
 }
 
 /// Performs an effect when the crash guard admits it.
-async fn execute(
+async fn perform_guarded(
     guard: &CrashGuard,
     item: &str,
-    executor: EffectExecutor,
-    operation: EffectOperation,
-) -> OperationResult {
+    perform: impl FnOnce() -> EffectResult + Send + 'static,
+) -> EffectResult {
     let mut permit = match guard.admit(item).await {
         CrashGuardDecision::Now(permit) => permit,
-        CrashGuardDecision::Later(pause) => return OperationResult::Later(pause),
+        CrashGuardDecision::Later(pause) => return EffectResult::Later(pause),
     };
     blocking(move || {
         permit.begin();
         failpoint::reach("effect_started");
-        let result = executor.execute(operation);
+        let result = perform();
         permit.succeeded();
         failpoint::reach("effect_performed");
         result

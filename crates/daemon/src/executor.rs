@@ -1,6 +1,6 @@
 //! Performs the I/O that actors ask for: effects, reads, and the look at the machine before an admission.
 //!
-//! Each function blocks and decides nothing. An effect may be performed again after a crash, and its number is the
+//! Each function blocks. An effect becomes the facts that settle it. It may be performed again after a crash, and its number is the
 //! idempotency key.
 
 use std::{io, sync::Arc, time::Duration};
@@ -10,13 +10,13 @@ use abide_domain::{
     effect::EffectNumber,
     event::RunEvent,
     id::{DeliveryId, RunId, TurnId},
-    process::{Attempt, ExitStatus, ProcessBinding},
+    process::{Attempt, ExitStatus},
     settings::RunSettings,
     turn::Turn,
 };
 use abide_ports::{
     catalogue::InstalledEngine,
-    engine::{EngineHealth, ProcessSignal, ShutdownMethod},
+    engine::{EngineHealth, InterruptMethod, ProcessSignal, ShutdownMethod},
     processes::{
         OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, ProcessUnreachable, StdinWrite,
     },
@@ -25,35 +25,37 @@ use abide_ports::{
 
 use crate::{
     content,
-    launch::{LaunchFailure, PreparedLaunch, process_name},
+    launch::{PreparedLaunch, process_name},
     pressure::DiskShortage,
     probe::{self, ProbeRequest},
     probe_cache::ProbedProgram,
     service::DaemonDeps,
 };
 
-/// One effect, with everything that it needs.
+/// How one effect is performed, with everything that it needs.
 #[derive(Debug)]
 pub enum EffectOperation {
     /// Start a process, or find the one that was started before a crash.
     Launch(Box<PreparedLaunch>),
     /// Write to a process, once for each key.
     Write {
-        process: String,
+        attempt: Attempt,
         key: u64,
         bytes: Vec<u8>,
     },
-    Signal {
-        process: String,
-        signal: ProcessSignal,
+    Interrupt {
+        attempt: Attempt,
+        method: InterruptMethod,
     },
     /// Ask a process to exit, and end it if it does not.
     Terminate {
-        process: String,
+        attempt: Attempt,
         shutdown: Option<ShutdownMethod>,
+        /// The exit that is recorded instead of the real one.
+        recorded_exit: Option<ExitStatus>,
     },
     Find {
-        process: String,
+        attempt: Attempt,
     },
     Deliver {
         delivery_id: DeliveryId,
@@ -62,23 +64,13 @@ pub enum EffectOperation {
 
 /// The result of an effect.
 #[derive(Debug)]
-pub enum OperationResult {
-    /// The process, and a warning for users.
-    Started(Result<(ProcessBinding, Option<RunEvent>), LaunchFailure>),
-    /// Whether the process could be reached.
-    Sent(Result<(), ProcessUnreachable>),
-    /// The keeper does not answer at the moment, so it is unknown whether the process was reached.
-    Silent,
-    Ended(Result<ExitStatus, ProcessUnreachable>),
-    Found(ProcessLookup),
-    Delivered(Result<(), DeliveryFailure>),
-    Probed(EngineHealth),
-    /// The crash guard lets the effect wait.
+pub enum EffectResult {
+    /// The facts that settle the effect.
+    Settled(Vec<RunEvent>),
+    /// The keeper does not answer, so the effect stays pending and is performed again.
+    Unreachable,
+    /// The effect stays pending, and is performed after this pause.
     Later(Duration),
-    /// The daemon is shutting down.
-    Abandoned,
-    /// The effect panicked.
-    Panicked,
 }
 
 /// A request for the next output of a process.
@@ -130,34 +122,74 @@ impl EffectExecutor {
         Self(deps)
     }
 
-    /// Performs one effect and returns the result that settles it.
-    pub fn execute(&self, operation: EffectOperation) -> OperationResult {
+    /// Performs one effect of a run, and returns the facts that settle it.
+    pub fn execute(&self, run: RunId, effect: EffectNumber, operation: EffectOperation) -> EffectResult {
         let processes = &*self.0.processes;
-        match operation {
-            EffectOperation::Launch(launch) => {
-                let started = launch.start_contained(processes, &*self.0.workspaces);
-                OperationResult::Started(started.map(|process| (process, launch.warning(processes))))
-            }
-            EffectOperation::Write { process, key, bytes } => {
-                let write = StdinWrite { key, bytes: &bytes, close_after: false };
-                match processes.write(&process, &write) {
-                    // It may have been written before. Only the keeper knows.
-                    Err(_) if processes.find(&process) == ProcessLookup::Unresponsive => {
-                        OperationResult::Silent
-                    }
-                    sent => OperationResult::Sent(sent),
+        EffectResult::Settled(vec![match operation {
+            EffectOperation::Launch(launch) => return launch.start_contained(processes, &*self.0.workspaces),
+            EffectOperation::Write { attempt, key, bytes } => {
+                match self.write(&process_name(run, attempt), key, &bytes) {
+                    Some(true) => RunEvent::EffectPerformed { effect },
+                    Some(false) => RunEvent::EffectObsolete { effect },
+                    None => return EffectResult::Unreachable,
                 }
             }
-            EffectOperation::Signal { process, signal } => {
-                OperationResult::Sent(processes.signal(&process, signal))
+            // A process that cannot be reached is exiting; the stop deadline covers the rest.
+            EffectOperation::Interrupt { attempt, method } => {
+                let process = process_name(run, attempt);
+                match method {
+                    InterruptMethod::Signal(signal) => drop(processes.signal(&process, signal)),
+                    InterruptMethod::Write(bytes) => {
+                        if self.write(&process, input_key(effect), &bytes).is_none() {
+                            return EffectResult::Unreachable;
+                        }
+                    }
+                }
+                RunEvent::EffectPerformed { effect }
             }
-            EffectOperation::Terminate { process, shutdown } => {
-                OperationResult::Ended(self.terminate(&process, shutdown))
+            // The exit is recorded together with the end of the effect. The reader may report it too, and the first
+            // report counts.
+            EffectOperation::Terminate { attempt, shutdown, recorded_exit } => {
+                match self.terminate(&process_name(run, attempt), shutdown) {
+                    Ok(exit) => RunEvent::ProcessExited { attempt, exit: recorded_exit.unwrap_or(exit) },
+                    // The process may still be running, so the effect stays pending until it has certainly ended
+                    // (SECURITY 10).
+                    Err(ProcessUnreachable { reason }) => {
+                        tracing::warn!(%run, reason, "process not ended");
+                        return EffectResult::Unreachable;
+                    }
+                }
             }
-            EffectOperation::Find { process } => OperationResult::Found(processes.find(&process)),
+            EffectOperation::Find { attempt } => match processes.find(&process_name(run, attempt)) {
+                ProcessLookup::Found(process) => RunEvent::ContactRestored { attempt, process },
+                // The keeper may answer again; the domain limits the time of the search.
+                ProcessLookup::Unresponsive => return EffectResult::Unreachable,
+                ProcessLookup::Lost | ProcessLookup::NotStarted => RunEvent::RecoveryFailed {
+                    attempt,
+                    reason: "the process and its output are gone".to_owned(),
+                },
+            },
             // No channel exists yet.
-            EffectOperation::Deliver { .. } => OperationResult::Delivered(Err(DeliveryFailure::Failed)),
+            EffectOperation::Deliver { delivery_id } => {
+                RunEvent::DeliveryFailed { delivery_id, certainty: DeliveryFailure::Failed }
+            }
+        }])
+    }
+
+    /// Writes to a process, once for each key, and returns whether it could be reached. None if the keeper does not
+    /// answer: only it knows whether it has written the bytes.
+    pub fn write(&self, process: &str, key: u64, bytes: &[u8]) -> Option<bool> {
+        let processes = &*self.0.processes;
+        match processes.write(process, &StdinWrite { key, bytes, close_after: false }) {
+            Ok(()) => Some(true),
+            Err(_) if processes.find(process) == ProcessLookup::Unresponsive => None,
+            Err(_) => Some(false),
         }
+    }
+
+    /// Tells a process that has finished to exit. It may have exited meanwhile.
+    pub fn dismiss(&self, process: &str) {
+        self.0.processes.signal(process, ProcessSignal::Terminate).ok();
     }
 
     fn terminate(

@@ -8,7 +8,7 @@
 //! A crash with several names on record identifies no task. After three of those in a row, tasks are executed one at a
 //! time for a while, so that the next crash identifies one.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use abide_domain::time::{TimeSpan, Timestamp};
 use abide_ports::{
@@ -372,17 +372,5 @@ impl Drop for GuardedEffect {
         if let Some(number) = self.alone {
             self.guard.end_alone(number);
         }
-    }
-}
-
-impl fmt::Debug for CrashGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CrashGuard").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for GuardedEffect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GuardedEffect").field("item", &self.item).finish_non_exhaustive()
     }
 }

@@ -1,9 +1,6 @@
 //! Prepares and starts the process of a turn.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-};
+use std::{sync::Arc, time::Duration};
 
 use abide_domain::{
     effect::LaunchSession,
@@ -13,11 +10,10 @@ use abide_domain::{
     process::{Attempt, ExitStatus, ProcessBinding},
     run::Run,
     settings::ExecutionMode,
-    time::Timestamp,
     turn::{Turn, TurnTrigger},
 };
 use abide_ports::{
-    catalogue::{EngineLookup, InstalledEngine},
+    catalogue::InstalledEngine,
     engine::{
         Engine, EngineFact, EngineInstallation, IsolationMode, IsolationScope, LaunchContext, ProcessSpec,
         PromptSource, SandboxMode,
@@ -26,7 +22,14 @@ use abide_ports::{
     workspace::{RunSkill, WorkspaceError, WorkspacePreparation, Workspaces},
 };
 
-use crate::process::{ProcessSession, contained};
+use crate::{
+    executor::EffectResult,
+    process::{ProcessSession, contained},
+    run_actor::{ActorContext, NotPerformed},
+};
+
+/// Pause before a launch is retried whose keeper does not answer.
+const SILENT_PAUSE: Duration = Duration::from_secs(2);
 
 /// The folders of a run that a launch uses besides the workspace.
 #[derive(Clone, Debug)]
@@ -99,8 +102,9 @@ impl PreparedLaunch {
         &self,
         processes: &dyn Processes,
         workspaces: &dyn Workspaces,
-    ) -> Result<ProcessBinding, LaunchFailure> {
-        catch_unwind(AssertUnwindSafe(|| self.start(processes, workspaces))).unwrap_or_else(|_| {
+    ) -> EffectResult {
+        let attempt = self.attempt;
+        let started = contained(|| self.start(processes, workspaces)).unwrap_or_else(|| {
             match processes.find(&self.name) {
                 ProcessLookup::Found(process) => Ok(process),
                 ProcessLookup::Unresponsive => Err(LaunchFailure::Process(StartError::Unresponsive)),
@@ -109,7 +113,14 @@ impl PreparedLaunch {
                     Err(LaunchFailure::Process(StartError::SystemError(BROKE.to_owned())))
                 }
             }
-        })
+        });
+        match started {
+            Ok(process) => {
+                let started = RunEvent::AttemptStarted { attempt, process };
+                EffectResult::Settled(std::iter::once(started).chain(self.warning(processes)).collect())
+            }
+            Err(failure) => failure.into_result(attempt),
+        }
     }
 
     /// Starts the process, or finds the one that was started before a crash.
@@ -132,7 +143,7 @@ impl PreparedLaunch {
     }
 
     /// A warning for users about the start of the process.
-    pub(crate) fn warning(&self, processes: &dyn Processes) -> Option<RunEvent> {
+    fn warning(&self, processes: &dyn Processes) -> Option<RunEvent> {
         let isolation = match self.engine.isolation_scope() {
             IsolationScope::Process | IsolationScope::Tools => self.isolation,
             IsolationScope::None => IsolationMode::Off,
@@ -160,16 +171,16 @@ const BROKE: &str = "the start failed because of a bug of Abide; see the log";
 
 /// Why the process was not started.
 #[derive(Debug)]
-pub enum LaunchFailure {
+enum LaunchFailure {
     Workspace(WorkspaceError),
     Process(StartError),
 }
 
 impl LaunchFailure {
-    /// The event for the failure. None if it is unknown whether the process was started, which is determined later.
-    pub(crate) fn into_event(self, attempt: Attempt) -> Option<RunEvent> {
-        Some(match self {
-            Self::Process(StartError::Unresponsive) => return None,
+    fn into_result(self, attempt: Attempt) -> EffectResult {
+        EffectResult::Settled(vec![match self {
+            // The launch is still pending. It can be cancelled meanwhile.
+            Self::Process(StartError::Unresponsive) => return EffectResult::Later(SILENT_PAUSE),
             Self::Workspace(WorkspaceError(reason)) => never(attempt, FailureCode::WorkspaceUnusable, reason),
             Self::Process(StartError::ProgramUnusable(program)) => {
                 let message = format!(
@@ -190,7 +201,7 @@ impl LaunchFailure {
                 let failure = RunFailure::new(FailureCode::EngineFailed, reason);
                 RunEvent::LaunchFailed { attempt, failure, retry: LaunchRetry::Later }
             }
-        })
+        }])
     }
 }
 
@@ -198,34 +209,20 @@ fn never(attempt: Attempt, code: FailureCode, message: String) -> RunEvent {
     RunEvent::LaunchFailed { attempt, failure: RunFailure::new(code, message), retry: LaunchRetry::Never }
 }
 
-/// The values that the launches of all runs need.
-#[derive(Clone, Copy)]
-pub(crate) struct LaunchSettings<'a> {
-    pub(crate) catalogue: &'a dyn EngineLookup,
-    /// The parent of the private directories of runs.
-    pub(crate) private: &'a str,
-    pub(crate) now: Timestamp,
-}
-
-/// The result of the preparation of a launch.
-pub(crate) enum LaunchPreparation {
-    Ready(Box<PreparedLaunch>, ProcessSession),
-    /// The process must not start before this time.
-    NotBefore(Timestamp),
-    /// The event for a launch that can never succeed.
-    Impossible(RunEvent),
-}
-
 /// Prepares the launch of an attempt.
-pub(crate) fn prepare(run: &Run, attempt: Attempt, settings: LaunchSettings<'_>) -> LaunchPreparation {
-    let impossible = |code, message| LaunchPreparation::Impossible(never(attempt, code, message));
-    let entry = settings.catalogue.engine(&run.settings.engine);
+pub(crate) fn prepare(
+    run: &Run,
+    attempt: Attempt,
+    daemon: &ActorContext<'_>,
+) -> Result<(Box<PreparedLaunch>, ProcessSession), NotPerformed> {
+    let impossible = |code, message| Err(NotPerformed::Fact(Box::new(never(attempt, code, message))));
+    let entry = daemon.catalogue.engine(&run.settings.engine);
     let entry = entry.map(|entry| entry.with_stored_command(run.command.as_ref()));
     let Some(InstalledEngine { engine, installation, .. }) = entry else {
         let message = format!("there is no engine {} any more; see `abide doctor`", run.settings.engine);
         return impossible(FailureCode::EngineNotFound, message);
     };
-    let folders = RunFolders::of(run, engine.skills_folder(), private_dir(settings.private, run.run_id));
+    let folders = RunFolders::of(run, engine.skills_folder(), private_dir(daemon.private, run.run_id));
     if let (None, Some(skill)) = (&folders.skill, &run.settings.skill) {
         let message =
             format!("the skill {skill:?} must be a folder with a name of its own that is not hidden");
@@ -249,8 +246,8 @@ pub(crate) fn prepare(run: &Run, attempt: Attempt, settings: LaunchSettings<'_>)
         }
         Some(Ok(prepared)) => prepared,
     };
-    if let Some(at) = spec.not_before.filter(|at| *at > settings.now) {
-        return LaunchPreparation::NotBefore(at);
+    if let Some(at) = spec.not_before.filter(|at| *at > daemon.clock.stamp().at) {
+        return Err(NotPerformed::NotBefore(at));
     }
     let session = ProcessSession::new(engine.name(), attempt, vec![turn.turn_id], interpreter);
     let launch = PreparedLaunch {
@@ -265,7 +262,7 @@ pub(crate) fn prepare(run: &Run, attempt: Attempt, settings: LaunchSettings<'_>)
         engine,
         folders,
     };
-    LaunchPreparation::Ready(Box::new(launch), session)
+    Ok((Box::new(launch), session))
 }
 
 /// The session of a process that an earlier daemon started. `first` is the first turn of the process. None if the
@@ -274,10 +271,10 @@ pub(crate) fn session_of(
     run: &Run,
     attempt: Attempt,
     (first, turns): (&Turn, Vec<TurnId>),
-    settings: LaunchSettings<'_>,
+    daemon: &ActorContext<'_>,
 ) -> Option<ProcessSession> {
-    let entry = settings.catalogue.engine(&run.settings.engine)?.with_stored_command(run.command.as_ref());
-    let private_dir = private_dir(settings.private, run.run_id);
+    let entry = daemon.catalogue.engine(&run.settings.engine)?.with_stored_command(run.command.as_ref());
+    let private_dir = private_dir(daemon.private, run.run_id);
     let folders = RunFolders::of(run, entry.engine.skills_folder(), private_dir);
     let context = launch_context(run, first, attempt, &entry.installation, &folders)?;
     let interpreter = contained(|| entry.engine.interpreter(&context))?;
@@ -298,10 +295,4 @@ pub fn process_name(run: RunId, attempt: Attempt) -> String {
 pub fn parse_process_name(name: &str) -> Option<(RunId, Attempt)> {
     let (run, attempt) = name.rsplit_once('-')?;
     Some((run.parse().ok()?, Attempt(attempt.parse().ok()?)))
-}
-
-impl std::fmt::Debug for PreparedLaunch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PreparedLaunch").field("name", &self.name).finish_non_exhaustive()
-    }
 }

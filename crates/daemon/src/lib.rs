@@ -5,6 +5,17 @@
 //! simulator drives the same dispatcher. [`probe`] determines whether an engine can be used. This crate names no
 //! adapter.
 
+/// Implements `Debug` for types with parts that have no such implementation, or whose text must not be logged.
+macro_rules! opaque_debug {
+    ($($opaque:ty),+) => {$(
+        impl std::fmt::Debug for $opaque {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($opaque)).finish_non_exhaustive()
+            }
+        }
+    )+};
+}
+
 mod budget;
 mod content;
 mod dispatcher;
@@ -24,10 +35,12 @@ mod scheduler;
 mod service;
 mod shutdown;
 
-pub use dispatcher::{DaemonAction, DaemonActivity, DaemonInput, Dispatcher, DispatcherConfig, ProbeOutcome};
+pub use dispatcher::{
+    ActiveRun, DaemonAction, DaemonActivity, DaemonInput, Dispatcher, DispatcherConfig, ProbeOutcome,
+};
 pub use error::RequestError;
 pub use executor::{
-    EffectExecutor, EffectOperation, LocatedProcess, MachineSurvey, OperationResult, ReadRequest,
+    EffectExecutor, EffectOperation, EffectResult, LocatedProcess, MachineSurvey, ReadRequest,
     read_available, turns_of_attempt,
 };
 pub use guard::{CrashGuard, CrashGuardDecision, GuardPauses, GuardedEffect};
@@ -43,3 +56,6 @@ pub use shutdown::{ActivityBeforeStop, ShutdownReport, StoppedRun};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct DaemonReadme;
+
+opaque_debug!(Daemon, DaemonDeps, DispatcherConfig, CrashGuard, GuardedEffect);
+opaque_debug!(launch::PreparedLaunch, log::EventLogLine, probe::ProbeRequest<'_>);

@@ -25,12 +25,6 @@ pub struct ProbeRequest<'a> {
     pub is_cancelled: &'a dyn Fn() -> bool,
 }
 
-impl std::fmt::Debug for ProbeRequest<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ProbeRequest").field("unique", &self.unique).finish_non_exhaustive()
-    }
-}
-
 /// Pauses between the rounds of checks.
 const PAUSES: [Duration; 3] = [Duration::from_millis(250), Duration::from_secs(1), Duration::from_secs(4)];
 /// Maximum time of a probe.

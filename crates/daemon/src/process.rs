@@ -4,6 +4,7 @@
 //! output from the first byte, or from a checkpoint on, produces the same events.
 
 use std::{
+    collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
     time::Duration,
 };
@@ -28,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::budget::{JournalBudget, bounded};
 
-/// The session with one attempt's process. Order of calls: [`Self::restore`] at most once, then [`Self::on_read`] for
+/// The session with one attempt's process. Order of calls: [`Self::reattach`] at most once, then [`Self::on_read`] for
 /// each read, and in between the methods that encode input.
 #[derive(Debug)]
 pub(crate) struct ProcessSession {
@@ -36,18 +37,19 @@ pub(crate) struct ProcessSession {
     attempt: Attempt,
     /// The turns of the process, in order.
     turns: Vec<TurnId>,
-    interpreter: Box<dyn ProcessInterpreter>,
+    pub(crate) interpreter: Box<dyn ProcessInterpreter>,
     /// The last bytes of standard error.
     stderr: Vec<u8>,
     cause: ExitCause,
-    /// True while output from a time without a daemon is still being read.
-    is_behind: bool,
+    /// True while output from a time without a daemon is still being read, in which the turn may have ended.
+    pub(crate) is_behind: bool,
     /// True from the last output of a one-shot turn until the process was told to exit.
     expects_exit: bool,
-    /// The position up to which the output has been interpreted.
-    interpreted: OutputPosition,
+    /// The position up to which the output has been interpreted. After a restart the session replays output; until it
+    /// reaches the run's position, its interpreter knows no gate, session or turn, and must not encode input.
+    pub(crate) interpreted: OutputPosition,
     /// Number of bytes read from each stream.
-    fed: OutputOffsets,
+    pub(crate) fed: OutputOffsets,
     /// The offsets of the stored checkpoint, and those at which the last one was tried.
     stored: OutputOffsets,
     tried: OutputOffsets,
@@ -55,6 +57,18 @@ pub(crate) struct ProcessSession {
     refused_checkpoint: Option<String>,
     /// Limits the number of journal entries.
     budget: JournalBudget,
+    /// False while the process is being started.
+    pub(crate) is_started: bool,
+    /// Whether a read was requested before.
+    pub(crate) is_followed: bool,
+    pub(crate) is_reading: bool,
+    /// Input that its protocol requires, with the idempotency keys. Written in order, after the output that requires it
+    /// is committed.
+    pub(crate) writes: VecDeque<(u64, Vec<u8>)>,
+    pub(crate) is_writing: bool,
+    /// Why there is no further output.
+    pub(crate) end: Option<SessionEnd>,
+    pub(crate) is_cleaning: bool,
 }
 
 /// The result of interpreting a read.
@@ -66,8 +80,6 @@ pub(crate) struct SessionOutput {
     pub(crate) writes: Vec<(u64, Vec<u8>)>,
     /// The process has finished its output and did not exit.
     pub(crate) is_lingering: bool,
-    /// Whether further output can be read.
-    pub(crate) end: Option<SessionEnd>,
 }
 
 /// Why a session has no further output.
@@ -98,17 +110,6 @@ pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Option<T> {
 /// Number of bytes between two offsets.
 fn bytes_between(from: OutputOffsets, to: OutputOffsets) -> u64 {
     to.stdout.saturating_sub(from.stdout) + to.stderr.saturating_sub(from.stderr)
-}
-
-/// An action that results from a fact.
-#[derive(Debug, PartialEq, Eq)]
-enum SessionAction {
-    /// Commit this event.
-    Take(RunEvent),
-    /// Write these bytes to the process, once for this key.
-    Write { key: u64, bytes: Vec<u8> },
-    /// The process has finished and should exit soon.
-    ExpectExit,
 }
 
 /// The stored state of a session, so that earlier output need not be kept (decision 0016). The aliases are the names in
@@ -190,13 +191,20 @@ impl ProcessSession {
             tried: OutputOffsets::START,
             refused_checkpoint: None,
             budget: JournalBudget::default(),
+            is_started: false,
+            is_followed: false,
+            is_reading: false,
+            writes: VecDeque::new(),
+            is_writing: false,
+            end: None,
+            is_cleaning: false,
         }
     }
 
     /// Prepares to read a process that an earlier daemon started: from the stored checkpoint, or from the first byte
     /// if it cannot be used. `committed` is the position of the last committed fact.
     pub(crate) fn reattach(&mut self, checkpoint: Option<&[u8]>, committed: OutputPosition) {
-        self.is_behind = true;
+        (self.is_started, self.is_behind) = (true, true);
         let Some(stored) = checkpoint else { return };
         let restored = match SessionCheckpoint::from_bytes(stored) {
             None => Err("the reader's checkpoint is damaged".to_owned()),
@@ -216,6 +224,7 @@ impl ProcessSession {
         read: Result<Vec<ProcessOutput>, ProcessUnreachable>,
         recovery_max: Seconds,
     ) -> SessionOutput {
+        self.is_reading = false;
         let mut output = SessionOutput::default();
         let missing = match read {
             Ok(pieces) => match self.interpret(pieces, &mut output) {
@@ -240,43 +249,24 @@ impl ProcessSession {
             };
             output.events.push(RunEvent::RecoveryFailed { attempt, reason });
         }
-        output.end = Some(SessionEnd::Lost);
+        self.end = Some(SessionEnd::Lost);
         output
     }
 
     /// Interprets pieces of output, and returns the reason if a part of it is missing.
     fn interpret(&mut self, pieces: Vec<ProcessOutput>, output: &mut SessionOutput) -> Result<(), String> {
         for piece in pieces {
-            let actions = match piece {
-                ProcessOutput::Stdout(bytes) => contained(|| self.on_stdout(&bytes)),
-                ProcessOutput::Stderr(bytes) => {
-                    self.on_stderr(&bytes);
-                    continue;
-                }
+            let interpreted = match piece {
+                ProcessOutput::Stdout(bytes) => contained(|| self.on_stdout(&bytes, output)),
                 ProcessOutput::Exited(exit) => {
-                    output.end = Some(SessionEnd::Exited);
-                    contained(|| self.on_exit(exit))
+                    self.end = Some(SessionEnd::Exited);
+                    contained(|| self.on_exit(exit, output))
                 }
+                ProcessOutput::Stderr(bytes) => contained(|| self.on_stderr(&bytes)),
                 ProcessOutput::Gap(reason) => return Err(reason),
-                ProcessOutput::TimedOut if self.is_behind => {
-                    self.is_behind = false;
-                    continue;
-                }
-                ProcessOutput::TimedOut => {
-                    output.is_lingering = std::mem::take(&mut self.expects_exit);
-                    if output.is_lingering && self.cause == ExitCause::Voluntary {
-                        self.cause = ExitCause::TerminatedAfterOutput;
-                    }
-                    continue;
-                }
+                ProcessOutput::TimedOut => contained(|| self.on_timeout(output)),
             };
-            for action in actions.ok_or_else(|| BROKEN_READER.to_owned())? {
-                match action {
-                    SessionAction::Take(event) => output.events.push(event),
-                    SessionAction::Write { key, bytes } => output.writes.push((key, bytes)),
-                    SessionAction::ExpectExit => self.expects_exit = true,
-                }
-            }
+            interpreted.ok_or_else(|| BROKEN_READER.to_owned())?;
         }
         Ok(())
     }
@@ -290,12 +280,12 @@ impl ProcessSession {
         }
     }
 
-    fn on_stdout(&mut self, bytes: &[u8]) -> Vec<SessionAction> {
+    fn on_stdout(&mut self, bytes: &[u8], output: &mut SessionOutput) {
         self.fed.stdout += bytes.len() as u64;
         let facts = self.interpreter.feed(bytes);
         self.interpreted =
             facts.iter().map(|fact| fact.position).max().unwrap_or_default().max(self.interpreted);
-        facts.into_iter().flat_map(|fact| self.actions_of(fact, ProcessAfterTurn::Alive)).collect()
+        facts.into_iter().for_each(|fact| self.on_fact(fact, ProcessAfterTurn::Alive, output));
     }
 
     fn on_stderr(&mut self, bytes: &[u8]) {
@@ -305,15 +295,14 @@ impl ProcessSession {
         self.stderr.drain(..excess);
     }
 
-    /// The position up to which the output has been interpreted. After a restart the session replays output; until it
-    /// reaches the run's position, its interpreter knows no gate, session or turn, and must not encode input.
-    pub(crate) fn interpreted_position(&self) -> OutputPosition {
-        self.interpreted
-    }
-
-    /// Number of bytes read from each stream.
-    pub(crate) fn fed(&self) -> OutputOffsets {
-        self.fed
+    fn on_timeout(&mut self, output: &mut SessionOutput) {
+        if std::mem::take(&mut self.is_behind) {
+            return;
+        }
+        output.is_lingering = std::mem::take(&mut self.expects_exit);
+        if output.is_lingering && self.cause == ExitCause::Voluntary {
+            self.cause = ExitCause::TerminatedAfterOutput;
+        }
     }
 
     /// Whether a checkpoint should be stored before the next read. `buffer_bytes` is the amount of output that the
@@ -390,24 +379,15 @@ impl ProcessSession {
     }
 
     /// Ends the turn of the process and reports its exit.
-    fn on_exit(&mut self, exit: ExitStatus) -> Vec<SessionAction> {
+    fn on_exit(&mut self, exit: ExitStatus, output: &mut SessionOutput) {
         let departure = ProcessExit { status: exit, stderr: &self.stderr, cause: self.cause };
         // Without an exit record the outcome of the turn is unknown, and the interpreter is not asked.
         let facts = match exit {
             ExitStatus::Unknown => Default::default(),
             ExitStatus::Code(_) => self.interpreter.on_exit(&departure),
         };
-        let mut actions: Vec<SessionAction> = facts
-            .into_iter()
-            .flat_map(|fact| self.actions_of(fact, ProcessAfterTurn::Exited(exit)))
-            .collect();
-        actions.push(SessionAction::Take(RunEvent::ProcessExited { attempt: self.attempt, exit }));
-        actions
-    }
-
-    /// Whether the turn may have ended in output that has not been read yet.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.is_behind
+        facts.into_iter().for_each(|fact| self.on_fact(fact, ProcessAfterTurn::Exited(exit), output));
+        output.events.push(RunEvent::ProcessExited { attempt: self.attempt, exit });
     }
 
     /// The bytes that start its next turn.
@@ -417,14 +397,6 @@ impl ProcessSession {
             self.turns.push(turn);
         }
         Ok(bytes)
-    }
-
-    pub(crate) fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
-        self.interpreter.encode_answer(answer)
-    }
-
-    pub(crate) fn steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
-        self.interpreter.encode_steer(text)
     }
 
     /// How to interrupt its turn. A later exit is attributed to the interrupt.
@@ -444,19 +416,24 @@ impl ProcessSession {
         }
     }
 
-    /// The actions for one fact. The end of a turn also reports omitted entries.
-    fn actions_of(&mut self, fact: EngineFact, process_after: ProcessAfterTurn) -> Vec<SessionAction> {
-        let attempt = self.attempt;
-        let is_turn_end = matches!(fact.kind, FactKind::TurnEnded { .. });
-        let omitted = if is_turn_end { self.budget.end_turn() } else { None };
-        let omitted = omitted
-            .map(|(position, text)| SessionAction::Take(RunEvent::Progressed { attempt, position, text }));
-        omitted.into_iter().chain(self.action_of(fact, process_after)).collect()
+    /// Translates one fact. The end of a turn also reports omitted entries.
+    fn on_fact(&mut self, fact: EngineFact, process_after: ProcessAfterTurn, output: &mut SessionOutput) {
+        if let FactKind::TurnEnded { .. } = fact.kind
+            && let Some((position, text)) = self.budget.end_turn()
+        {
+            output.events.push(RunEvent::Progressed { attempt: self.attempt, position, text });
+        }
+        output.events.extend(self.event_of(fact, process_after, &mut output.writes));
     }
 
-    fn action_of(&mut self, fact: EngineFact, process_after: ProcessAfterTurn) -> Option<SessionAction> {
+    fn event_of(
+        &mut self,
+        fact: EngineFact,
+        process_after: ProcessAfterTurn,
+        writes: &mut Vec<(u64, Vec<u8>)>,
+    ) -> Option<RunEvent> {
         let (attempt, position) = (self.attempt, fact.position);
-        Some(SessionAction::Take(match fact.kind {
+        Some(match fact.kind {
             // No engine uses an id this long. Without an id, the run is told that there is none.
             FactKind::Session { value, .. } if value.len() > MAX_NAME_BYTES => return None,
             FactKind::Session { handle_type, value } => {
@@ -478,8 +455,8 @@ impl ProcessSession {
                         text: "Declined without asking a person: this turn has reached the limit of requests.",
                         verdict: Some(ApprovalVerdict::Declined),
                     };
-                    let bytes = self.interpreter.encode_answer(&answer).ok()?;
-                    return Some(SessionAction::Write { key: position.0, bytes });
+                    writes.push((position.0, self.interpreter.encode_answer(&answer).ok()?));
+                    return None;
                 }
                 RunEvent::GateRaised { attempt, turn_id, position, gate, purpose, question }
             }
@@ -488,11 +465,17 @@ impl ProcessSession {
                 let turn_id = *self.turns.get(usize::try_from(turn).ok()?.checked_sub(1)?)?;
                 RunEvent::TurnEnded { attempt, turn_id, position, outcome: bounded(ending), process_after }
             }
-            FactKind::WriteStdin(bytes) => return Some(SessionAction::Write { key: position.0, bytes }),
-            FactKind::OutputComplete => return Some(SessionAction::ExpectExit),
+            FactKind::WriteStdin(bytes) => {
+                writes.push((position.0, bytes));
+                return None;
+            }
+            FactKind::OutputComplete => {
+                self.expects_exit = true;
+                return None;
+            }
             // Not journalled: the text is in the spool and in the answer.
             FactKind::Text(_) | FactKind::UnknownLine(_) => return None,
-        }))
+        })
     }
 }
 

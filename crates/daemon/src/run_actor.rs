@@ -9,9 +9,10 @@ mod commits;
 mod effects;
 mod sessions;
 
+pub(crate) use effects::NotPerformed;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
 };
@@ -31,16 +32,17 @@ use abide_domain::{
 use abide_ports::{
     catalogue::{EngineLookup, InstalledEngine},
     clock::Clock,
-    engine::{GateAnswer, InterruptMethod, ProcessSignal, UnsupportedOperation},
+    engine::{EngineHealth, GateAnswer, InterruptMethod, ProcessSignal},
     processes::{ProcessLookup, ProcessOutput, ProcessUnreachable},
     store::{JournalCommit, RunChange, StoreError},
 };
 use tokio::sync::oneshot;
 
 use crate::{
+    dispatcher::ActiveRun,
     error::RequestError,
-    executor::{EffectOperation, LocatedProcess, MachineSurvey, OperationResult, ReadRequest, input_key},
-    launch::{self, LaunchPreparation, LaunchSettings, process_name},
+    executor::{EffectOperation, EffectResult, LocatedProcess, MachineSurvey, ReadRequest, input_key},
+    launch,
     log::EventLogLine,
     probe_cache::{ProbeCache, probe_event},
     process::{ProcessSession, SessionEnd, contained},
@@ -78,16 +80,19 @@ pub enum RunInput {
     Deadline(DeadlineKind),
     /// A slot is granted.
     Admit,
-    /// The run of an earlier daemon is recovered: its effects are pending, or it holds a process.
-    Recover,
+    /// The run of an earlier daemon is recovered: its effects are pending, or it holds a process. The sender is dropped
+    /// when the state is known and the process was searched for.
+    Recover(Option<oneshot::Sender<()>>),
     /// The result of [`RunAction::Load`].
     Loaded(Result<(Option<Arc<Run>>, MachineSurvey), StoreError>),
     /// The result of [`RunAction::Survey`].
     Surveyed(MachineSurvey),
     /// The result of [`RunAction::Commit`].
     Committed(Result<(), StoreError>),
-    /// The result of [`RunAction::Execute`] or [`RunAction::Probe`].
-    Executed(OperationResult),
+    /// The result of [`RunAction::Execute`], or a probe that has no result.
+    Executed(EffectResult),
+    /// The result of [`RunAction::Probe`].
+    Probed(Box<EngineHealth>),
     /// The result of [`RunAction::Locate`].
     Located(Result<Box<LocatedProcess>, StoreError>),
     /// The result of [`RunAction::Read`].
@@ -223,17 +228,18 @@ pub(crate) struct RunActor {
     is_loading: bool,
     /// Whether the run must be loaded although the inbox is empty.
     must_load: bool,
-    operation: Option<(EffectNumber, Effect)>,
+    /// Dropped at the end of the recovery.
+    recovery: Option<oneshot::Sender<()>>,
+    /// The effect that is being performed.
+    operation: Option<EffectNumber>,
     attaching: Option<Attempt>,
     /// Launches whose failure is not committed yet.
     failed_launches: Vec<Attempt>,
     /// A process whose engine is not known any more.
     unreadable: Option<Attempt>,
     /// The processes that are being read. Usually one; the last process may be ending while the next one starts.
-    sessions: BTreeMap<Attempt, AttemptSession>,
+    sessions: BTreeMap<Attempt, ProcessSession>,
     paused: BTreeSet<ActorPause>,
-    /// Whether the inbox is committed one by one, to find the input that fails.
-    is_solo: bool,
     conflicts: usize,
 }
 
@@ -265,42 +271,19 @@ struct SessionFacts {
     is_ready: bool,
 }
 
-/// A process that is read.
-#[derive(Debug)]
-struct AttemptSession {
-    session: ProcessSession,
-    /// False while the process is being started.
-    is_started: bool,
-    /// Whether a read was requested before.
-    is_followed: bool,
-    is_reading: bool,
-    /// Input to be written, in order.
-    writes: VecDeque<(u64, Vec<u8>)>,
-    is_writing: bool,
-    end: Option<SessionEnd>,
-    is_cleaning: bool,
-}
-
 /// A part of the inbox.
 #[derive(Debug, Default)]
 struct CommitBatch {
     settled: Vec<RunEvent>,
     outputs: Vec<SessionFacts>,
     requests: Vec<ActorRequest>,
-}
-
-/// The changes that a batch causes.
-#[derive(Debug, Default)]
-struct AppliedBatch {
-    changes: Vec<RunChange>,
-    /// For each request, whether it changed the run, or why not.
+    /// For each request, when the batch was applied: whether it changed the run, or why not.
     outcomes: Vec<Result<ApplyOutcome, RequestError>>,
 }
 
 #[derive(Debug)]
 struct CommitInProgress {
     batch: CommitBatch,
-    outcomes: Vec<Result<ApplyOutcome, RequestError>>,
     after: Arc<Run>,
     log: Vec<EventLogLine>,
 }
@@ -319,10 +302,10 @@ const STORE_PAUSE: Duration = Duration::from_millis(500);
 /// The same if another daemon has the store. This daemon does not get it back, but the events of its processes may be
 /// requested.
 const STORE_TAKEN_PAUSE: Duration = Duration::from_secs(60);
-/// Pause before a launch is retried whose keeper does not answer, and before a lost process is searched for.
+/// Pause before a lost process is searched for.
 const SILENT_PAUSE: Duration = Duration::from_secs(2);
 /// Pause of a run after a panic.
-const BROKEN_PAUSE: Duration = Duration::from_secs(30);
+pub(crate) const BROKEN_PAUSE: Duration = Duration::from_secs(30);
 /// Minimum and maximum interval of checks for a process that does not answer.
 const MIN_SEARCH_PAUSE: Duration = Duration::from_millis(500);
 const MAX_SEARCH_PAUSE: Duration = Duration::from_secs(15);
@@ -340,13 +323,13 @@ impl RunActor {
             commit: None,
             is_loading: false,
             must_load: false,
+            recovery: None,
             operation: None,
             attaching: None,
             failed_launches: Vec::new(),
             unreadable: None,
             sessions: BTreeMap::new(),
             paused: BTreeSet::new(),
-            is_solo: false,
             conflicts: 0,
         }
     }
@@ -369,26 +352,29 @@ impl RunActor {
             self.start_attach(context, &mut actions);
         }
         self.continue_sessions(context, &mut actions);
+        let is_known =
+            matches!(self.known, KnownRun::Known { .. }) || self.paused.contains(&ActorPause::Commit);
+        if is_known && !self.is_loading && self.attaching.is_none() {
+            self.recovery = None;
+        }
         actions
     }
 
-    /// Whether the run is only a row: it holds no process, has no pending effect, and nothing is in progress.
+    /// Whether nothing is in progress for the run, which is only a row.
     pub(crate) fn is_idle(&self) -> bool {
-        let is_row = match &self.known {
-            KnownRun::Unknown => !self.must_load,
-            KnownRun::Known { run: None, .. } => true,
-            KnownRun::Known { run: Some(run), .. } => {
-                run.pending_effects.is_empty() && run.occupancy() != SlotOccupancy::Holding
-            }
-        };
-        is_row && self.has_empty_inbox() && self.commit.is_none() && !self.is_loading && self.is_at_rest()
+        let is_unused = matches!(self.known, KnownRun::Unknown) && !self.must_load;
+        (is_unused || self.is_row())
+            && self.has_empty_inbox()
+            && self.commit.is_none()
+            && !self.is_loading
+            && self.is_at_rest()
     }
 
-    /// Whether the recovery is complete: the state is known, and its process was searched for.
-    pub(crate) fn is_recovered(&self) -> bool {
-        let is_known =
-            matches!(self.known, KnownRun::Known { .. }) || self.paused.contains(&ActorPause::Commit);
-        is_known && !self.is_loading && self.attaching.is_none()
+    /// Whether the run is known to hold no process and to have no pending effect.
+    pub(crate) fn is_row(&self) -> bool {
+        let KnownRun::Known { run, .. } = &self.known else { return false };
+        run.as_ref()
+            .is_none_or(|run| run.pending_effects.is_empty() && run.occupancy() != SlotOccupancy::Holding)
     }
 
     fn is_at_rest(&self) -> bool {
@@ -399,12 +385,16 @@ impl RunActor {
         self.settled.is_empty() && self.outputs.is_empty() && self.requests.is_empty()
     }
 
-    /// Whether a process of the run is being started or read.
-    pub(crate) fn has_session(&self) -> bool {
-        !self.sessions.is_empty()
+    pub(crate) fn is_loading(&self) -> bool {
+        self.is_loading
     }
 
-    fn run(&self) -> Option<&Arc<Run>> {
+    /// None while the state of the run is not known.
+    pub(crate) fn activity(&self) -> Option<ActiveRun> {
+        Some(ActiveRun { run: self.run()?.clone(), has_session: !self.sessions.is_empty() })
+    }
+
+    pub(crate) fn run(&self) -> Option<&Arc<Run>> {
         match &self.known {
             KnownRun::Unknown => None,
             KnownRun::Known { run, .. } => run.as_ref(),
@@ -432,7 +422,7 @@ impl RunActor {
             }
             RunInput::Deadline(kind) => self.on_deadline(kind),
             RunInput::Admit => self.requests.push_back(ActorRequest::Admit),
-            RunInput::Recover => self.must_load = true,
+            RunInput::Recover(recovery) => (self.must_load, self.recovery) = (true, recovery),
             RunInput::Loaded(loaded) => self.on_loaded(loaded, context, actions),
             RunInput::Surveyed(survey) => {
                 self.is_loading = false;
@@ -440,6 +430,7 @@ impl RunActor {
             }
             RunInput::Committed(result) => self.on_committed(result, context, actions),
             RunInput::Executed(result) => self.on_executed(result, context, actions),
+            RunInput::Probed(health) => self.on_probed(&health, context, actions),
             RunInput::Located(located) => self.on_located(located, context, actions),
             RunInput::Read { attempt, output } => self.on_read(attempt, output, context, actions),
             RunInput::ContentsStored { attempt, events } => {
@@ -477,7 +468,7 @@ impl RunActor {
     fn is_premature(&self, request: &ActorRequest) -> bool {
         let ActorRequest::Deadline(DeadlineKind::Turn(attempt)) = request else { return false };
         match self.sessions.get(attempt) {
-            Some(session) => session.session.is_behind(),
+            Some(session) => session.is_behind,
             None => self.unreadable != Some(*attempt) && self.run().is_some_and(|run| run.live().is_some()),
         }
     }
@@ -537,6 +528,15 @@ impl ActorRequest {
         }
     }
 
+    /// The scopes and keys that the request claims.
+    fn claims(&self) -> impl Iterator<Item = (String, String)> + use<> {
+        let claims = match self {
+            Self::Client { event, .. } => event.claims(),
+            Self::Deadline(_) | Self::Admit => Vec::new(),
+        };
+        claims.into_iter().map(|claim| (claim.scope, claim.key))
+    }
+
     /// Whether the request waits for the effect in progress. A shutdown waits because its process may be starting.
     fn follows_effects(&self) -> bool {
         match self {
@@ -552,16 +552,13 @@ impl CommitBatch {
         !self.has_facts() && self.requests.is_empty()
     }
 
+    /// The place of the request that claims this key.
+    fn position_of_claim(&self, scope: &str, key: &str) -> Option<usize> {
+        let is_claim = |claim: (String, String)| claim.0 == scope && claim.1 == key;
+        self.requests.iter().position(|request| request.claims().any(is_claim))
+    }
+
     fn has_facts(&self) -> bool {
         !self.settled.is_empty() || !self.outputs.is_empty()
     }
-
-    fn len(&self) -> usize {
-        let outputs = self.outputs.iter().map(|facts| facts.events.len()).sum::<usize>();
-        self.settled.len() + outputs + self.requests.len()
-    }
-}
-
-fn launch_settings<'a>(context: &'a ActorContext<'_>) -> LaunchSettings<'a> {
-    LaunchSettings { catalogue: context.catalogue, private: context.private, now: context.clock.stamp().at }
 }

@@ -31,7 +31,7 @@ use abide_ports::{
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    task::JoinHandle,
+    task::{JoinHandle, JoinSet},
 };
 
 use crate::{
@@ -102,8 +102,10 @@ pub struct DaemonConfig {
 
 /// Time limit of the recovery at start-up for keepers to answer.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of runs that are recovered concurrently.
+const CONCURRENT_RECOVERIES: usize = 64;
 /// Page size of pending effects.
-pub(crate) const EFFECTS_PER_PAGE: usize = 500;
+const EFFECTS_PER_PAGE: usize = 500;
 /// Delay of the first probes after the start, because waiting turns have priority.
 const COLLECT_DELAY: Duration = Duration::from_millis(500);
 /// Time limit of a client that waits for a probe.
@@ -183,8 +185,7 @@ impl Daemon {
         let found = blocking(move || processes.names()).await;
         let (runs, items) = runs_to_recover(self.store()).await?;
         self.0.guard.forget(EFFECT_PREFIX, |item| items.contains(item));
-        let (reply, recovered) = oneshot::channel();
-        self.send(DaemonInput::Recover { runs: runs.into_iter().collect(), reply });
+        let recovered = tokio::spawn(recover(self.0.inputs.clone(), runs));
         if tokio::time::timeout(RECOVERY_TIMEOUT, recovered).await.is_err() {
             tracing::warn!("some keepers do not answer; their runs are recovered when they do");
         }
@@ -489,6 +490,22 @@ pub async fn runs_to_recover(store: &dyn Store) -> Result<(BTreeSet<RunId>, BTre
     }
 }
 
+/// Recovers runs of an earlier daemon, a bounded number at a time.
+async fn recover(inputs: mpsc::UnboundedSender<DaemonInput>, runs: BTreeSet<RunId>) {
+    let mut recoveries = JoinSet::new();
+    for run in runs {
+        if recoveries.len() >= CONCURRENT_RECOVERIES {
+            recoveries.join_next().await;
+        }
+        let (recovery, recovered) = oneshot::channel();
+        let input = RunInput::Recover(Some(recovery));
+        // The loop has ended if this fails.
+        inputs.send(DaemonInput::Run { run, actor: None, input }).ok();
+        recoveries.spawn(recovered);
+    }
+    recoveries.join_all().await;
+}
+
 /// Whether the process with this name belongs to no run.
 pub async fn is_orphan(store: &dyn Store, name: &str) -> Result<bool, StoreError> {
     // A probe of an earlier daemon. Other keepers, such as terminals, are not touched.
@@ -527,17 +544,5 @@ impl Drop for DaemonInner {
     fn drop(&mut self) {
         // The loop has ended if this fails.
         self.inputs.send(DaemonInput::End).ok();
-    }
-}
-
-impl std::fmt::Debug for DaemonDeps {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DaemonDeps").field("private", &self.private).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Daemon {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Daemon").field("config", &self.0.config).finish_non_exhaustive()
     }
 }

@@ -1,23 +1,19 @@
 //! The orderly shutdown: every process of a run is ended, and the domain decides the new state of each run.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use abide_domain::{
     effect::Effect,
     event::RunEvent,
     id::RunId,
     run::{Run, RunState, RunningPhase},
-    slots::SlotOccupancy,
 };
 use tokio::sync::watch;
 
 use crate::{
+    dispatcher::ActiveRun,
     error::RequestError,
-    service::{Daemon, EFFECTS_PER_PAGE, LEAVE_TIMEOUT},
+    service::{Daemon, LEAVE_TIMEOUT},
 };
 
 /// The result of a shutdown.
@@ -77,25 +73,25 @@ impl Daemon {
         let ended = async {
             loop {
                 changes.mark_unchanged();
-                self.request_shutdown(&mut before).await?;
-                if self.activity().await.probes == 0
-                    && self.with_processes(before.keys().copied()).await?.is_empty()
-                {
-                    return Ok::<(), RequestError>(());
+                self.request_shutdown(&mut before).await;
+                let activity = self.activity().await;
+                let is_held = |active: &ActiveRun| before.contains_key(&active.id()) && active.has_process();
+                if activity.loading + activity.probes == 0 && !activity.runs.iter().any(is_held) {
+                    return;
                 }
                 // The end of a process does not always cause a change. On timeout the processes are checked again.
                 tokio::time::timeout(STOP_INTERVAL, changes.changed()).await.ok();
             }
         };
-        match tokio::time::timeout(STOP_TIMEOUT, ended).await {
-            Ok(ended) => ended?,
-            Err(_) => tracing::warn!("not every process could be ended in time"),
+        if tokio::time::timeout(STOP_TIMEOUT, ended).await.is_err() {
+            tracing::warn!("not every process could be ended in time");
         }
-        match tokio::time::timeout(LEAVE_TIMEOUT, self.wait_for_ends(changes)).await {
-            Ok(ended) => ended?,
-            Err(_) => tracing::warn!("some processes did not end in time; the next start ends them"),
+        if tokio::time::timeout(LEAVE_TIMEOUT, self.wait_for_ends(changes)).await.is_err() {
+            tracing::warn!("some processes did not end in time; the next start ends them");
         }
-        let left = self.with_processes(before.keys().copied()).await?;
+        let activity = self.activity().await;
+        let left: Vec<RunId> =
+            activity.runs.iter().filter(|active| active.has_process()).map(ActiveRun::id).collect();
         let mut report = ShutdownReport::default();
         for (run_id, was) in before {
             let Some(run) = self.store().run(run_id).await? else { continue };
@@ -107,19 +103,13 @@ impl Daemon {
 
     /// Sends the shutdown event to every run that holds a process. Called repeatedly, because a process that was being
     /// started appears later. A run that cannot be changed is reported as not stopped.
-    async fn request_shutdown(
-        &self,
-        before: &mut BTreeMap<RunId, ActivityBeforeStop>,
-    ) -> Result<(), RequestError> {
+    async fn request_shutdown(&self, before: &mut BTreeMap<RunId, ActivityBeforeStop>) {
         let mut responses = Vec::new();
-        for (run_id, occupancy) in self.store().slot_occupancies().await? {
-            if occupancy != SlotOccupancy::Holding {
-                continue;
+        for ActiveRun { run, .. } in self.activity().await.runs {
+            if let Some(was) = ActivityBeforeStop::of(&run) {
+                before.entry(run.run_id).or_insert(was);
+                responses.push((run.run_id, self.request(run.run_id, RunEvent::ShutdownRequested)));
             }
-            let Some(run) = self.store().run(run_id).await? else { continue };
-            let Some(was) = ActivityBeforeStop::of(&run) else { continue };
-            before.entry(run_id).or_insert(was);
-            responses.push((run_id, self.request(run_id, RunEvent::ShutdownRequested)));
         }
         // A run whose keeper does not answer delays only its own response.
         for (run_id, response) in responses {
@@ -127,53 +117,35 @@ impl Daemon {
                 tracing::error!(run = %run_id, %error, "run not stopped");
             }
         }
-        Ok(())
-    }
-
-    /// Those of these runs whose process is held, being started or being ended.
-    async fn with_processes(
-        &self,
-        runs: impl IntoIterator<Item = RunId>,
-    ) -> Result<BTreeSet<RunId>, RequestError> {
-        let starting = self.activity().await.with_process;
-        let mut held = BTreeSet::new();
-        for run_id in runs {
-            let Some(run) = self.store().run(run_id).await? else { continue };
-            let is_starting = run.attempt().is_some() && starting.contains(&run_id);
-            let is_ending = run.pending_effects.iter().any(|pending| is_end(&pending.effect));
-            if run.live().is_some() || is_starting || is_ending {
-                held.insert(run_id);
-            }
-        }
-        Ok(held)
     }
 
     /// Waits until all ending processes and their keepers have exited. A run that waits for a person holds no slot, but
     /// its last process may still be ending.
-    async fn wait_for_ends(&self, mut changes: watch::Receiver<u64>) -> Result<(), RequestError> {
+    async fn wait_for_ends(&self, mut changes: watch::Receiver<u64>) {
         loop {
             changes.mark_unchanged();
-            if self.activity().await.with_process.is_empty() && !self.has_pending_end().await? {
-                return Ok(());
+            let runs = self.activity().await.runs;
+            if !runs.iter().any(|active| active.has_session || active.is_ending()) {
+                return;
             }
             // On timeout the processes are checked again.
             tokio::time::timeout(STOP_INTERVAL, changes.changed()).await.ok();
         }
     }
-
-    async fn has_pending_end(&self) -> Result<bool, RequestError> {
-        let mut cursor = None;
-        loop {
-            let pending = self.store().pending_effects(cursor, EFFECTS_PER_PAGE).await?;
-            let Some((run, last)) = pending.last() else { return Ok(false) };
-            cursor = Some((*run, last.number));
-            if pending.iter().any(|(_, pending)| is_end(&pending.effect)) {
-                return Ok(true);
-            }
-        }
-    }
 }
 
-fn is_end(effect: &Effect) -> bool {
-    matches!(effect, Effect::Terminate { .. })
+impl ActiveRun {
+    fn id(&self) -> RunId {
+        self.run.run_id
+    }
+
+    /// Whether its process is held, being started or being ended.
+    fn has_process(&self) -> bool {
+        let is_starting = self.run.attempt().is_some() && self.has_session;
+        self.run.live().is_some() || is_starting || self.is_ending()
+    }
+
+    fn is_ending(&self) -> bool {
+        self.run.pending_effects.iter().any(|pending| matches!(pending.effect, Effect::Terminate { .. }))
+    }
 }

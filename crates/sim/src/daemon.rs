@@ -12,13 +12,14 @@ use std::{
 
 use abide_daemon::{
     ActorNumber, CrashGuard, Daemon, DaemonAction, DaemonConfig, DaemonDeps, DaemonInput, DaemonParts,
-    EffectOperation, MachineSurvey, OperationResult, ProbeOutcome, ReadRequest, RequestError, RequestOutcome,
-    RunAction, RunInput, SpaceLimit, is_orphan, process_name, read_available, runs_to_recover,
-    turns_of_attempt,
+    EffectOperation, EffectResult, MachineSurvey, ReadRequest, RequestError, RequestOutcome, RunAction,
+    RunInput, SpaceLimit, is_orphan, process_name, read_available, runs_to_recover, turns_of_attempt,
 };
 use abide_domain::{
+    effect::EffectNumber,
     event::RunEvent,
     id::{DeliveryId, RunId},
+    process::ExitStatus,
     run::Run,
     settings::RunSettings,
     time::{Seconds, Timestamp},
@@ -26,7 +27,6 @@ use abide_domain::{
 use abide_ports::{
     catalogue::InstalledEngine,
     clock::Clock,
-    engine::ProcessSignal,
     processes::{OutputFollower, ProcessOutput, ProcessUnreachable, Processes},
     store::{Journal, JournalCommit, PageRequest, RunChange, StoreError, StoreQueries},
 };
@@ -109,18 +109,23 @@ impl SimWorld {
         self.note(|| "a new daemon starts".into());
         self.restarts += 1;
         let limits = (self.slots, self.fault);
+        if self.dice.chance(3) {
+            let unknown = RunId(self.clock.stamp().id_seed);
+            self.processes.table().engines.start_stray(unknown);
+        }
         let (store, clock, disk) = (&self.store, &self.clock, &self.disk);
         self.daemon = SimDaemon::assemble(store, clock, &self.processes, &self.catalogue, disk, limits);
         self.people.lose_connections();
-        let (runs, _) = now(runs_to_recover(&*self.store)).expect("memory can always be read");
-        let mut runs: Vec<RunId> = runs.into_iter().collect();
+        let (mut runs, _) = now(runs_to_recover(&*self.store)).expect("memory can always be read");
         if self.fault == Some(RuleFault::ForgetOwedAtRestart) {
             runs.clear();
         }
         let names = self.processes.names();
-        let (reply, _) = tokio::sync::oneshot::channel();
-        let started = self.deliver(DaemonInput::Recover { runs, reply });
-        self.after(started)?;
+        for run in runs {
+            let input = RunInput::Recover(None);
+            let started = self.deliver(DaemonInput::Run { run, actor: None, input });
+            self.after(started)?;
+        }
         for name in names {
             let is_left = self.fault == Some(RuleFault::LeaveOrphans);
             if !is_left && now(is_orphan(&*self.store, &name)).expect("memory can always be read") {
@@ -283,9 +288,9 @@ impl SimWorld {
             }
             RunAction::Survey(settings) => input(RunInput::Surveyed(self.survey(run, Some(&settings)))),
             RunAction::Commit(commit) => input(RunInput::Committed(self.commit(run, commit))),
-            RunAction::Execute { name, operation, .. } => {
+            RunAction::Execute { number, name, operation } => {
                 self.note(|| format!("the daemon performs {name} for {run}"));
-                let result = self.execute(run, operation);
+                let result = self.execute(run, number, operation);
                 match self.fault {
                     Some(RuleFault::LoseEffectResults) if self.dice.chance(20) => SimOutcome::Nothing,
                     _ => input(RunInput::Executed(result)),
@@ -303,8 +308,7 @@ impl SimWorld {
                 input(RunInput::ContentsStored { attempt, events })
             }
             RunAction::Write { attempt, key, bytes } => {
-                let process = process_name(run, attempt);
-                drop(executor.execute(EffectOperation::Write { process, key, bytes }));
+                executor.write(&process_name(run, attempt), key, &bytes);
                 input(RunInput::Written { attempt })
             }
             RunAction::CleanUp { attempt } => {
@@ -313,8 +317,7 @@ impl SimWorld {
                 input(RunInput::CleanedUp { attempt })
             }
             RunAction::Dismiss { attempt } => {
-                let (process, signal) = (process_name(run, attempt), ProcessSignal::Terminate);
-                drop(executor.execute(EffectOperation::Signal { process, signal }));
+                executor.dismiss(&process_name(run, attempt));
                 SimOutcome::Nothing
             }
             RunAction::Pause { .. }
@@ -386,31 +389,45 @@ impl SimWorld {
         }
     }
 
-    fn execute(&mut self, run: RunId, operation: EffectOperation) -> OperationResult {
+    fn execute(&mut self, run: RunId, number: EffectNumber, operation: EffectOperation) -> EffectResult {
+        let settled = |event| EffectResult::Settled(vec![event]);
+        // The fact that is reported instead of the silence of a keeper.
+        let mut gone = None;
         let operation = match (self.fault, operation) {
             (_, EffectOperation::Deliver { delivery_id }) => {
-                return OperationResult::Delivered(self.show(delivery_id));
+                return settled(match self.show(delivery_id) {
+                    Ok(()) => RunEvent::DeliveryConfirmed { delivery_id },
+                    Err(certainty) => RunEvent::DeliveryFailed { delivery_id, certainty },
+                });
             }
-            (Some(RuleFault::ReportWithoutTerminating), EffectOperation::Terminate { .. }) => {
-                return OperationResult::Ended(Ok(abide_domain::process::ExitStatus::Code(0)));
+            (Some(RuleFault::ReportWithoutTerminating), EffectOperation::Terminate { attempt, .. }) => {
+                return settled(RunEvent::ProcessExited { attempt, exit: ExitStatus::Code(0) });
             }
-            (Some(RuleFault::WriteUnderNewKeys), EffectOperation::Write { process, bytes, .. }) => {
-                let key = self.clock.stamp().id_seed.0 as u64;
-                EffectOperation::Write { process, key, bytes }
+            (Some(RuleFault::WriteUnderNewKeys), EffectOperation::Write { attempt, bytes, .. }) => {
+                EffectOperation::Write { attempt, key: self.clock.stamp().id_seed.0 as u64, bytes }
+            }
+            (Some(RuleFault::TakeSilentForGone), operation) => {
+                gone = match &operation {
+                    EffectOperation::Terminate { attempt, .. } => {
+                        Some(RunEvent::ProcessExited { attempt: *attempt, exit: ExitStatus::Unknown })
+                    }
+                    EffectOperation::Find { attempt } => {
+                        Some(RunEvent::RecoveryFailed { attempt: *attempt, reason: "it is silent".into() })
+                    }
+                    EffectOperation::Launch(_)
+                    | EffectOperation::Write { .. }
+                    | EffectOperation::Interrupt { .. }
+                    | EffectOperation::Deliver { .. } => None,
+                };
+                operation
             }
             (_, operation) => operation,
         };
-        let result = self.daemon.parts.executor.execute(operation);
+        let result = self.daemon.parts.executor.execute(run, number, operation);
         self.note(|| format!("for {run}: {result:?}"));
-        match (self.fault, result) {
-            (Some(RuleFault::TakeSilentForGone), OperationResult::Ended(Err(_))) => {
-                OperationResult::Ended(Ok(abide_domain::process::ExitStatus::Unknown))
-            }
-            (
-                Some(RuleFault::TakeSilentForGone),
-                OperationResult::Found(abide_ports::processes::ProcessLookup::Unresponsive),
-            ) => OperationResult::Found(abide_ports::processes::ProcessLookup::NotStarted),
-            (_, result) => result,
+        match (result, gone) {
+            (EffectResult::Unreachable, Some(gone)) => settled(gone),
+            (result, _) => result,
         }
     }
 
@@ -435,7 +452,7 @@ impl SimWorld {
             let code = abide_domain::failure::FailureCode::EngineNotFound;
             health.failure = Some(abide_domain::failure::RunFailure::new(code, "there is no such program"));
         }
-        let result = ProbeOutcome::Done(Box::new(health), None);
+        let result = Ok((Box::new(health), None));
         SimOutcome::Input(DaemonInput::Probed { engine, result })
     }
 

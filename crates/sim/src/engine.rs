@@ -47,7 +47,7 @@ pub(crate) struct ExecutedTurn {
 }
 
 /// A fake keeper: one process and its output.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SimKeeper {
     pub(crate) process: ProcessBinding,
     pub(crate) fate: ProcessFate,
@@ -211,6 +211,16 @@ impl SimEngines {
         for keeper in self.keepers.values_mut().filter(|keeper| keeper.fate == ProcessFate::Alive) {
             keeper.fate = ProcessFate::Vanished;
         }
+    }
+
+    /// Starts a process of a run that the store does not know, as after the store was restored from an older copy.
+    pub(crate) fn start_stray(&mut self, run: RunId) {
+        let Some(alive) = self.alive().next() else { return };
+        let mut stray = self.keepers[&alive].clone();
+        // It waits for input that never comes, so only the daemon ends it.
+        (stray.script, stray.kind, stray.is_input_closed) = (vec![], ProfileKind::StickyProcess, false);
+        (stray.answers, stray.is_silent) = (BTreeMap::new(), false);
+        self.keepers.insert((run, Attempt(1)), stray);
     }
 
     /// All living processes.

@@ -1,6 +1,6 @@
 //! Simulates whole histories of the daemon with crashes, duplicates, delays and wrong reports, replayable by seed.
 //!
-//! [`abide_daemon::RunService`], the domain and the memory store are the real ones. Engines, people, the conversation
+//! [`abide_daemon::Dispatcher`], the domain and the memory store are the real ones. Engines, people, the conversation
 //! and the clock are fakes. They misbehave in observed ways and then become reliable, so that every invariant can be
 //! checked.
 

@@ -1,4 +1,4 @@
-//! The same turn through Abide: keeper, performer and desk on a ledger in SQLite, as in the daemon.
+//! The same turn through Abide: keeper and daemon, on a ledger in SQLite.
 //!
 //! Our time is computed from the times in the journal, the keeper's exit record and the calls to the keepers. The
 //! difference of two long times would be dominated by the noise of the program.

@@ -1,6 +1,6 @@
 //! The cost of the core: complete runs per second, and the influence of the number of runs.
 //!
-//! A cycle is a run that is created, asks, is answered and finishes, on the real desk, performer and SQLite. The engine
+//! A cycle is a run that is created, asks, is answered and finishes, on the real daemon and SQLite. The engine
 //! is inside this process, so that no program start hides our time. It is compared with a reference loop that makes the
 //! same number of synced transactions with the same rows and bytes, also with group commit, in the same process and
 //! alternately. There are no absolute limits.

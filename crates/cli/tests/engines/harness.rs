@@ -1,4 +1,4 @@
-//! The harness of the engine tests: a home, an engine, a model, and the daemon's desk and performer.
+//! The harness of the engine tests: a home, an engine, a model, and the daemon.
 //!
 //! Each wait is for an event and has a timeout, so that a hang becomes a failure with a message.
 

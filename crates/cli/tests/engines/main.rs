@@ -1,4 +1,4 @@
-//! Real agent programs, end to end: real processes under real keepers, the daemon's desk and performer, and a model on
+//! Real agent programs, end to end: real processes under real keepers, the daemon, and a model on
 //! the loopback interface instead of a paid one.
 //!
 //! `cargo xtask test` installs the programs and passes their paths. A missing program is reported as not verified; with

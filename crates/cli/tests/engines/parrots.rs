@@ -1,4 +1,4 @@
-//! The scripted engine with the real performer and real keepers, on which demos and other tests rely (E3).
+//! The scripted engine with the real daemon and real keepers, on which demos and other tests rely (E3).
 
 use abide_domain::{
     engine::ProfileKind,

@@ -10,7 +10,7 @@ impl RunActor {
             if self.paused.contains(&ActorPause::Commit) && self.requests.is_empty() {
                 return;
             }
-            let batch = self.drain();
+            let mut batch = self.drain();
             if batch.is_empty() && !self.must_load {
                 return;
             }
@@ -27,11 +27,8 @@ impl RunActor {
             if self.text_bytes(&batch) > LONG_TEXT_BYTES && !context.scheduler.begin_long(self.run_id) {
                 return self.restore(batch);
             }
-            let applied = catch_unwind(AssertUnwindSafe(|| self.apply(&batch, context)));
-            match applied {
-                Err(_) => self.on_panic(batch, context, actions),
-                Ok(applied) => self.commit(batch, applied, context, actions),
-            }
+            let changes = self.apply(&mut batch, context);
+            self.commit(batch, changes, context, actions);
         }
     }
 
@@ -49,17 +46,19 @@ impl RunActor {
             events += facts.events.len();
             batch.outputs.push(facts);
         }
-        let room = match (self.is_solo, batch.is_empty()) {
-            (true, true) => 1,
-            (true, false) => 0,
-            (false, _) => REQUESTS_PER_COMMIT,
-        };
+        // A repeated request is answered when the first one is durable.
+        let mut claimed = BTreeSet::new();
         let mut waiting = VecDeque::new();
         for request in std::mem::take(&mut self.requests) {
             if self.is_premature(&request) {
                 continue;
             }
-            if batch.requests.len() < room && !(is_performing && request.follows_effects()) {
+            let is_repeated = request.claims().any(|claim| claimed.contains(&claim));
+            if batch.requests.len() < REQUESTS_PER_COMMIT
+                && !is_repeated
+                && !(is_performing && request.follows_effects())
+            {
+                claimed.extend(request.claims());
                 batch.requests.push(request);
             } else {
                 waiting.push_back(request);
@@ -71,7 +70,7 @@ impl RunActor {
 
     /// Puts a batch back that was not committed.
     pub(super) fn restore(&mut self, batch: CommitBatch) {
-        let CommitBatch { mut settled, outputs, requests } = batch;
+        let CommitBatch { mut settled, outputs, requests, .. } = batch;
         settled.append(&mut self.settled);
         self.settled = settled;
         outputs.into_iter().rev().for_each(|facts| self.outputs.push_front(facts));
@@ -117,22 +116,27 @@ impl RunActor {
         run + requests.chain(facts).map(event_text_bytes).sum::<usize>()
     }
 
-    /// Applies a batch in order. An event that is refused or absorbed is skipped.
-    pub(super) fn apply(&mut self, batch: &CommitBatch, context: &mut ActorContext<'_>) -> AppliedBatch {
+    /// Applies a batch in order, and records the outcomes of its requests. An event that is refused or absorbed is
+    /// skipped.
+    pub(super) fn apply(
+        &mut self,
+        batch: &mut CommitBatch,
+        context: &mut ActorContext<'_>,
+    ) -> Vec<RunChange> {
         let before = self.run().cloned();
         let shortage = self.survey.as_ref().and_then(|survey| survey.shortage.clone());
-        let mut applied = AppliedBatch::default();
-        let changes = &mut applied.changes;
+        let mut changes = Vec::new();
+        batch.outcomes.clear();
         if before.as_ref().is_some_and(|run| run.rules < run::CURRENT_RULES_VERSION) {
             let adopted = RunEvent::RulesAdopted { rules: run::CURRENT_RULES_VERSION };
             // No rule refuses it.
-            append(changes, before.as_deref(), adopted, context).ok();
+            append(&mut changes, before.as_deref(), adopted, context).ok();
         }
         // A run adopts newer rules only together with another event.
         let adopted = changes.len();
         for event in batch.settled.iter().chain(batch.outputs.iter().flat_map(|facts| &facts.events)) {
             // Facts are not refused.
-            append(changes, before.as_deref(), event.clone(), context).ok();
+            append(&mut changes, before.as_deref(), event.clone(), context).ok();
         }
         for request in &batch.requests {
             let count = changes.len();
@@ -141,17 +145,18 @@ impl RunActor {
                     RunEvent::MessageArrived { .. } | RunEvent::RunCreated(_) | RunEvent::Admitted,
                     Some(shortage),
                 ) => Err(RequestError::Shortage(shortage.clone())),
-                (event, _) => append(changes, before.as_deref(), event, context).map_err(RequestError::from),
+                (event, _) => {
+                    append(&mut changes, before.as_deref(), event, context).map_err(RequestError::from)
+                }
             };
             let is_changed = changes.len() > count;
-            applied.outcomes.push(outcome.map(|()| match is_changed {
+            batch.outcomes.push(outcome.map(|()| match is_changed {
                 true => ApplyOutcome::Changed,
                 false => ApplyOutcome::Ignored,
             }));
         }
         if changes.len() == adopted {
-            changes.clear();
-            return applied;
+            return Vec::new();
         }
         let latest = changes[changes.len() - 1].run.clone();
         // A slot is granted for the final state. Without a fresh survey, the scheduler admits the run later.
@@ -160,12 +165,12 @@ impl RunActor {
             None => !context.is_space_limited && latest.profile.is_some(),
         };
         if has_room && context.scheduler.admit_if_next(before.as_deref(), &latest) {
-            append(changes, None, RunEvent::Admitted, context).ok();
+            append(&mut changes, None, RunEvent::Admitted, context).ok();
         }
         if let Some(event) = self.cached_probe(&changes[changes.len() - 1].run, context) {
-            append(changes, None, event, context).ok();
+            append(&mut changes, None, event, context).ok();
         }
-        applied
+        changes
     }
 
     /// The event for a pending probe whose result is cached. It is committed together with the effect.
@@ -181,11 +186,10 @@ impl RunActor {
     pub(super) fn commit(
         &mut self,
         batch: CommitBatch,
-        applied: AppliedBatch,
+        changes: Vec<RunChange>,
         context: &mut ActorContext<'_>,
         actions: &mut Vec<RunAction>,
     ) {
-        let AppliedBatch { changes, outcomes } = applied;
         let Some(after) = changes.last().map(|change| change.run.clone()) else {
             // Without a commit, a conflict with another writer would not be detected, so the store is read. If that
             // fails, it is read again, because the run may have a process or a pending effect.
@@ -195,10 +199,10 @@ impl RunActor {
                 return self.restore(batch);
             }
             let run = self.run().cloned();
-            return self.conclude(batch, outcomes, run, context, actions);
+            return self.conclude(batch, run, context, actions);
         };
         let log = changes.iter().map(|change| EventLogLine::of(&change.event)).collect();
-        self.commit = Some(CommitInProgress { batch, outcomes, after, log });
+        self.commit = Some(CommitInProgress { batch, after, log });
         actions.push(RunAction::Commit(JournalCommit { changes }));
     }
 
@@ -209,27 +213,31 @@ impl RunActor {
         context: &mut ActorContext<'_>,
         actions: &mut Vec<RunAction>,
     ) {
-        let Some(CommitInProgress { mut batch, outcomes, after, log }) = self.commit.take() else { return };
+        let Some(CommitInProgress { mut batch, after, log }) = self.commit.take() else { return };
         match result {
             Ok(()) => {
                 log.into_iter().for_each(|line| line.write(&after));
                 actions.push(RunAction::Announce(Some(after.clone())));
-                (self.conflicts, self.is_solo) = (0, self.is_solo && !self.requests.is_empty());
-                self.conclude(batch, outcomes, Some(after), context, actions);
+                self.conflicts = 0;
+                self.conclude(batch, Some(after), context, actions);
             }
             Err(StoreError::Conflict { .. }) if self.conflicts < MAX_CONFLICTS => {
                 self.conflicts += 1;
                 self.restore(batch);
                 self.forget_state(context);
             }
-            // One of several requests repeats an earlier one. They are committed one by one, to find it.
-            Err(StoreError::KeyTaken { .. }) if batch.len() > 1 => {
-                self.is_solo = true;
+            // The request repeats an earlier one. The others are committed without it.
+            Err(StoreError::KeyTaken { scope, key, holder })
+                if let Some(place) = batch.position_of_claim(&scope, &key) =>
+            {
+                let repeated = batch.requests.remove(place);
                 self.restore(batch);
                 self.release(context);
+                let error = StoreError::KeyTaken { scope, key, holder };
+                self.fail_requests(vec![repeated], error, context, actions);
             }
             Err(error) => {
-                (self.conflicts, self.is_solo) = (0, false);
+                self.conflicts = 0;
                 if let StoreError::OutcomeUnknown { .. } | StoreError::Conflict { .. } = error {
                     // The commit may have been written. Only the store knows the state of the run.
                     (self.known, self.must_load) = (KnownRun::Unknown, true);
@@ -276,7 +284,6 @@ impl RunActor {
     pub(super) fn conclude(
         &mut self,
         batch: CommitBatch,
-        outcomes: Vec<Result<ApplyOutcome, RequestError>>,
         run: Option<Arc<Run>>,
         context: &mut ActorContext<'_>,
         actions: &mut Vec<RunAction>,
@@ -287,7 +294,7 @@ impl RunActor {
             let failed = std::mem::take(&mut self.failed_launches).into_iter();
             actions.extend(failed.map(|attempt| RunAction::CleanUp { attempt }));
         }
-        for (request, outcome) in batch.requests.into_iter().zip(outcomes) {
+        for (request, outcome) in batch.requests.into_iter().zip(batch.outcomes) {
             match (request, outcome) {
                 (ActorRequest::Client { reply, .. }, outcome) => {
                     let result = outcome.map(|outcome| match (outcome, &run) {
@@ -344,42 +351,6 @@ impl RunActor {
                 }
             }
         }
-    }
-
-    /// The rules panicked. The inputs are applied one by one, and the one that panics is dropped if it is a request.
-    /// Facts are retried after a pause. No other run is affected.
-    pub(super) fn on_panic(
-        &mut self,
-        mut batch: CommitBatch,
-        context: &mut ActorContext<'_>,
-        actions: &mut Vec<RunAction>,
-    ) {
-        context.scheduler.end_long(self.run_id);
-        if batch.len() > 1 && !self.is_solo {
-            self.is_solo = true;
-            self.restore(batch);
-            return self.release(context);
-        }
-        self.release(context);
-        self.is_solo = !self.requests.is_empty();
-        tracing::error!(run = %self.run_id, "the rules of a run panicked");
-        if batch.has_facts() {
-            self.pause(ActorPause::Commit, BROKEN_PAUSE, actions);
-        }
-        for request in std::mem::take(&mut batch.requests) {
-            match request {
-                // The dropped reply reports the bug.
-                ActorRequest::Client { .. } => {}
-                ActorRequest::Deadline(_) => {
-                    self.quarantine(
-                        "handling its deadline failed because of a bug of Abide; see the log",
-                        context,
-                    );
-                }
-                ActorRequest::Admit => context.scheduler.skip(self.run_id),
-            }
-        }
-        self.restore(batch);
     }
 }
 

@@ -37,8 +37,7 @@ impl RunActor {
             }
         }
         let turns = located.turns.as_ref().map(|(first, ids)| (first, ids.clone()));
-        let session =
-            turns.and_then(|turns| launch::session_of(run, attempt, turns, launch_settings(context)));
+        let session = turns.and_then(|turns| launch::session_of(run, attempt, turns, context));
         let Some(mut session) = session else {
             tracing::warn!(run = %self.run_id, attempt = attempt.0, "the engine of a process is not known any more");
             self.unreadable = Some(attempt);
@@ -51,7 +50,7 @@ impl RunActor {
         if matches!(run.state, RunState::Running(RunningPhase::Stopping(_))) {
             contained(|| session.interrupt());
         }
-        self.sessions.insert(attempt, AttemptSession::new(session, true));
+        self.sessions.insert(attempt, session);
         self.settled.extend(performed);
     }
 
@@ -63,13 +62,11 @@ impl RunActor {
         actions: &mut Vec<RunAction>,
     ) {
         let Some(session) = self.sessions.get_mut(&attempt) else { return };
-        session.is_reading = false;
-        let output = session.session.on_read(read, context.recovery_max);
-        session.end = output.end;
+        let output = session.on_read(read, context.recovery_max);
         if output.is_lingering {
             actions.push(RunAction::Dismiss { attempt });
         }
-        if output.end == Some(SessionEnd::Lost) {
+        if session.end == Some(SessionEnd::Lost) {
             self.pause(ActorPause::Attach, SILENT_PAUSE, actions);
         }
         if output.events.is_empty() && output.writes.is_empty() {
@@ -141,19 +138,18 @@ impl RunActor {
                 None => {
                     let buffer_bytes = context.output_buffer_bytes;
                     let mut checkpoint = None;
-                    if session.session.is_checkpoint_due(buffer_bytes)
+                    if session.is_checkpoint_due(buffer_bytes)
                         && let Some((_, committed)) = live.filter(|live| live.0 == attempt)
                     {
                         // Everything before a checkpoint is committed and written.
                         if has_backlog || session.is_writing || !session.writes.is_empty() {
                             continue;
                         }
-                        checkpoint = session.session.next_checkpoint(committed, buffer_bytes);
+                        checkpoint = session.next_checkpoint(committed, buffer_bytes);
                     }
                     session.is_reading = true;
-                    let from =
-                        (!std::mem::replace(&mut session.is_followed, true)).then(|| session.session.fed());
-                    let timeout = session.session.read_timeout();
+                    let from = (!std::mem::replace(&mut session.is_followed, true)).then_some(session.fed);
+                    let timeout = session.read_timeout();
                     let request = ReadRequest { from, timeout, checkpoint };
                     actions.push(RunAction::Read { attempt, request });
                 }
@@ -169,21 +165,6 @@ impl RunActor {
         for attempt in lost {
             self.sessions.remove(&attempt);
             actions.push(RunAction::StopReading { attempt });
-        }
-    }
-}
-
-impl AttemptSession {
-    pub(super) fn new(session: ProcessSession, is_started: bool) -> Self {
-        Self {
-            session,
-            is_started,
-            is_followed: false,
-            is_reading: false,
-            writes: VecDeque::new(),
-            is_writing: false,
-            end: None,
-            is_cleaning: false,
         }
     }
 }
