@@ -139,7 +139,7 @@ pub struct Dispatcher {
     is_closing: bool,
 }
 
-/// Who waits for the result of a probe.
+/// The runs and clients that wait for the result of a probe.
 #[derive(Debug, Default)]
 struct ProbeWaiters {
     runs: Vec<(RunId, ActorNumber)>,
