@@ -85,6 +85,43 @@ pub(crate) enum RuleFault {
     MissExits,
 }
 
+impl RuleFault {
+    /// The check that was made for this fault.
+    pub(crate) fn check(self) -> &'static str {
+        match self {
+            Self::ConsumeReplyTwice => "a waiting run has exactly one question that can be answered",
+            Self::ForgetDeadlinesAtRestart | Self::NeverTick => "a deadline is kept",
+            Self::ForgetOwedAtRestart | Self::LoseEffectResults | Self::ForgetPauses => {
+                "pending effects are performed"
+            }
+            Self::ActBeforeCommit => "nothing is done that was not committed first",
+            Self::AcknowledgeTooEarly | Self::AcknowledgeFailedCommits => "acknowledged input is stored",
+            Self::IgnoreFence | Self::ForgetWhatWasHeard | Self::ReadTwice => {
+                "output is recorded once and in order"
+            }
+            Self::KeepSlotWhileWaiting => "a resumable wait holds neither process nor slot",
+            Self::ApproveOnTimeout => "only a person approves",
+            Self::DecideForStrictRuns => "a strict resumable wait never ends by itself",
+            Self::DeliverUnderNewKeys => "a result is shown once",
+            Self::ShowSupersededTurns => "a superseded turn is never shown",
+            Self::AskWithoutHandle => "a handle names a session that an engine has",
+            Self::BelieveAnyResume => "a run continues in the session in which it began",
+            Self::ForgetMessageKeys | Self::WriteUnderNewKeys => "a message is carried out once",
+            Self::LeaveFinishedStates => "a finished state is never left",
+            Self::TryAgainWithoutAPerson => "only a person has a turn tried again that could not be started",
+            Self::LaunchForEver => "a turn costs a bounded number of launches",
+            Self::AdmitOverLimit => "no more runs work than there are slots",
+            Self::IgnoreShortage => "no run starts while there is too little space",
+            Self::ForgetReplies => "every request is answered",
+            Self::ReportWithoutTerminating | Self::TakeSilentForGone | Self::LeaveOrphans => {
+                "no process is left behind"
+            }
+            Self::DropOutput => "no output is left out",
+            Self::MissExits => "the daemon comes to rest",
+        }
+    }
+}
+
 thread_local! {
     /// The fault of this thread's rules. It is thread-local because the rules are a plain function pointer.
     static BROKEN: Cell<Option<RuleFault>> = const { Cell::new(None) };
