@@ -8,7 +8,7 @@
 
 use std::path::PathBuf;
 
-use abide_keeper::client::timeouts::RESPONSE_TIMEOUT_MS;
+use abide_keeper::client::timeouts::{RESPONSE_TIMEOUT_MS, RESUME_INTERVAL_MS};
 use abide_keeper::client::{
     EndMode, KeeperConnection, KeeperLookup, KeeperRequests, UnclaimedPolicy, connect, find,
 };
@@ -65,9 +65,15 @@ pub(crate) fn find_session(sessions: &SessionFolders, id: &str) -> SessionLookup
         };
         return lookup_result(id, keeper, status, notes, SessionOrigin::Former);
     }
-    // A program in a session can suspend its keeper with SIGSTOP (SECURITY 10).
+    // A program in a session can suspend its keeper with SIGSTOP (SECURITY 10). The stop may take effect only after the
+    // first look.
     resume_stopped_keeper(&keeper_dir);
-    match find(&keeper_dir, UnclaimedPolicy::ForbidStart, RESPONSE_TIMEOUT_MS) {
+    let mut keeper = find(&keeper_dir, UnclaimedPolicy::ForbidStart, RESUME_INTERVAL_MS);
+    if let KeeperLookup::Unresponsive = keeper {
+        resume_stopped_keeper(&keeper_dir);
+        keeper = find(&keeper_dir, UnclaimedPolicy::ForbidStart, RESPONSE_TIMEOUT_MS);
+    }
+    match keeper {
         KeeperLookup::Alive(keeper, status) => {
             lookup_result(id, *keeper, *status, keeper_dir.path().to_owned(), SessionOrigin::Current)
         }
