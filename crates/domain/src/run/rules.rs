@@ -17,7 +17,7 @@ use crate::{
 /// | 1 | a request inside a turn is void when its process ends (A10); automatic answers are events of their own (D6); a sticky run never fails with `SESSION_RESUME_FAILED`; late reports of the start and the exit of a process are recorded; a session that a lost process may have created with the id chosen by Abide is resumed |
 /// | 2 | a person's answer to an approval must be a yes or a no, and any other answer is refused; the decision is recorded (I42, I43) |
 /// | 3 | a message that is being added to a turn ends with it if Abide stops or supersedes the turn, because the process may have received it |
-/// | 4 | other wording of failures, questions and instructions ([`crate::texts`]) |
+/// | 4 | other wording of failures, questions and instructions (`texts.rs`) |
 pub const CURRENT_RULES_VERSION: u32 = 4;
 
 impl RunTransition {
