@@ -202,11 +202,21 @@ impl ClientConnections {
         }
     }
 
-    /// Whether a client that applies backpressure to this job is slow.
-    pub(super) fn has_slow_follower(&self, job: JobId) -> bool {
+    /// Whether a client that applies backpressure to this job is slow, or began to follow late and still receives earlier
+    /// output. `printed` is the length of the job's streams.
+    pub(super) fn has_slow_follower(&self, job: JobId, printed: [u64; 2]) -> bool {
         self.by_number.values().any(|client| {
-            client.socket.unsent_bytes() > SLOW_FOLLOWER_BYTES
-                && client.follows.iter().any(|follow| follow.applies_backpressure && follow.job == job)
+            let is_full = client.socket.unsent_bytes() > SLOW_FOLLOWER_BYTES;
+            let is_behind = |next_offsets: [u64; 2]| {
+                (0..2).any(|stream| {
+                    printed[stream].saturating_sub(next_offsets[stream]) > SLOW_FOLLOWER_BYTES as u64
+                })
+            };
+            client.follows.iter().any(|follow| {
+                follow.applies_backpressure
+                    && follow.job == job
+                    && (is_full || is_behind(follow.next_offsets))
+            })
         })
     }
 

@@ -151,6 +151,6 @@ impl ChildSupervisor {
     }
 
     pub(super) fn is_backpressured(&self, job: JobId) -> bool {
-        self.clients.has_slow_follower(job) || self.spool.is_full()
+        self.clients.has_slow_follower(job, self.spool.stream_bytes(job)) || self.spool.is_full()
     }
 }
