@@ -12,7 +12,8 @@ use abide_keeper::{
 use abide_ports::{
     engine::{IsolationMode, ProcessSpec, ProcessStdin},
     processes::{
-        OutputOffsets, ProcessLookup, ProcessOutput, Processes, StartError, StartRequest, StdinWrite,
+        OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, Processes, StartError, StartRequest,
+        StdinWrite,
     },
 };
 use abide_testkit::wait;
@@ -380,6 +381,10 @@ fn a_keeper_that_does_not_answer_is_neither_gone_nor_started_again_and_can_be_en
 /// Reads the standard output of a process until it contains a text.
 fn read_until(keepers: &KeeperProcesses, name: &str, text: &str) {
     let mut follow = keepers.follow(name, OutputOffsets::START).expect("its keeper answers");
+    read_output_until(&mut *follow, text);
+}
+
+fn read_output_until(follow: &mut dyn OutputFollower, text: &str) {
     let mut printed = String::new();
     while !printed.contains(text) {
         match follow.next(Some(std::time::Duration::from_secs(60))) {
@@ -405,11 +410,11 @@ fn security_10_a_keeper_that_its_agent_stops_during_a_turn_is_continued() {
     let keepers = keeper_processes(&home);
     let script = "while [ ! -e go ]; do sleep 0.01; done; kill -STOP $PPID; echo later; exec sleep 1000";
     let pid = start_script(&keepers, &home, "run-1", script).unwrap();
-    std::thread::scope(|scope| {
-        let reader = scope.spawn(|| read_until(&keepers, "run-1", "later\n"));
-        fs::write(home.path().join("go"), "").unwrap();
-        reader.join().unwrap();
-    });
+    // The reader is connected before the agent stops its keeper.
+    let mut follow = keepers.follow("run-1", OutputOffsets::START).expect("its keeper answers");
+    fs::write(home.path().join("go"), "").unwrap();
+    read_output_until(&mut *follow, "later\n");
+    drop(follow);
     assert!(parent(pid).is_some());
     keepers.terminate("run-1").unwrap();
 }
