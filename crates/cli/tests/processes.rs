@@ -379,11 +379,6 @@ fn a_keeper_that_does_not_answer_is_neither_gone_nor_started_again_and_can_be_en
 }
 
 /// Reads the standard output of a process until it contains a text.
-fn read_until(keepers: &KeeperProcesses, name: &str, text: &str) {
-    let mut follow = keepers.follow(name, OutputOffsets::START).expect("its keeper answers");
-    read_output_until(&mut *follow, text);
-}
-
 fn read_output_until(follow: &mut dyn OutputFollower, text: &str) {
     let mut printed = String::new();
     while !printed.contains(text) {
@@ -400,7 +395,8 @@ fn security_10_an_agent_that_a_tool_stops_is_continued_by_its_keeper() {
     let keepers = keeper_processes(&home);
     let script = "for round in 1 2 3; do sh -c \"kill -STOP $$\"; echo round $round; done; exec sleep 1000";
     start_script(&keepers, &home, "run-1", script).unwrap();
-    read_until(&keepers, "run-1", "round 3\n");
+    let mut follow = keepers.follow("run-1", OutputOffsets::START).expect("its keeper answers");
+    read_output_until(&mut *follow, "round 3\n");
     keepers.terminate("run-1").unwrap();
 }
 
@@ -414,7 +410,6 @@ fn security_10_a_keeper_that_its_agent_stops_during_a_turn_is_continued() {
     let mut follow = keepers.follow("run-1", OutputOffsets::START).expect("its keeper answers");
     fs::write(home.path().join("go"), "").unwrap();
     read_output_until(&mut *follow, "later\n");
-    drop(follow);
     assert!(parent(pid).is_some());
     keepers.terminate("run-1").unwrap();
 }
